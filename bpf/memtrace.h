@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MEMTRACE_H
+#define MEMTRACE_H
+/*
+ * The contract between the kernel side (bpf/) and user space (user/capture/).
+ *
+ * No includes: __u8 .. __u64 come from vmlinux.h on one side and from linux/types.h on the
+ * other. Sizes are asserted on both sides (MT_ASSERT_SIZE). Every record in the ring begins
+ * with struct mt_hdr. All addresses are the target's.
+ */
+
+#define MT_MAX_FRAMES 128 /* frames emitted per stack */
+#define MT_MAX_VISIT 384  /* links followed per walk, shims included */
+#define MT_MAX_ENTRIES (MT_MAX_FRAMES + MT_MAX_FRAMES / 2) /* frames and the modules among them */
+#define MT_MAX_MODULE_CODES 4
+#define MT_SENT_SLOTS 8192   /* per CPU: ids of the stacks already sent */
+#define MT_SEEN_SLOTS 65536  /* code objects that any sent stack mentions, by hash */
+#define MT_SCRATCH_SLOTS 4   /* walks under way at one time on one CPU */
+
+enum mt_rec_type {
+	MT_REC_REPORT = 1, /* c10::reportMemoryUsageToProfiler: struct mt_rec_mem */
+	MT_REC_OOM = 2,	   /* c10::reportOutOfMemoryToProfiler: struct mt_rec_mem, addr 0 */
+	MT_REC_CPU_NEW = 3, /* ProfiledCPUMemoryReporter::New: struct mt_rec_mem, no totals */
+	MT_REC_CPU_DELETE = 4, /* ProfiledCPUMemoryReporter::Delete: struct mt_rec_free */
+	MT_REC_STACK = 5,     /* frames of a stack id, before its first use: struct mt_rec_stack */
+	MT_REC_CODE_GONE = 6, /* a code object of a sent stack is being freed: struct mt_rec_gone */
+	MT_REC_SCOPE_END = 7, /* at::RecordFunction::end: struct mt_rec_mark */
+	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a root module: struct mt_rec_mark */
+};
+
+/* How the walk of a thread's Python frames ended. Counted by reason (MT_CNT_WALK + reason). */
+enum mt_walk {
+	MT_WALK_OK = 0,	       /* the whole stack */
+	MT_WALK_OFF,	       /* Python frames are not being read (no layout for this interpreter) */
+	MT_WALK_NO_THREAD,     /* no Python thread state: a native thread */
+	MT_WALK_NO_FRAME,      /* a thread state and no frame: an autograd thread */
+	MT_WALK_TRUNCATED,     /* more than MT_MAX_FRAMES frames */
+	MT_WALK_FAULT_THREAD,  /* the thread state could not be read */
+	MT_WALK_FAULT_FRAME,   /* a frame could not be read; what was read so far is kept */
+	MT_WALK_FAULT_SELF,    /* `self` of a module frame could not be read; frames are whole */
+	MT_WALK_BUSY,	       /* no scratch slot free on this CPU */
+	MT_WALK_LOST,	       /* the ring was full when the frames were to be sent */
+	MT_WALK_NR,
+};
+
+enum mt_counter {
+	MT_CNT_HIT = 0,	    /* + MT_REC_*: probe hits by record type */
+	MT_CNT_WALK = 16,   /* + MT_WALK_*: walks by outcome */
+	MT_CNT_RING_LOST = 32, /* + MT_REC_*: records not written, ring full */
+	MT_CNT_FAULT_RETRIED = 48, /* sleepable programs: reads that needed a page brought in */
+	MT_CNT_NR = 64,
+};
+
+/* How to get from a thread to its PyThreadState: found by calibration, see user/target/python.h */
+enum mt_tls_kind {
+	MT_TLS_NONE = 0,
+	MT_TLS_DIRECT,	 /* *(thread pointer + off1) */
+	MT_TLS_INDIRECT, /* *(*(thread pointer + off1) + off2): pthread keys >= 32, dynamic TLS */
+};
+
+/* Layout of CPython's thread state and frames in the target. Read-only data of the programs. */
+struct mt_py_layout {
+	__u32 tls_kind;	   /* enum mt_tls_kind */
+	__u32 tstate_cframe;	/* 1: tstate_frame holds a _PyCFrame (3.11, 3.12) */
+	__s64 tls_off1;
+	__s64 tls_off2;
+	__u32 tstate_frame; /* offset of frame / cframe / current_frame in PyThreadState */
+	__u32 cframe_frame; /* offset of current_frame in _PyCFrame */
+	__u32 frame_base;   /* where the one read of a frame begins; offsets below count from it */
+	__u32 frame_code;
+	__u32 frame_prev;
+	__u32 frame_instr;  /* f_lasti (i32) before 3.11, prev_instr / instr_ptr from 3.11 */
+	__u32 frame_owner;  /* u8; 0xffffffff where there is none (before 3.12: no shims) */
+	__u32 frame_local0; /* from the frame's own start, not from frame_base */
+	__u32 owner_shim;   /* frames with owner >= this are shims */
+	__u32 lasti_scale;  /* before 3.11: 1 or 2 (bytes per unit of f_lasti); 0 from 3.11 on */
+	__u32 code_adaptive; /* offset of co_code_adaptive in the code object, from 3.11 */
+	__u32 pad;
+	__u64 tag_mask; /* and-mask for f_executable and localsplus: ~3 on 3.14, ~0 before */
+	__u64 type_cell; /* &PyCell_Type: a captured `self` lies in a cell */
+};
+
+struct mt_hdr {
+	__u8 type;  /* enum mt_rec_type */
+	__u8 walk;  /* enum mt_walk */
+	__u8 sleepable; /* 1: written by the sleepable programs */
+	__u8 pad;
+	__u32 tid;
+	__u64 time; /* CLOCK_MONOTONIC, ns */
+};
+
+struct mt_rec_mem {
+	struct mt_hdr h;
+	__u64 addr;
+	__s64 size;	 /* bytes, signed: < 0 is a free */
+	__u64 allocated; /* the allocator's own totals after this event */
+	__u64 reserved;
+	__u64 stack;	 /* stack id, 0: none (see h.walk) */
+	__u16 device;	 /* c10::Device as passed: low byte type, high byte index */
+	__u16 pad[3];
+};
+
+struct mt_rec_free {
+	struct mt_hdr h;
+	__u64 addr;
+};
+
+struct mt_rec_gone {
+	struct mt_hdr h;
+	__u64 code;
+	__u64 epoch; /* the epoch from now on */
+};
+
+struct mt_rec_mark {
+	struct mt_hdr h;
+	__u64 stack; /* MT_REC_SCOPE_END */
+	__u64 self;  /* MT_REC_MODULE_CALL */
+};
+
+enum mt_frame_kind {
+	MT_FRAME_CODE = 0,   /* addr: code object; at: byte offset of the instruction */
+	MT_FRAME_MODULE = 1, /* addr: nn.Module that is local 0 of the frame before this entry */
+};
+
+struct mt_frame {
+	__u64 addr;
+	__s32 at;
+	__u32 kind; /* enum mt_frame_kind */
+};
+
+struct mt_rec_stack {
+	struct mt_hdr h;
+	__u64 stack;
+	__u64 epoch; /* value of the code epoch that the id was made under */
+	__u32 n;     /* entries, innermost frame first */
+	__u32 pad;
+	struct mt_frame frames[];
+};
+
+#define MT_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed size")
+MT_ASSERT_SIZE(struct mt_hdr, 16);
+MT_ASSERT_SIZE(struct mt_rec_mem, 64);
+MT_ASSERT_SIZE(struct mt_rec_free, 24);
+MT_ASSERT_SIZE(struct mt_rec_gone, 32);
+MT_ASSERT_SIZE(struct mt_rec_mark, 32);
+MT_ASSERT_SIZE(struct mt_frame, 16);
+MT_ASSERT_SIZE(struct mt_rec_stack, 40);
+MT_ASSERT_SIZE(struct mt_py_layout, 88);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_LIB_TEXT_H
+#define MT_LIB_TEXT_H
+/* Text that came from a target or a file, made fit for a terminal; numbers in people's words. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/*
+ * Copies at most len bytes of src into dst as valid UTF-8 with no control characters (C0, C1, DEL), no
+ * bidirectional overrides: each offending byte becomes \xNN. Always NUL-terminated; cut at a whole
+ * character. Returns dst.
+ */
+char *text__clean(char *dst, size_t size, const char *src, size_t len);
+/* Writes valid UTF-8 only: invalid bytes become U+FFFD. Control characters stay. Returns bytes written (no NUL added). */
+size_t text__utf8(char *dst, size_t size, const char *src, size_t len);
+/* Columns a UTF-8 string takes on a terminal. */
+size_t text__width(const char *s);
+
+/* "13.54 GiB", "5.0 KiB", "512 B": at most 10 characters. buf of 24. Returns buf. */
+char *text__bytes(char *buf, size_t size, uint64_t bytes);
+/* "1,204,332". buf of 32. */
+char *text__count(char *buf, size_t size, uint64_t n);
+/* "31.4 s", "2.3 ms", "1 h 02 min". buf of 24. */
+char *text__time(char *buf, size_t size, uint64_t ns);
+
+/* "64K" "1.5G" "7" -> bytes; "250ms" "30s" "5m" "2h" "10" (seconds) -> ns. 0 or -EINVAL, -ERANGE. */
+int text__parse_size(const char *s, uint64_t *ret);
+int text__parse_time(const char *s, uint64_t *ret);
+
+#endif

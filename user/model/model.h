@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_MODEL_MODEL_H
+#define MT_MODEL_MODEL_H
+/*
+ * The heap state machine: fed with the events of a stream, it knows the live set exactly, totals and
+ * peaks per device, module and phase, steps, and the difference between the allocator's own totals and
+ * ours after every event. One pass, O(1) an event, memory bound by live blocks and distinct
+ * (stack, size) pairs; knows nothing of BPF or of files.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "record/stream.h"
+
+struct dict;
+struct model;
+
+enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_DATA, PHASE_OTHER, PHASE_NR };
+const char *phase__name(enum phase p);
+
+enum moment { AT_PEAK, AT_END, AT_OOM, AT_TIME };
+
+struct model_opts {
+	enum moment at;	  /* the moment whose live set model__rows() can give besides "now" */
+	uint64_t at_time; /* ns since the start, for AT_TIME */
+};
+
+/* d and f must outlive the model; both may still grow. NULL on ENOMEM. */
+struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts);
+void model__free(struct model *m);
+int model__event(struct model *m, const struct event *e); /* 0 or -ENOMEM */
+/* No more events; now: ns since the start. Closes the step and layer under way. */
+void model__finish(struct model *m, uint64_t now);
+
+struct model_device {
+	struct device device;
+	char name[16]; /* "cuda:0", "cpu" */
+	bool has_totals; /* the allocator carries totals: drift, reserved and before_attach mean something */
+	uint64_t allocated, reserved;		/* now; for a device without totals: live bytes known to us */
+	uint64_t live;				/* bytes of blocks whose allocation we saw, now */
+	uint64_t live_blocks;
+	uint64_t peak_allocated, peak_reserved;
+	uint64_t peak_time;			/* ns, of peak_allocated */
+	uint64_t peak_step;			/* 0-based number of the step it fell in */
+	enum phase peak_phase;
+	uint64_t before_attach;			/* bytes that were there at the first event and are still there now */
+	uint64_t before_attach_start;		/* the same at the first event */
+	uint64_t total_allocated;		/* sum of all allocations seen */
+	uint64_t allocs, frees, ooms;
+	uint64_t frees_unknown;			/* frees of blocks that were there before attach */
+	uint64_t overwritten;			/* allocations at an address that was still live: a free was missed */
+	uint64_t drift;				/* largest |carried total - ours|, bytes */
+	uint64_t drift_events;			/* events at which it was not 0 */
+	bool marked;				/* the moment asked for came on this device */
+	uint64_t mark_time, mark_allocated, mark_reserved, mark_before_attach;
+};
+size_t model__devices(const struct model *m); /* CUDA and such by index first, the CPU last */
+void model__device(const struct model *m, size_t i, struct model_device *ret);
+/* Index of the device a report is about unless told otherwise: the largest peak among non-CPU ones, else the CPU; -1: none. */
+int model__main_device(const struct model *m);
+int model__find_device(const struct model *m, const char *name); /* "cuda:0", "cuda" (= cuda:0), "cpu"; -1 */
+
+enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_NR };
+/*
+ * BY_MODULE: exact module (dotted name); BY_LAYER: the module and everything inside it, rows overlap and
+ * do not add up, so never shown as a sum. BY_LINE splits by phase and module as the text report's columns do.
+ */
+
+struct row_frame {
+	const char *func, *file; /* owned by the dict */
+	uint32_t line;
+};
+
+struct row {
+	uint64_t bytes, count;
+	uint64_t median; /* of the sizes of the blocks in the row */
+	uint64_t cumulative; /* running sum of bytes in the order given */
+	uint64_t requested; /* 0: not known */
+	const char *file, *func; /* the line it is charged to; NULL: no Python line */
+	uint32_t line;
+	uint32_t stack;	   /* dict stack, for BY_STACK and for details: the largest one of the row */
+	const char *module, *module_class; /* "" at top level */
+	enum phase phase;
+	const char *category; /* "unknown" as far as nothing tells */
+	const char *source;   /* "frame" | "native" | "untraced" | "census" (before attach) */
+	const char *thread;
+	bool before_attach; /* the one row for what was there before; file is NULL */
+};
+
+enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated */ };
+struct row_opts {
+	enum group by;
+	enum row_when when;
+	bool innermost; /* --frames all: charge the innermost frame of all, not of user code */
+};
+/*
+ * The rows of a device, largest first; they add up to the device's live bytes at that moment (BY_LAYER
+ * excepted), the row before_attach included. *ret is for free(). 0 or -ENOMEM, -ENOENT: the moment never came.
+ */
+int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n);
+
+struct model_step {
+	uint64_t start, end; /* ns */
+	uint64_t peak; /* allocated on the main device within the step */
+	uint64_t end_allocated;
+};
+size_t model__steps(const struct model *m); /* steps that ended */
+/* The last steps are kept (at most 4096): i counts from the first kept. false: out of range. */
+bool model__step(const struct model *m, size_t i, struct model_step *ret);
+/* Median duration of the steps kept, ns; 0: fewer than one whole step. */
+uint64_t model__step_time(const struct model *m);
+
+struct model_layer { /* a module and everything inside it, on all devices */
+	const char *name, *cls;
+	uint64_t peak_allocated; /* bytes allocated within it and alive, at most */
+	uint64_t peak_reserved;	 /* the device's reserved total, at most, while inside it; 0 without totals */
+	uint64_t allocs, frees;	 /* frees of blocks allocated within it */
+	double avg_fragmentation; /* mean of (reserved - allocated) / reserved at its events */
+	uint64_t duration;	 /* ns between its first and last event of each call, summed */
+};
+size_t model__layers(const struct model *m);
+void model__layer(const struct model *m, size_t i, struct model_layer *ret);
+
+struct model_phase {
+	uint64_t peak_allocated;  /* the device's total at most during the phase (main device) */
+	int64_t allocated_delta;  /* sum over its stretches of end minus begin */
+	uint64_t duration, count; /* ns, number of stretches */
+};
+void model__phase(const struct model *m, enum phase p, struct model_phase *ret);
+
+/* The stack of an allocation in words. */
+enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk);
+/* The module an allocation is charged to (innermost), 0: none. */
+uint32_t model__stack_module(const struct model *m, uint32_t stack);
+/* The line an allocation is charged to: see interface.md section 5. False: no Python line. */
+bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret);
+
+/* Walks by outcome over all allocations seen, by enum mt_walk. */
+uint64_t model__walks(const struct model *m, unsigned walk);
+uint64_t model__events(const struct model *m);
+uint64_t model__lost(const struct model *m);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_TARGET_ELF_H
+#define MT_TARGET_ELF_H
+/*
+ * A bounded reader of 64-bit little-endian ELF files over pread: program headers and dynamic
+ * symbols, which is all that probes need (stripped files keep both). The file is hostile: every
+ * offset and count is checked against the file's size and against caps.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct elf;
+
+/* Takes ownership of fd, also on failure. NULL with errno: ENOEXEC not such an ELF file, EIO, ENOMEM. */
+struct elf *elf__open_fd(int fd);
+void elf__free(struct elf *e); /* NULL is fine */
+
+enum elf_machine { ELF_X86_64 = 62, ELF_AARCH64 = 183 };
+uint16_t elf__machine(const struct elf *e);
+/* Lower-case hex of the GNU build id, "" where there is none. Owned by e. */
+const char *elf__build_id(const struct elf *e);
+const char *elf__soname(const struct elf *e); /* DT_SONAME or "" */
+
+struct elf_sym {
+	uint64_t value; /* virtual address in the file */
+	uint64_t size;	/* bytes; 0 where the file does not say */
+	uint8_t type;	/* STT_* */
+};
+/* A defined dynamic symbol by exact name. 0 or -ENOENT. */
+int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret);
+/* Calls fn for each defined dynamic symbol until it returns non-zero, which is returned. */
+int elf__each_dynsym(const struct elf *e,
+		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx);
+
+/* Section by name (".PyRuntime"): its virtual address and size. 0 or -ENOENT. */
+int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size);
+
+/* Virtual address to file offset through PT_LOAD. 0 or -ERANGE. */
+int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret);
+/*
+ * Load bias of a mapping of this file: what to add to a virtual address of the file to get the
+ * target's. map_start/map_offset: any mapping of the file. 0 or -ERANGE.
+ */
+int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint64_t *ret);
+/* Reads len bytes at a virtual address from the file (not from the process). 0 or -errno. */
+int elf__read(const struct elf *e, uint64_t vaddr, void *buf, size_t len);
+
+#endif

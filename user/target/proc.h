@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_TARGET_PROC_H
+#define MT_TARGET_PROC_H
+/*
+ * A process that is looked at from outside: its identity (held by a pidfd), its maps, its
+ * memory. Nothing here stops, writes to or signals it.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* One line of /proc/PID/maps. Addresses are the target's; path is "" for anonymous memory. */
+struct map {
+	uint64_t start, end; /* [start, end) */
+	uint64_t offset;     /* into the file, bytes */
+	uint64_t inode;
+	uint32_t dev_major, dev_minor;
+	bool r, w, x;
+	bool deleted;	  /* the kernel appended " (deleted)"; it is cut from path */
+	const char *path; /* owned by the struct maps; hostile text */
+};
+
+struct maps {
+	struct map *v; /* sorted by start */
+	size_t n;
+	char *text; /* the paths live here */
+};
+
+struct proc;
+
+/*
+ * Opens the process: pidfd first, then its start time, so that a reused PID is noticed.
+ * NULL with errno: ESRCH no such process, EPERM/EACCES not permitted, EINVAL a kernel thread or zombie.
+ */
+struct proc *proc__open(pid_t pid);
+void proc__free(struct proc *p); /* NULL is fine */
+
+pid_t proc__pid(const struct proc *p);
+int proc__pidfd(const struct proc *p);	/* owned by p; readable when the process has ended */
+bool proc__alive(const struct proc *p); /* false once it has exited */
+const char *proc__comm(const struct proc *p);
+/* The NUL-separated argument vector as read at open, *len bytes; owned by p. */
+const char *proc__cmdline(const struct proc *p, size_t *len);
+/* Absolute path of a file in the target's mount namespace: "/proc/PID/root" + path. 0 or -ENAMETOOLONG. */
+int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size);
+
+/* Name of a thread (/proc/PID/task/TID/comm). 0, or -errno when the thread is gone. */
+int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
+
+/* Reads the current maps. *ret is untouched on failure. 0 or -errno. */
+int proc__maps(const struct proc *p, struct maps *ret);
+void maps__free(struct maps *m);
+/* The mapping that holds addr, or NULL. */
+const struct map *maps__find(const struct maps *m, uint64_t addr);
+/* Parses the text of a maps file (any bytes; bad lines are an error). For proc__maps and tests. */
+int maps__parse(const char *text, size_t len, struct maps *ret);
+
+/*
+ * Opens the very file behind a mapping through /proc/PID/map_files/START-END (works for deleted and
+ * replaced files and across mount namespaces); falls back to /proc/PID/root + path after comparing
+ * device and inode. Only regular files. Returns an fd (O_CLOEXEC) or -errno.
+ */
+int proc__open_map(const struct proc *p, const struct map *m);
+/* The path of a mapping's file that the kernel accepts for uprobes, into buf. 0 or -errno. */
+int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t size);
+
+/*
+ * Reads target memory: process_vm_readv, falling back to /proc/PID/mem. All or nothing: 0, -EFAULT
+ * when any byte is unmapped, -ESRCH when the process ended, -EPERM. buf is undefined on failure.
+ */
+int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len);
+int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret);
+int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret);
+
+#endif
