@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_TARGET_TORCH_H
+#define MT_TARGET_TORCH_H
+/* PyTorch inside a process: its libraries, version, and the functions that are probed. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "target/proc.h"
+#include "target/site.h"
+
+enum hook_id {
+	HOOK_REPORT,   /* c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, Device), libc10 */
+	HOOK_OOM,      /* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device), libc10, torch >= 1.13 */
+	HOOK_CPU_NEW,  /* c10::ProfiledCPUMemoryReporter::New(void*, size_t), libc10 */
+	HOOK_CPU_DELETE, /* c10::ProfiledCPUMemoryReporter::Delete(void*), libc10 */
+	HOOK_SCOPE_END,	/* at::RecordFunction::end(), libtorch_cpu: where an optimizer's step ends */
+	HOOK_CODE_GONE, /* PyCode_Type.tp_dealloc, in the interpreter */
+	HOOK_MODULE_CALL, /* slot_tp_call, in the interpreter */
+	HOOK_NR
+};
+
+struct hook {
+	enum hook_id id;
+	bool found;
+	bool required;	    /* without it there is nothing to trace */
+	char path[64];	    /* "/proc/PID/map_files/..." or /proc/PID/root/...: what the kernel is given */
+	char file[256];	    /* the file's own path, for people */
+	char symbol[128];   /* mangled name, or "PyCode_Type.tp_dealloc" */
+	uint64_t offset;    /* of the probed instruction in the file, bytes */
+	struct site site;   /* which instruction and why */
+	const char *why_not; /* static text where not found */
+};
+
+struct torch_info {
+	bool found;	    /* libc10 is mapped */
+	bool cuda;	    /* libc10_cuda is mapped */
+	char version[64];   /* "2.11.0+cu130" from torch/version.py, "" unknown */
+	char cuda_runtime[64]; /* "libcudart.so.13" as mapped, "" none */
+};
+
+/* Looks through the maps; reads torch/version.py beside libtorch. 0 or -errno. */
+int torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret);
+/* "HOOK_REPORT" -> "report", for messages. */
+const char *hook__name(enum hook_id id);
+/*
+ * Finds the hooks that live in torch's libraries (all but the interpreter's), by .dynsym in every
+ * mapped file that exports them, and picks each one's site. hooks: HOOK_NR entries, zeroed here.
+ * 0, -ENOENT when a required one is missing (its why_not says), -errno.
+ */
+int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks);
+/* Fills a hook from a function's address in the target (for those found by data). 0 or -errno, why_not set. */
+int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args, struct hook *h);
+
+#endif
