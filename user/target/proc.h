@@ -31,7 +31,8 @@ struct proc;
 
 /*
  * Opens the process: pidfd first, then its start time, so that a reused PID is noticed.
- * NULL with errno: ESRCH no such process, EPERM/EACCES not permitted, EINVAL a kernel thread or zombie.
+ * NULL with errno: ESRCH no such process, or a zombie; EPERM/EACCES not permitted; EINVAL a kernel
+ * thread; EXDEV /proc is that of another PID namespace than ours.
  */
 struct proc *proc__open(pid_t pid);
 void proc__free(struct proc *p); /* NULL is fine */
@@ -42,8 +43,14 @@ bool proc__alive(const struct proc *p); /* false once it has exited */
 const char *proc__comm(const struct proc *p);
 /* The NUL-separated argument vector as read at open, *len bytes; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);
-/* Absolute path of a file in the target's mount namespace: "/proc/PID/root" + path. 0 or -ENAMETOOLONG. */
+/* A file of the target's mount namespace: "/proc/PID/root" + path. 0, -EINVAL not absolute, -ENAMETOOLONG. */
 int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size);
+
+/*
+ * Opens a regular file of the target's mount namespace for reading; symbolic links are resolved below
+ * the target's root. Returns an fd (O_CLOEXEC) or -errno.
+ */
+int proc__open_file(const struct proc *p, const char *path);
 
 /* Name of a thread (/proc/PID/task/TID/comm). 0, or -errno when the thread is gone. */
 int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
@@ -53,13 +60,14 @@ int proc__maps(const struct proc *p, struct maps *ret);
 void maps__free(struct maps *m);
 /* The mapping that holds addr, or NULL. */
 const struct map *maps__find(const struct maps *m, uint64_t addr);
-/* Parses the text of a maps file (any bytes; bad lines are an error). For proc__maps and tests. */
+/* Parses the text of a maps file (any bytes; a bad line is -EINVAL). For proc__maps and tests. */
 int maps__parse(const char *text, size_t len, struct maps *ret);
 
 /*
  * Opens the very file behind a mapping through /proc/PID/map_files/START-END (works for deleted and
  * replaced files and across mount namespaces); falls back to /proc/PID/root + path after comparing
- * device and inode. Only regular files. Returns an fd (O_CLOEXEC) or -errno.
+ * device and inode. Only regular files. Returns an fd (O_CLOEXEC) or -errno: -ENOENT anonymous
+ * memory, -EINVAL not a regular file, -ESTALE another file has that path by now.
  */
 int proc__open_map(const struct proc *p, const struct map *m);
 /* The path of a mapping's file that the kernel accepts for uprobes, into buf. 0 or -errno. */
