@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Prints where a version of CPython keeps what, from its own headers, a "name value" a line:
+ *
+ *	I=$(python3.N -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+ *	cc -I"$I" -I"$I/internal" pylayout_measure.c -o measure && ./measure > layout-3.N.txt
+ */
+#define Py_BUILD_CORE 1
+#include <Python.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#if PY_VERSION_HEX >= 0x03090000
+#include "internal/pycore_interp.h"
+#include "internal/pycore_runtime.h"
+#else
+#include "internal/pycore_pystate.h"
+#endif
+#if PY_VERSION_HEX >= 0x030b0000
+#include "internal/pycore_code.h"
+#include "internal/pycore_frame.h"
+#else
+#include "code.h"
+#include "frameobject.h"
+#endif
+#if PY_VERSION_HEX >= 0x030c0000
+#include "internal/pycore_moduleobject.h"
+#else
+typedef struct {
+	PyObject_HEAD PyObject *md_dict;
+} PyModuleObject; /* the beginning of it, which moduleobject.c keeps to itself */
+#endif
+#if PY_VERSION_HEX >= 0x030e0000
+#include "internal/pycore_interpframe.h"
+#include "internal/pycore_interpframe_structs.h"
+#endif
+
+#define OFF(name, type, field) printf("%s %zu\n", name, offsetof(type, field))
+#define SIZE(name, type) printf("%s %zu\n", name, sizeof(type))
+
+static void runtime(void)
+{
+	OFF("rt_interp_head", _PyRuntimeState, interpreters.head);
+	OFF("rt_interp_main", _PyRuntimeState, interpreters.main);
+	OFF("is_next", PyInterpreterState, next);
+	OFF("ts_next", PyThreadState, next);
+	OFF("ts_interp", PyThreadState, interp);
+	OFF("ts_thread_id", PyThreadState, thread_id);
+#if PY_VERSION_HEX >= 0x030c0000
+	OFF("rt_tss_key", _PyRuntimeState, autoTSSkey);
+	OFF("is_modules", PyInterpreterState, imports.modules);
+#else
+	OFF("rt_tss_key", _PyRuntimeState, gilstate.autoTSSkey);
+	OFF("is_modules", PyInterpreterState, modules);
+#endif
+#if PY_VERSION_HEX >= 0x030b0000
+	OFF("is_threads", PyInterpreterState, threads.head);
+	OFF("ts_native_id", PyThreadState, native_thread_id);
+#else
+	OFF("is_threads", PyInterpreterState, tstate_head);
+#endif
+#if PY_VERSION_HEX >= 0x030d0000
+	OFF("ts_frame", PyThreadState, current_frame);
+#elif PY_VERSION_HEX >= 0x030b0000
+	OFF("ts_frame", PyThreadState, cframe);
+	OFF("cframe_current", _PyCFrame, current_frame);
+#else
+	OFF("ts_frame", PyThreadState, frame);
+#endif
+}
+
+static void frames(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+	OFF("fr_code", _PyInterpreterFrame, f_executable);
+	OFF("fr_instr", _PyInterpreterFrame, instr_ptr);
+#elif PY_VERSION_HEX >= 0x030b0000
+	OFF("fr_code", _PyInterpreterFrame, f_code);
+	OFF("fr_instr", _PyInterpreterFrame, prev_instr);
+#endif
+#if PY_VERSION_HEX >= 0x030b0000
+	OFF("fr_prev", _PyInterpreterFrame, previous);
+	OFF("fr_owner", _PyInterpreterFrame, owner);
+	OFF("fr_local0", _PyInterpreterFrame, localsplus);
+#else
+	OFF("fr_code", PyFrameObject, f_code);
+	OFF("fr_instr", PyFrameObject, f_lasti);
+	OFF("fr_prev", PyFrameObject, f_back);
+	OFF("fr_local0", PyFrameObject, f_localsplus);
+#endif
+#if PY_VERSION_HEX >= 0x030e0000
+	printf("shim_owner %d\n", FRAME_OWNED_BY_INTERPRETER);
+#elif PY_VERSION_HEX >= 0x030c0000
+	printf("shim_owner %d\n", FRAME_OWNED_BY_CSTACK);
+#else
+	printf("shim_owner 0\n");
+#endif
+	OFF("co_argcount", PyCodeObject, co_argcount);
+	OFF("co_flags", PyCodeObject, co_flags);
+	OFF("co_firstlineno", PyCodeObject, co_firstlineno);
+	OFF("co_filename", PyCodeObject, co_filename);
+	OFF("co_name", PyCodeObject, co_name);
+#if PY_VERSION_HEX >= 0x030b0000
+	OFF("co_qualname", PyCodeObject, co_qualname);
+	OFF("co_code_adaptive", PyCodeObject, co_code_adaptive);
+#endif
+#if PY_VERSION_HEX >= 0x030a0000
+	OFF("co_linetable", PyCodeObject, co_linetable);
+#else
+	OFF("co_linetable", PyCodeObject, co_lnotab);
+#endif
+}
+
+static void objects(void)
+{
+	OFF("ob_type", PyObject, ob_type);
+	OFF("ob_size", PyVarObject, ob_size);
+	OFF("tp_name", PyTypeObject, tp_name);
+	OFF("tp_basicsize", PyTypeObject, tp_basicsize);
+	OFF("tp_dealloc", PyTypeObject, tp_dealloc);
+	OFF("tp_call", PyTypeObject, tp_call);
+	OFF("tp_flags", PyTypeObject, tp_flags);
+	OFF("tp_members", PyTypeObject, tp_members);
+	OFF("tp_dict", PyTypeObject, tp_dict);
+	OFF("tp_base", PyTypeObject, tp_base);
+	OFF("tp_dictoffset", PyTypeObject, tp_dictoffset);
+	OFF("tp_mro", PyTypeObject, tp_mro);
+	OFF("ht_cached_keys", PyHeapTypeObject, ht_cached_keys);
+	OFF("str_length", PyASCIIObject, length);
+	OFF("str_state", PyASCIIObject, state);
+	SIZE("str_ascii_size", PyASCIIObject);
+	SIZE("str_compact_size", PyCompactUnicodeObject);
+	OFF("bytes_val", PyBytesObject, ob_sval);
+	OFF("tuple_item", PyTupleObject, ob_item);
+	OFF("cell_ref", PyCellObject, ob_ref);
+	OFF("ma_used", PyDictObject, ma_used);
+	OFF("ma_keys", PyDictObject, ma_keys);
+	OFF("ma_values", PyDictObject, ma_values);
+	OFF("md_dict", PyModuleObject, md_dict);
+	OFF("func_code", PyFunctionObject, func_code);
+}
+
+int main(void)
+{
+	printf("minor %d\n", PY_MINOR_VERSION);
+	runtime();
+	frames();
+	objects();
+	return 0;
+}
