@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "lib/hash.h"
+
+#include <stdbool.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+struct hash_seed hash__seed(void)
+{
+	static struct hash_seed seed;
+	static bool made;
+
+	if (made)
+		return seed;
+	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != (ssize_t)sizeof(seed)) {
+		/* Early boot only. Weaker, but still not known to a target. */
+		struct timespec now;
+
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		seed.k0 = (uint64_t)now.tv_nsec * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)getpid();
+		seed.k1 = (uint64_t)(uintptr_t)&now ^ (uint64_t)now.tv_sec << 32;
+	}
+	made = true;
+	return seed;
+}
+
+static uint64_t rotl(uint64_t x, int n)
+{
+	return x << n | x >> (64 - n);
+}
+
+static void sip_round(uint64_t v[4])
+{
+	v[0] += v[1];
+	v[1] = rotl(v[1], 13) ^ v[0];
+	v[0] = rotl(v[0], 32);
+	v[2] += v[3];
+	v[3] = rotl(v[3], 16) ^ v[2];
+	v[0] += v[3];
+	v[3] = rotl(v[3], 21) ^ v[0];
+	v[2] += v[1];
+	v[1] = rotl(v[1], 17) ^ v[2];
+	v[2] = rotl(v[2], 32);
+}
+
+uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len)
+{
+	uint64_t v[4] = {
+		seed.k0 ^ UINT64_C(0x736f6d6570736575),
+		seed.k1 ^ UINT64_C(0x646f72616e646f6d),
+		seed.k0 ^ UINT64_C(0x6c7967656e657261),
+		seed.k1 ^ UINT64_C(0x7465646279746573),
+	};
+	const unsigned char *p = data;
+	uint64_t m, last = (uint64_t)len << 56;
+	size_t left = len;
+
+	for (; left >= sizeof(m); left -= sizeof(m), p += sizeof(m)) {
+		memcpy(&m, p, sizeof(m));
+		v[3] ^= m;
+		sip_round(v);
+		v[0] ^= m;
+	}
+	m = 0;
+	if (left)
+		memcpy(&m, p, left);
+	last |= m;
+	v[3] ^= last;
+	sip_round(v);
+	v[0] ^= last;
+	v[2] ^= 0xff;
+	sip_round(v);
+	sip_round(v);
+	sip_round(v);
+	return v[0] ^ v[1] ^ v[2] ^ v[3];
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_LIB_HASH_H
+#define MT_LIB_HASH_H
+/*
+ * Keyed hashes for tables whose keys a target or a file chooses: without the seed nobody can make
+ * them collide on purpose.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+struct hash_seed {
+	uint64_t k0, k1;
+};
+
+/* Random, one per process; the same at every call. */
+struct hash_seed hash__seed(void);
+/* SipHash-1-3. */
+uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len);
+
+/* Two rounds of multiply and fold: cheap enough to stand in the path of every event. */
+static inline uint64_t hash__u64(struct hash_seed seed, uint64_t key)
+{
+	unsigned __int128 x = (unsigned __int128)(key ^ seed.k0) * (seed.k1 | 1);
+	uint64_t h = (uint64_t)x ^ (uint64_t)(x >> 64);
+
+	x = (unsigned __int128)(h ^ seed.k1) * UINT64_C(0x9e3779b97f4a7c15);
+	return (uint64_t)x ^ (uint64_t)(x >> 64);
+}
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "lib/log.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LOG_MAX_LINE 4096
+
+static enum log_level max_level = LOG_INFO;
+
+void log__set_level(enum log_level level)
+{
+	max_level = level;
+}
+
+enum log_level log__level(void)
+{
+	return max_level;
+}
+
+void log__print(enum log_level level, const char *fmt, ...)
+{
+	char line[LOG_MAX_LINE];
+	va_list args;
+	size_t len;
+
+	if (level > max_level)
+		return;
+	va_start(args, fmt);
+	vsnprintf(line, sizeof(line), fmt, args);
+	va_end(args);
+	/* One message is one line, whatever libbpf and the like put at the end. */
+	len = strlen(line);
+	while (len && line[len - 1] == '\n')
+		line[--len] = '\0';
+	/* One call, so that lines of several processes on one terminal do not mix. */
+	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", line);
+}

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "lib/text.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+#include <strings.h>
+
+#include "lib/utf8.h"
+
+/* ---- text from elsewhere ---- */
+
+/* Characters that would act on a terminal or reorder what is read, instead of being read. */
+static bool acts(uint32_t c)
+{
+	if (c < 0x20 || (c >= 0x7f && c <= 0x9f))
+		return true;
+	/* Arabic letter mark; directional marks, line and paragraph separators, embeddings, overrides, isolates. */
+	return c == 0x61c || c == 0x200e || c == 0x200f || (c >= 0x2028 && c <= 0x202e) ||
+	       (c >= 0x2066 && c <= 0x2069);
+}
+
+char *text__clean(char *dst, size_t size, const char *src, size_t len)
+{
+	size_t out = 0, i = 0;
+
+	if (!size)
+		return dst;
+	while (i < len) {
+		static const char hex[] = "0123456789abcdef";
+		uint32_t c;
+		size_t n = utf8__decode(src + i, len - i, &c);
+
+		if (n && !acts(c)) {
+			if (n > size - 1 - out)
+				break;
+			memcpy(dst + out, src + i, n);
+			out += n;
+			i += n;
+			continue;
+		}
+		if (4 > size - 1 - out)
+			break;
+		dst[out++] = '\\';
+		dst[out++] = 'x';
+		dst[out++] = hex[(unsigned char)src[i] >> 4];
+		dst[out++] = hex[src[i] & 15];
+		/* The bytes that follow in a well-formed character are no character by themselves: escaped in turn. */
+		i++;
+	}
+	dst[out] = '\0';
+	return dst;
+}
+
+size_t text__utf8(char *dst, size_t size, const char *src, size_t len)
+{
+	static const char replacement[] = "\xef\xbf\xbd";
+	size_t out = 0, i = 0;
+
+	while (i < len) {
+		uint32_t c;
+		size_t n = utf8__decode(src + i, len - i, &c);
+		size_t put = n ? n : 3;
+
+		if (put > size - out)
+			break;
+		memcpy(dst + out, n ? src + i : replacement, put);
+		out += put;
+		i += n ? n : 1;
+	}
+	return out;
+}
+
+struct range {
+	uint32_t first, last;
+};
+
+static bool in_ranges(const struct range *r, size_t n, uint32_t c)
+{
+	for (size_t i = 0; i < n && r[i].first <= c; i++) {
+		if (c <= r[i].last)
+			return true;
+	}
+	return false;
+}
+
+/* Not wcwidth(): that depends on a locale being set, and answers -1 for everything in "C". */
+static size_t columns(uint32_t c)
+{
+	static const struct range none[] = {
+		{ 0x0300, 0x036f }, { 0x0483, 0x0489 }, { 0x0591, 0x05bd }, { 0x0610, 0x061a },
+		{ 0x064b, 0x065f }, { 0x0900, 0x0902 }, { 0x0e34, 0x0e3a }, { 0x0e47, 0x0e4e },
+		{ 0x1ab0, 0x1aff }, { 0x1dc0, 0x1dff }, { 0x200b, 0x200f }, { 0x2028, 0x202e },
+		{ 0x2060, 0x2064 }, { 0x2066, 0x206f }, { 0x20d0, 0x20ff }, { 0x302a, 0x302d },
+		{ 0x3099, 0x309a }, { 0xfe00, 0xfe0f }, { 0xfe20, 0xfe2f }, { 0xfeff, 0xfeff },
+		{ 0xe0100, 0xe01ef },
+	};
+	static const struct range two[] = {
+		{ 0x1100, 0x115f }, { 0x231a, 0x231b }, { 0x2329, 0x232a }, { 0x23e9, 0x23ec },
+		{ 0x2614, 0x2615 }, { 0x26a1, 0x26a1 }, { 0x2705, 0x2705 }, { 0x274c, 0x274c },
+		{ 0x2b50, 0x2b50 }, { 0x2e80, 0x3029 }, { 0x302e, 0x303e }, { 0x3041, 0x3098 },
+		{ 0x309b, 0x4dbf }, { 0x4e00, 0xa4cf }, { 0xa960, 0xa97f }, { 0xac00, 0xd7a3 },
+		{ 0xf900, 0xfaff }, { 0xfe30, 0xfe6f }, { 0xff01, 0xff60 }, { 0xffe0, 0xffe6 },
+		{ 0x17000, 0x18cff }, { 0x1b000, 0x1b2ff }, { 0x1f004, 0x1f004 }, { 0x1f0cf, 0x1f0cf },
+		{ 0x1f18e, 0x1f19a }, { 0x1f200, 0x1f320 }, { 0x1f32d, 0x1f64f }, { 0x1f680, 0x1f6ff },
+		{ 0x1f7e0, 0x1f7eb }, { 0x1f90c, 0x1f9ff }, { 0x1fa70, 0x1faff }, { 0x20000, 0x3fffd },
+	};
+
+	if (c < 0x20 || (c >= 0x7f && c <= 0x9f))
+		return 0;
+	if (c < 0x300)
+		return 1;
+	if (in_ranges(none, sizeof(none) / sizeof(none[0]), c))
+		return 0;
+	return in_ranges(two, sizeof(two) / sizeof(two[0]), c) ? 2 : 1;
+}
+
+size_t text__width(const char *s)
+{
+	size_t len = strlen(s), width = 0, i = 0;
+
+	while (i < len) {
+		uint32_t c;
+		size_t n = utf8__decode(s + i, len - i, &c);
+
+		/* A terminal shows a stray byte as one replacement character. */
+		width += n ? columns(c) : 1;
+		i += n ? n : 1;
+	}
+	return width;
+}
+
+/* ---- numbers in people's words ---- */
+
+char *text__bytes(char *buf, size_t size, uint64_t bytes)
+{
+	static const char units[] = "KMGTPE";
+	unsigned int unit;
+
+	if (bytes < 1024) {
+		snprintf(buf, size, "%u B", (unsigned int)bytes);
+		return buf;
+	}
+	for (unit = 0; unit < sizeof(units) - 1; unit++) {
+		unsigned int shift = 10 * (unit + 1);
+		/* KiB need no second digit; from 1000 on there is no room for one. */
+		unsigned int scale = unit == 0 || bytes >> shift >= 1000 ? 10 : 100;
+		unsigned __int128 half = (unsigned __int128)1 << (shift - 1);
+		uint64_t scaled = (uint64_t)(((unsigned __int128)bytes * scale + half) >> shift);
+
+		/* 1023.996 MiB is 1.00 GiB in print, not 1024.0 MiB. */
+		if (scaled >= 1024 * (uint64_t)scale && unit + 1 < sizeof(units) - 1)
+			continue;
+		if (scale == 100 && scaled >= 100000) { /* 999.996 rounds into the next width */
+			scale = 10;
+			scaled = (uint64_t)(((unsigned __int128)bytes * scale + half) >> shift);
+		}
+		snprintf(buf, size, "%u.%0*u %ciB", (unsigned int)(scaled / scale), scale == 100 ? 2 : 1,
+			 (unsigned int)(scaled % scale), units[unit]);
+		break;
+	}
+	return buf;
+}
+
+char *text__count(char *buf, size_t size, uint64_t n)
+{
+	char digits[24], out[32];
+	int len = snprintf(digits, sizeof(digits), "%llu", (unsigned long long)n);
+	size_t pos = 0;
+
+	for (int i = 0; i < len; i++) {
+		if (i && (len - i) % 3 == 0)
+			out[pos++] = ',';
+		out[pos++] = digits[i];
+	}
+	out[pos] = '\0';
+	snprintf(buf, size, "%s", out);
+	return buf;
+}
+
+char *text__time(char *buf, size_t size, uint64_t ns)
+{
+	const uint64_t second = UINT64_C(1000000000);
+	uint64_t tenths;
+
+	if (ns < 1000) {
+		snprintf(buf, size, "%u ns", (unsigned int)ns);
+	} else if ((tenths = (ns + 50) / 100) < 10000) {
+		snprintf(buf, size, "%u.%u us", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10));
+	} else if ((tenths = (ns + 50000) / 100000) < 10000) {
+		snprintf(buf, size, "%u.%u ms", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10));
+	} else if (ns < 60 * second && (tenths = (ns + second / 20) / (second / 10)) < 600) {
+		snprintf(buf, size, "%u.%u s", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10));
+	} else {
+		uint64_t s = ns / second + (ns % second >= second / 2);
+
+		if (s < 3600)
+			snprintf(buf, size, "%u min %02u s", (unsigned int)(s / 60), (unsigned int)(s % 60));
+		else
+			snprintf(buf, size, "%llu h %02u min", (unsigned long long)(s / 3600),
+				 (unsigned int)(s / 60 % 60));
+	}
+	return buf;
+}
+
+/* ---- the other way round ---- */
+
+struct unit {
+	const char *name;
+	uint64_t factor;
+};
+
+/* Digits with at most one point, exact: no floating point. *end: what follows them. */
+static int parse_decimal(const char *s, uint64_t *whole, uint64_t *frac, uint64_t *denominator, const char **end)
+{
+	bool digits = false;
+	uint64_t w = 0, f = 0, d = 1;
+
+	for (; *s >= '0' && *s <= '9'; s++, digits = true) {
+		if (__builtin_mul_overflow(w, 10, &w) || __builtin_add_overflow(w, *s - '0', &w))
+			return -ERANGE;
+	}
+	if (*s == '.') {
+		for (s++; *s >= '0' && *s <= '9'; s++, digits = true) {
+			if (d >= UINT64_C(1000000000000000000))
+				return -EINVAL;
+			d *= 10;
+			f = f * 10 + (uint64_t)(*s - '0');
+		}
+	}
+	if (!digits)
+		return -EINVAL;
+	*whole = w;
+	*frac = f;
+	*denominator = d;
+	*end = s;
+	return 0;
+}
+
+static int parse_units(const char *s, const struct unit *units, size_t n, uint64_t *ret)
+{
+	uint64_t whole, frac, denominator;
+	const char *suffix;
+	int err = parse_decimal(s, &whole, &frac, &denominator, &suffix);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < n; i++) {
+		unsigned __int128 value;
+
+		if (strcasecmp(suffix, units[i].name))
+			continue;
+		value = (unsigned __int128)whole * units[i].factor +
+			(unsigned __int128)frac * units[i].factor / denominator;
+		if (value > UINT64_MAX)
+			return -ERANGE;
+		*ret = (uint64_t)value;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+int text__parse_size(const char *s, uint64_t *ret)
+{
+	/* No "KB": people mean 1000 and 1024 by it. */
+	static const struct unit units[] = {
+		{ "", 1 },			{ "B", 1 },
+		{ "K", UINT64_C(1) << 10 },	{ "KiB", UINT64_C(1) << 10 },
+		{ "M", UINT64_C(1) << 20 },	{ "MiB", UINT64_C(1) << 20 },
+		{ "G", UINT64_C(1) << 30 },	{ "GiB", UINT64_C(1) << 30 },
+		{ "T", UINT64_C(1) << 40 },	{ "TiB", UINT64_C(1) << 40 },
+		{ "P", UINT64_C(1) << 50 },	{ "PiB", UINT64_C(1) << 50 },
+		{ "E", UINT64_C(1) << 60 },	{ "EiB", UINT64_C(1) << 60 },
+	};
+
+	return parse_units(s, units, sizeof(units) / sizeof(units[0]), ret);
+}
+
+int text__parse_time(const char *s, uint64_t *ret)
+{
+	static const struct unit units[] = {
+		{ "ns", 1 },
+		{ "us", 1000 },
+		{ "ms", 1000000 },
+		{ "", UINT64_C(1000000000) },
+		{ "s", UINT64_C(1000000000) },
+		{ "m", UINT64_C(60000000000) },
+		{ "min", UINT64_C(60000000000) },
+		{ "h", UINT64_C(3600000000000) },
+		{ "d", UINT64_C(86400000000000) },
+	};
+
+	return parse_units(s, units, sizeof(units) / sizeof(units[0]), ret);
+}
