@@ -27,9 +27,9 @@ struct elf_sym {
 	uint64_t size;	/* bytes; 0 where the file does not say */
 	uint8_t type;	/* STT_* */
 };
-/* A defined dynamic symbol by exact name. 0 or -ENOENT. */
+/* A defined dynamic symbol by exact name, its version aside. 0 or -ENOENT. */
 int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret);
-/* Calls fn for each defined dynamic symbol until it returns non-zero, which is returned. */
+/* Calls fn for each defined dynamic symbol until it returns non-zero, which is returned; -ENOMEM, -EIO, -EFBIG. */
 int elf__each_dynsym(const struct elf *e,
 		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx);
 
@@ -40,7 +40,8 @@ int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t
 int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret);
 /*
  * Load bias of a mapping of this file: what to add to a virtual address of the file to get the
- * target's. map_start/map_offset: any mapping of the file. 0 or -ERANGE.
+ * target's. map_start/map_offset: any mapping of the file, the lowest where there is a choice (two
+ * segments may begin in the same page of the file). 0 or -ERANGE.
  */
 int elf__bias(const struct elf *e, uint64_t map_start, uint64_t map_offset, uint64_t *ret);
 /* Reads len bytes at a virtual address from the file (not from the process). 0 or -errno. */
