@@ -5,7 +5,7 @@
  * What events refer to by number: strings, code locations, modules, stacks, threads. Append-only and
  * interned by content, so that a number, once handed out, means the same thing for ever and two
  * captures of one program give the same rows. A live capture fills a dict while it resolves; a reader
- * fills one from a file. Number 0 of strings is "", of locations, modules and stacks "none".
+ * fills one from a file. Number 0 of strings is "", of all others "none".
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -45,14 +45,21 @@ struct dict_thread {
 struct dict *dict__new(void);	 /* NULL on ENOMEM */
 void dict__free(struct dict *d); /* NULL is fine */
 
-/* Each returns the number, or UINT32_MAX on ENOMEM. Text is made valid UTF-8 on the way in. */
+/*
+ * Each returns the number, or UINT32_MAX with errno: ENOMEM, ENOSPC (record/limits.h; some millions of
+ * entries). Text is made valid UTF-8 without NUL on the way in. A stack of more than 1024 frames keeps
+ * the innermost ones, as MT_WALK_TRUNCATED.
+ */
 uint32_t dict__string(struct dict *d, const char *s, size_t len);
 uint32_t dict__loc(struct dict *d, struct dict_loc loc);
 uint32_t dict__module(struct dict *d, struct dict_module m);
 uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk);
 uint32_t dict__thread(struct dict *d, struct dict_thread t); /* a later name for a tid is a new number */
 
-/* Look-ups; a number out of range gives the entry 0 ("" / none), never a crash. */
+/*
+ * Look-ups; a number out of range gives the entry 0 ("" / none), never a crash. What they return stays
+ * where it is while the dict grows.
+ */
 const char *dict__str(const struct dict *d, uint32_t id); /* NUL-terminated, owned by d */
 struct dict_loc dict__get_loc(const struct dict *d, uint32_t id);
 struct dict_module dict__get_module(const struct dict *d, uint32_t id);

@@ -48,7 +48,8 @@ struct event {
 struct facts;
 struct facts *facts__new(void);
 void facts__free(struct facts *f);
-int facts__set(struct facts *f, const char *key, const char *value); /* 0 or -ENOMEM */
+int facts__set(struct facts *f, const char *key, const char *value);
+/* 0, -ENOMEM, -EINVAL (key), -E2BIG (a value over 1 MiB, over 4096 facts, over 4 MiB in all); as facts__set. */
 int facts__setf(struct facts *f, const char *key, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 const char *facts__get(const struct facts *f, const char *key); /* NULL: not there; owned by f */
 size_t facts__count(const struct facts *f);

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/dict.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#include "lib/hash.h"
+#include "lib/text.h"
+#include "memtrace.h"
+#include "record/limits.h"
+
+#define NONE UINT32_MAX
+#define CHUNK_BYTES (256u << 10)
+#define MIN_SLOTS 256
+
+_Static_assert(DICT_MAX_STACK_FRAMES * sizeof(struct dict_frame) <= CHUNK_BYTES, "a stack fits a chunk");
+_Static_assert(DICT_MAX_STRING + 1 <= CHUNK_BYTES, "a string fits a chunk");
+
+/* Memory that never moves: what look-ups return stays valid while the dict grows. */
+struct chunk {
+	struct chunk *next;
+	size_t used;
+	_Alignas(8) char data[CHUNK_BYTES];
+};
+
+/* One kind of entry: an array of fixed-size records and a hash table of their numbers. */
+struct table {
+	char *entries;
+	size_t entry_size;
+	uint32_t n, max, room;
+	uint32_t *slots; /* entry number + 1; 0: empty */
+	uint32_t *hashes; /* beside the slots: most misses are told without touching the entry */
+	uint32_t mask;
+};
+
+struct string {
+	const char *text;
+	uint32_t len;
+};
+
+enum kind { STRINGS, LOCS, MODULES, STACKS, THREADS, KINDS };
+
+struct dict {
+	struct table tables[KINDS];
+	struct chunk *chunks;
+	struct hash_seed seed;
+	uint64_t string_bytes, frames;
+};
+
+static int table__init(struct table *t, size_t entry_size, uint32_t max)
+{
+	t->entry_size = entry_size;
+	t->max = max;
+	t->slots = calloc(MIN_SLOTS, sizeof(*t->slots));
+	t->hashes = calloc(MIN_SLOTS, sizeof(*t->hashes));
+	t->mask = MIN_SLOTS - 1;
+	return t->slots && t->hashes ? 0 : -ENOMEM;
+}
+
+static void table__fini(struct table *t)
+{
+	free(t->entries);
+	free(t->slots);
+	free(t->hashes);
+}
+
+static void put_slot(uint32_t *slots, uint32_t *hashes, uint32_t mask, uint32_t hash, uint32_t value)
+{
+	uint32_t i = hash & mask;
+
+	while (slots[i])
+		i = (i + 1) & mask;
+	slots[i] = value;
+	hashes[i] = hash;
+}
+
+/* Makes room for one more entry, in the array and in the hash table (at most 2/3 full). */
+static int table__reserve(struct table *t)
+{
+	if (t->n >= t->max)
+		return -ENOSPC;
+	if (t->n == t->room) {
+		uint32_t room = t->room ? t->room * 2 : 64;
+		char *bigger = realloc(t->entries, room * t->entry_size);
+
+		if (!bigger)
+			return -ENOMEM;
+		t->entries = bigger;
+		t->room = room;
+	}
+	if (((uint64_t)t->n + 1) * 3 > ((uint64_t)t->mask + 1) * 2) {
+		uint32_t mask = t->mask * 2 + 1;
+		uint32_t *slots = calloc((size_t)mask + 1, sizeof(*slots));
+		uint32_t *hashes = calloc((size_t)mask + 1, sizeof(*hashes));
+
+		if (!slots || !hashes) {
+			free(slots);
+			free(hashes);
+			return -ENOMEM;
+		}
+		for (uint32_t i = 0; i <= t->mask; i++) {
+			if (t->slots[i])
+				put_slot(slots, hashes, mask, t->hashes[i], t->slots[i]);
+		}
+		free(t->slots);
+		free(t->hashes);
+		t->slots = slots;
+		t->hashes = hashes;
+		t->mask = mask;
+	}
+	return 0;
+}
+
+/* After table__reserve(). */
+static uint32_t table__append(struct table *t, uint32_t hash, const void *entry)
+{
+	memcpy(t->entries + t->n * t->entry_size, entry, t->entry_size);
+	put_slot(t->slots, t->hashes, t->mask, hash, t->n + 1);
+	return t->n++;
+}
+
+static const void *table__at(const struct table *t, uint32_t id)
+{
+	return t->entries + (id < t->n ? id : 0) * t->entry_size;
+}
+
+static uint32_t fail(int err)
+{
+	errno = -err;
+	return NONE;
+}
+
+/* Entries that are their own content. They must have no padding. */
+static uint32_t intern_plain(struct dict *d, enum kind kind, const void *entry)
+{
+	struct table *t = &d->tables[kind];
+	uint32_t hash = (uint32_t)hash__bytes(d->seed, entry, t->entry_size);
+	int err;
+
+	for (uint32_t i = hash & t->mask; t->slots[i]; i = (i + 1) & t->mask) {
+		uint32_t id = t->slots[i] - 1;
+
+		if (t->hashes[i] == hash && !memcmp(table__at(t, id), entry, t->entry_size))
+			return id;
+	}
+	err = table__reserve(t);
+	return err ? fail(err) : table__append(t, hash, entry);
+}
+
+static void *keep(struct dict *d, const void *data, size_t len)
+{
+	size_t padded = (len + 7) & ~(size_t)7;
+	struct chunk *c = d->chunks;
+	void *p;
+
+	if (!c || CHUNK_BYTES - c->used < padded) {
+		c = malloc(sizeof(*c));
+		if (!c)
+			return NULL;
+		c->next = d->chunks;
+		c->used = 0;
+		d->chunks = c;
+	}
+	p = c->data + c->used;
+	memcpy(p, data, len);
+	c->used += padded;
+	return p;
+}
+
+struct dict *dict__new(void)
+{
+	struct dict *d = calloc(1, sizeof(*d));
+
+	if (!d)
+		return NULL;
+	d->seed = hash__seed();
+	if (table__init(&d->tables[STRINGS], sizeof(struct string), DICT_MAX_STRINGS) ||
+	    table__init(&d->tables[LOCS], sizeof(struct dict_loc), DICT_MAX_LOCS) ||
+	    table__init(&d->tables[MODULES], sizeof(struct dict_module), DICT_MAX_MODULES) ||
+	    table__init(&d->tables[STACKS], sizeof(struct dict_stack), DICT_MAX_STACKS) ||
+	    table__init(&d->tables[THREADS], sizeof(struct dict_thread), DICT_MAX_THREADS))
+		goto fail;
+	/* The entries 0. */
+	if (dict__string(d, "", 0) || dict__loc(d, (struct dict_loc){ 0 }) ||
+	    dict__module(d, (struct dict_module){ 0 }) || dict__stack(d, NULL, 0, MT_WALK_OK) ||
+	    dict__thread(d, (struct dict_thread){ 0 }))
+		goto fail;
+	return d;
+fail:
+	dict__free(d);
+	errno = ENOMEM;
+	return NULL;
+}
+
+void dict__free(struct dict *d)
+{
+	if (!d)
+		return;
+	for (int i = 0; i < KINDS; i++)
+		table__fini(&d->tables[i]);
+	while (d->chunks) {
+		struct chunk *next = d->chunks->next;
+
+		free(d->chunks);
+		d->chunks = next;
+	}
+	free(d);
+}
+
+/* Valid UTF-8, no NUL (strings are NUL-terminated), cut at DICT_MAX_STRING. Returns the length. */
+static size_t make_fit(char dst[DICT_MAX_STRING + 1], const char *s, size_t len)
+{
+	static const char mark[] = "...";
+	char clean[DICT_MAX_STRING + 4]; /* one character more than fits tells that it is too long */
+	size_t out = 0, i = 0;
+
+	while (i < len && out < sizeof(clean) - 4) {
+		size_t run = strnlen(s + i, len - i);
+
+		if (!run) {
+			out += text__utf8(clean + out, sizeof(clean) - out, "\xff", 1);
+			i++;
+			continue;
+		}
+		out += text__utf8(clean + out, sizeof(clean) - out, s + i, run);
+		i += run;
+	}
+	if (out > DICT_MAX_STRING || i < len) {
+		out = text__utf8(dst, DICT_MAX_STRING - (sizeof(mark) - 1), clean, out);
+		memcpy(dst + out, mark, sizeof(mark) - 1);
+		out += sizeof(mark) - 1;
+	} else {
+		memcpy(dst, clean, out);
+	}
+	dst[out] = '\0';
+	return out;
+}
+
+uint32_t dict__string(struct dict *d, const char *s, size_t len)
+{
+	struct table *t = &d->tables[STRINGS];
+	char fit[DICT_MAX_STRING + 1];
+	struct string entry;
+	uint32_t hash;
+	int err;
+
+	entry.len = (uint32_t)make_fit(fit, s, len);
+	hash = (uint32_t)hash__bytes(d->seed, fit, entry.len);
+	for (uint32_t i = hash & t->mask; t->slots[i]; i = (i + 1) & t->mask) {
+		const struct string *o = table__at(t, t->slots[i] - 1);
+
+		if (t->hashes[i] == hash && o->len == entry.len && !memcmp(o->text, fit, entry.len))
+			return t->slots[i] - 1;
+	}
+	err = table__reserve(t);
+	if (!err && d->string_bytes + entry.len + 1 > DICT_MAX_STRING_BYTES)
+		err = -ENOSPC;
+	if (err)
+		return fail(err);
+	entry.text = keep(d, fit, entry.len + 1);
+	if (!entry.text)
+		return fail(-ENOMEM);
+	d->string_bytes += entry.len + 1;
+	return table__append(t, hash, &entry);
+}
+
+uint32_t dict__loc(struct dict *d, struct dict_loc loc)
+{
+	return intern_plain(d, LOCS, &loc);
+}
+
+uint32_t dict__module(struct dict *d, struct dict_module m)
+{
+	return intern_plain(d, MODULES, &m);
+}
+
+uint32_t dict__thread(struct dict *d, struct dict_thread t)
+{
+	return intern_plain(d, THREADS, &t);
+}
+
+uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk)
+{
+	struct table *t = &d->tables[STACKS];
+	struct dict_stack entry = { .n = n, .walk = walk };
+	size_t bytes;
+	uint32_t hash;
+	int err;
+
+	if (n > DICT_MAX_STACK_FRAMES) {
+		entry.n = DICT_MAX_STACK_FRAMES;
+		if (walk == MT_WALK_OK)
+			entry.walk = MT_WALK_TRUNCATED;
+	}
+	bytes = entry.n * sizeof(*frames);
+	hash = (uint32_t)(hash__bytes(d->seed, frames, bytes) + entry.walk);
+	for (uint32_t i = hash & t->mask; t->slots[i]; i = (i + 1) & t->mask) {
+		const struct dict_stack *o = table__at(t, t->slots[i] - 1);
+
+		if (t->hashes[i] == hash && o->n == entry.n && o->walk == entry.walk &&
+		    (!bytes || !memcmp(o->frames, frames, bytes)))
+			return t->slots[i] - 1;
+	}
+	err = table__reserve(t);
+	if (!err && d->frames + entry.n > DICT_MAX_FRAMES)
+		err = -ENOSPC;
+	if (err)
+		return fail(err);
+	if (bytes) {
+		entry.frames = keep(d, frames, bytes);
+		if (!entry.frames)
+			return fail(-ENOMEM);
+	}
+	d->frames += entry.n;
+	return table__append(t, hash, &entry);
+}
+
+const char *dict__str(const struct dict *d, uint32_t id)
+{
+	return ((const struct string *)table__at(&d->tables[STRINGS], id))->text;
+}
+
+struct dict_loc dict__get_loc(const struct dict *d, uint32_t id)
+{
+	return *(const struct dict_loc *)table__at(&d->tables[LOCS], id);
+}
+
+struct dict_module dict__get_module(const struct dict *d, uint32_t id)
+{
+	return *(const struct dict_module *)table__at(&d->tables[MODULES], id);
+}
+
+struct dict_stack dict__get_stack(const struct dict *d, uint32_t id)
+{
+	return *(const struct dict_stack *)table__at(&d->tables[STACKS], id);
+}
+
+struct dict_thread dict__get_thread(const struct dict *d, uint32_t id)
+{
+	return *(const struct dict_thread *)table__at(&d->tables[THREADS], id);
+}
+
+struct dict_counts dict__counts(const struct dict *d)
+{
+	return (struct dict_counts){
+		.strings = d->tables[STRINGS].n,
+		.locs = d->tables[LOCS].n,
+		.modules = d->tables[MODULES].n,
+		.stacks = d->tables[STACKS].n,
+		.threads = d->tables[THREADS].n,
+	};
+}

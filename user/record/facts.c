@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/stream.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/hash.h"
+#include "lib/map64.h"
+#include "lib/text.h"
+#include "record/limits.h"
+
+struct fact {
+	char *key, *value;
+};
+
+struct facts {
+	struct fact *facts;
+	size_t n, room;
+	size_t bytes; /* keys and values */
+	struct map64 *index; /* hash of a key -> its place */
+	struct hash_seed seed;
+};
+
+struct facts *facts__new(void)
+{
+	struct facts *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->seed = hash__seed();
+	f->index = map64__new();
+	if (!f->index) {
+		free(f);
+		return NULL;
+	}
+	return f;
+}
+
+void facts__free(struct facts *f)
+{
+	if (!f)
+		return;
+	for (size_t i = 0; i < f->n; i++) {
+		free(f->facts[i].key);
+		free(f->facts[i].value);
+	}
+	free(f->facts);
+	map64__free(f->index);
+	free(f);
+}
+
+static struct fact *find(const struct facts *f, const char *key)
+{
+	uint64_t i;
+
+	if (!map64__get(f->index, hash__bytes(f->seed, key, strlen(key)), &i))
+		return NULL;
+	if (!strcmp(f->facts[i].key, key))
+		return &f->facts[i];
+	for (i = 0; i < f->n; i++) { /* two keys with one hash */
+		if (!strcmp(f->facts[i].key, key))
+			return &f->facts[i];
+	}
+	return NULL;
+}
+
+static bool good_key(const char *key)
+{
+	size_t len = strlen(key);
+
+	if (!len || len > FACTS_MAX_KEY)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		if (key[i] <= ' ' || key[i] > '~')
+			return false;
+	}
+	return true;
+}
+
+/* A copy of value as valid UTF-8, NULL with errno. */
+static char *make_value(const char *value)
+{
+	size_t len = strnlen(value, FACTS_MAX_VALUE + 1), room = len * 3 + 1;
+	char *copy, *fit;
+
+	if (len > FACTS_MAX_VALUE) {
+		errno = E2BIG;
+		return NULL;
+	}
+	copy = malloc(room);
+	if (!copy)
+		return NULL;
+	len = text__utf8(copy, room - 1, value, len);
+	copy[len] = '\0';
+	if (len > FACTS_MAX_VALUE) {
+		free(copy);
+		errno = E2BIG;
+		return NULL;
+	}
+	fit = realloc(copy, len + 1);
+	return fit ? fit : copy;
+}
+
+static int append(struct facts *f, const char *key, char *value)
+{
+	uint64_t hash = hash__bytes(f->seed, key, strlen(key)), other;
+	char *copy;
+	int err = 0;
+
+	if (f->n == FACTS_MAX)
+		return -E2BIG;
+	if (f->n == f->room) {
+		size_t room = f->room ? f->room * 2 : 32;
+		struct fact *bigger = realloc(f->facts, room * sizeof(*bigger));
+
+		if (!bigger)
+			return -ENOMEM;
+		f->facts = bigger;
+		f->room = room;
+	}
+	copy = strdup(key);
+	if (!copy)
+		return -ENOMEM;
+	if (!map64__get(f->index, hash, &other))
+		err = map64__set(f->index, hash, f->n);
+	if (err) {
+		free(copy);
+		return err;
+	}
+	f->facts[f->n++] = (struct fact){ copy, value };
+	return 0;
+}
+
+int facts__set(struct facts *f, const char *key, const char *value)
+{
+	struct fact *old;
+	size_t bytes;
+	char *copy;
+	int err;
+
+	if (!good_key(key))
+		return -EINVAL;
+	copy = make_value(value);
+	if (!copy)
+		return -errno;
+	old = find(f, key);
+	bytes = f->bytes + strlen(copy) + (old ? 0 : strlen(key)) - (old ? strlen(old->value) : 0);
+	err = bytes > FACTS_MAX_BYTES ? -E2BIG : 0;
+	if (!err && !old)
+		err = append(f, key, copy);
+	if (err) {
+		free(copy);
+		return err;
+	}
+	if (old) {
+		free(old->value);
+		old->value = copy;
+	}
+	f->bytes = bytes;
+	return 0;
+}
+
+int facts__setf(struct facts *f, const char *key, const char *fmt, ...)
+{
+	va_list args;
+	char *value;
+	int n;
+
+	va_start(args, fmt);
+	n = vasprintf(&value, fmt, args);
+	va_end(args);
+	if (n < 0)
+		return -ENOMEM;
+	n = facts__set(f, key, value);
+	free(value);
+	return n;
+}
+
+const char *facts__get(const struct facts *f, const char *key)
+{
+	const struct fact *fact = find(f, key);
+
+	return fact ? fact->value : NULL;
+}
+
+size_t facts__count(const struct facts *f)
+{
+	return f->n;
+}
+
+void facts__at(const struct facts *f, size_t i, const char **key, const char **value)
+{
+	*key = f->facts[i].key;
+	*value = f->facts[i].value;
+}
