@@ -132,9 +132,8 @@ struct mt_rec_stack {
 	struct mt_hdr h;
 	__u64 stack;
 	__u64 epoch; /* value of the code epoch that the id was made under */
-	__u32 n;     /* entries, innermost frame first */
+	__u32 n;     /* struct mt_frame that follow, innermost first */
 	__u32 pad;
-	struct mt_frame frames[];
 };
 
 #define MT_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed size")

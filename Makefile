@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# memtrace-bpf: everything is built below $(OUTPUT). V=1 shows the commands.
+
+OUTPUT ?= .output
+ARCH := $(shell uname -m)
+PREFIX ?= /usr/local
+VERSION := 0.1.0
+CLANG ?= clang
+BPFTOOL ?= $(shell command -v bpftool || echo /usr/sbin/bpftool)
+LLVM_STRIP ?= $(shell command -v llvm-strip || echo llvm-strip-14)
+
+ifeq ($(V),1)
+Q :=
+msg :=
+else
+Q := @
+msg = @printf '  %-8s %s\n' $(1) $(patsubst $(OUTPUT)/%,%,$(2));
+endif
+
+WARN := -Wall -Wextra -Wshadow -Wformat=2 -Wtype-limits -Wstrict-prototypes -Wmissing-prototypes -Werror
+CFLAGS ?= -O2 -g
+override CFLAGS += -std=gnu11 -D_GNU_SOURCE $(WARN) $(SANITIZE)
+CPPFLAGS += -Iuser -Ibpf -I$(OUTPUT)/gen -DMEMTRACE_VERSION='"$(VERSION)"' -MMD -MP
+override LDFLAGS += $(SANITIZE)
+LDLIBS := -lbpf -lelf -lz -lzstd
+
+BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
+BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra -Werror -Wno-unused-parameter \
+	-I$(OUTPUT)/gen -Ibpf -MMD -MP
+
+SRCS := $(wildcard user/*.c user/*/*.c)
+OBJS := $(SRCS:%.c=$(OUTPUT)/obj/%.o)
+LIBOBJS := $(filter-out $(OUTPUT)/obj/user/main.o,$(OBJS))
+TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(wildcard tests/unit/test_*.c))
+TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
+ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
+
+.PHONY: all tests test demo bench deps deps-test deps-demo install clean format
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(OUTPUT)/memtrace-bpf
+
+$(OUTPUT)/memtrace-bpf: $(OBJS)
+	$(call msg,LINK,$@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $(OBJS) $(LDLIBS)
+
+$(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(OUTPUT)/gen/memtrace.skel.h
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -c -o $@ $<
+
+# The kernel side: object, then skeleton.
+$(OUTPUT)/gen/vmlinux.h: tools/gen_vmlinux.sh vmlinux/$(ARCH)/vmlinux.h
+	$(call msg,GEN,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)BPFTOOL=$(BPFTOOL) tools/gen_vmlinux.sh $(ARCH) $@
+
+$(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(OUTPUT)/gen/vmlinux.h
+	$(call msg,BPF,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CLANG) $(BPF_CFLAGS) -c -o $@ $<
+	$(Q)$(LLVM_STRIP) -g $@
+
+$(OUTPUT)/gen/%.skel.h: $(OUTPUT)/bpf/%.bpf.o
+	$(call msg,SKEL,$@)
+	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf >$@
+
+# What exported pages are made of, as arrays.
+$(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/embed.sh
+	$(call msg,EMBED,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)tools/embed.sh asset_$(subst .,_,$*) $< >$@
+
+tests: $(TESTS)
+
+$(OUTPUT)/tests/unit/%: $(OUTPUT)/obj/tests/unit/%.o $(TESTLIB) $(LIBOBJS)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka -ljansson $(LDLIBS)
+
+deps:
+	$(Q)tools/deps.sh build
+
+deps-demo:
+	$(Q)tools/deps.sh build torch
+
+deps-test:
+	$(Q)tools/deps.sh build torch test
+
+demo: deps-demo
+	$(Q)tools/demo.sh
+
+test: deps-test
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tests/run.sh
+
+bench: deps-demo
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/bench.py
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8
+	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
+	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+
+format:
+	clang-format -i $(SRCS) $(wildcard user/*.h user/*/*.h)
+
+clean:
+	rm -rf $(OUTPUT)
+
+-include $(OBJS:.o=.d) $(TESTLIB:.o=.d) $(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(OUTPUT)/bpf/memtrace.bpf.d

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MAPS_BPF_H
+#define MAPS_BPF_H
+/*
+ * Everything the programs read and write. Nothing here takes a bucket lock in a probe: hosts with
+ * many cores have been seen to lock up on shared hash inserts from probes. The only hash map is
+ * looked up by programs and filled by user space.
+ */
+
+/* Set before loading; constants to the verifier, which prunes what a target does not need. */
+const volatile struct mt_py_layout py = {};
+const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
+
+/* Shared with user space while running (mapped memory). */
+__u64 code_epoch = 0;			      /* goes up when a code object of a sent stack is freed */
+__u64 module_code[MT_MAX_MODULE_CODES] = {};  /* code objects whose local 0 is an nn.Module */
+__u8 seen_code[MT_SEEN_SLOTS] = {};	      /* by hash: some sent stack mentions this code object */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16 * 1024 * 1024); /* user space may change it before loading */
+} ring SEC(".maps");
+
+struct counters {
+	__u64 c[MT_CNT_NR];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counters);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MT_SENT_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} sent_stacks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u64);
+	__type(value, __u8);
+} root_modules SEC(".maps");
+
+/*
+ * A walk in progress. Per CPU, but a task can be preempted in the middle of a program (and sleepable
+ * programs can sleep), so a slot is claimed for the time of one walk.
+ */
+struct scratch {
+	__u64 busy;
+	struct mt_rec_stack rec;
+	struct mt_frame frames[MT_MAX_ENTRIES];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, MT_SCRATCH_SLOTS);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
+
+static __always_inline void count(__u32 which)
+{
+	__u32 zero = 0;
+	struct counters *c = bpf_map_lookup_elem(&counters, &zero);
+
+	/* Atomic: another task may run the same program on this CPU in the middle of the addition. */
+	if (c && which < MT_CNT_NR)
+		__sync_fetch_and_add(&c->c[which], 1);
+}
+
+#endif

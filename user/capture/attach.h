@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_ATTACH_H
+#define MT_CAPTURE_ATTACH_H
+/* What is in a process, gathered once before attaching; `check -p` prints it, a session uses it. */
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "capture/session.h"
+#include "memtrace.h"
+#include "target/python.h"
+#include "target/torch.h"
+
+struct proc;
+
+struct target {
+	struct proc *proc;
+	struct maps maps;
+	struct python *python;	    /* NULL: none, or not understood (python_why) */
+	char python_why[256];	    /* "" when all is well */
+	bool has_python;	    /* there is an interpreter, understood or not */
+	struct pyslot slot;
+	bool has_slot;
+	struct torch_info torch;
+	struct hook hooks[HOOK_NR];
+	int hooks_err; /* of torch__hooks */
+};
+
+/* Opens the process. 0, or negative with *f. */
+int target__open(pid_t pid, struct target *t, struct failure *f);
+/* Looks (again) at what is mapped: interpreter, PyTorch, hooks. 0 or negative with *f (the process ended, ...). */
+int target__look(struct target *t, struct failure *f);
+void target__close(struct target *t);
+/* The kernel side's layout for this interpreter; all zero when frames cannot be read. */
+struct mt_py_layout target__layout(const struct target *t);
+/* What the user lacks to trace others, in words ("CAP_BPF, CAP_PERFMON"), "" when nothing. */
+const char *caps__missing(void);
+/* Gives up every capability that a running capture does not need. 0 or -errno. */
+int caps__limit(void);
+/* Fills *f. Returns err for the caller to return. */
+int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+#endif

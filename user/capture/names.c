@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/names.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+#include "record/dict.h"
+#include "target/nnmodule.h"
+#include "target/pyline.h"
+#include "target/pyobj.h"
+#include "target/python.h"
+
+struct code {
+	uint32_t file, func; /* dict strings; 0, 0 where the object could not be read */
+	uint32_t firstlineno;
+	uint64_t round; /* in which it was read */
+	uint8_t *linetable;
+	size_t linetable_len;
+};
+
+struct names {
+	struct dict *dict;
+	const struct python *py;
+	struct nnmodules *modules;
+	struct map64 *codes; /* address -> struct code * */
+	int minor;
+	uint64_t next_recheck;
+	struct names_stats stats;
+};
+
+struct names *names__new(struct dict *d, const struct python *py)
+{
+	struct names *n = calloc(1, sizeof(*n));
+	int major, micro;
+
+	if (!n)
+		return NULL;
+	n->dict = d;
+	n->py = py;
+	n->codes = map64__new();
+	if (py) {
+		n->modules = nnmodules__new(py);
+		python__version(py, &major, &n->minor, &micro);
+	}
+	if (!n->codes || (py && !n->modules)) {
+		names__free(n);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return n;
+}
+
+static void code__free(struct code *c)
+{
+	if (c)
+		free(c->linetable);
+	free(c);
+}
+
+static void forget_all(struct names *n)
+{
+	uint64_t key, value;
+	size_t pos = 0;
+
+	while (map64__next(n->codes, &pos, &key, &value))
+		code__free((struct code *)(uintptr_t)value);
+	map64__clear(n->codes);
+}
+
+void names__free(struct names *n)
+{
+	if (!n)
+		return;
+	if (n->codes)
+		forget_all(n);
+	map64__free(n->codes);
+	nnmodules__free(n->modules);
+	free(n);
+}
+
+void names__forget(struct names *n, uint64_t code)
+{
+	uint64_t old;
+
+	if (!code)
+		forget_all(n);
+	else if (map64__del(n->codes, code, &old))
+		code__free((struct code *)(uintptr_t)old);
+}
+
+static int read_code(struct names *n, uint64_t addr, uint64_t round)
+{
+	struct code *c = calloc(1, sizeof(*c));
+	struct pycode pc;
+	int err;
+
+	if (!c)
+		return -ENOMEM;
+	c->round = round;
+	n->stats.codes++;
+	if (pyobj__code(n->py, addr, &pc) == 0) {
+		c->file = dict__string(n->dict, pc.file, strlen(pc.file));
+		c->func = dict__string(n->dict, pc.name, strlen(pc.name));
+		c->firstlineno = pc.firstlineno;
+		c->linetable = pc.linetable;
+		c->linetable_len = pc.linetable_len;
+	}
+	err = map64__set(n->codes, addr, (uintptr_t)c);
+	if (err || c->file == UINT32_MAX || c->func == UINT32_MAX) {
+		if (!err)
+			map64__del(n->codes, addr, NULL);
+		code__free(c);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+static const struct mt_frame *frames_of(const struct mt_rec_stack *rec)
+{
+	return (const struct mt_frame *)(rec + 1);
+}
+
+int names__prefetch(struct names *n, const struct mt_rec_stack *rec, uint64_t round)
+{
+	const struct mt_frame *f = frames_of(rec);
+	uint64_t value;
+	uint32_t i;
+	int err;
+
+	for (i = 0; i < rec->n; i++) {
+		if (f[i].kind != MT_FRAME_CODE || map64__get(n->codes, f[i].addr, &value))
+			continue;
+		err = read_code(n, f[i].addr, round);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+	size_t a = strlen(s), b = strlen(end);
+
+	return a >= b && !strcmp(s + a - b, end);
+}
+
+/*
+ * record_function.__exit__ called by the wrapper around an optimizer's step. Between it and the C++ side
+ * may be the operator's own __call__ (torch/_ops.py).
+ */
+static bool is_optimizer_exit(const struct dict *d, const struct dict_frame *f, uint32_t n)
+{
+	struct dict_loc loc;
+	uint32_t i = 0;
+
+	while (i < n && i < 3 && ends_with(dict__str(d, dict__get_loc(d, f[i].loc).file), "/torch/_ops.py"))
+		i++;
+	if (i + 1 >= n)
+		return false;
+	loc = dict__get_loc(d, f[i].loc);
+	if (!ends_with(dict__str(d, loc.func), "__exit__") ||
+	    !ends_with(dict__str(d, loc.file), "/torch/autograd/profiler.py"))
+		return false;
+	loc = dict__get_loc(d, f[i + 1].loc);
+	return ends_with(dict__str(d, loc.func), "wrapper") &&
+	       ends_with(dict__str(d, loc.file), "/torch/optim/optimizer.py");
+}
+
+static uint32_t module_number(struct names *n, uint64_t self, uint64_t root, uint64_t parent)
+{
+	struct dict_module m;
+	struct nnmodule nn;
+
+	n->stats.modules++;
+	if (nnmodules__name(n->modules, self, root, parent, &nn)) {
+		n->stats.unnamed_modules++;
+		return 0;
+	}
+	m.name = dict__string(n->dict, nn.name, strlen(nn.name));
+	m.cls = dict__string(n->dict, nn.cls, strlen(nn.cls));
+	m.root = dict__string(n->dict, nn.root, strlen(nn.root));
+	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
+		return UINT32_MAX;
+	return dict__module(n->dict, m);
+}
+
+/* The location of one frame, 0: it cannot be told. */
+static uint32_t location(struct names *n, const struct mt_frame *f, const struct code *c)
+{
+	struct dict_loc loc = { .file = c->file, .func = c->func };
+
+	loc.line = pyline__find(n->minor, c->linetable, c->linetable_len, c->firstlineno, f->at);
+	return dict__loc(n->dict, loc);
+}
+
+int names__stack(struct names *n, const struct mt_rec_stack *rec, uint64_t round,
+		 bool (*gone)(void *ctx, uint64_t code), void *ctx, struct named_stack *ret)
+{
+	const struct mt_frame *f = frames_of(rec);
+	struct dict_frame out[MT_MAX_ENTRIES];
+	struct named_stack s = { 0 };
+	uint64_t value, parent;
+	uint32_t i, j, k = 0;
+
+	for (i = 0; i < rec->n; i++) {
+		if (f[i].kind == MT_FRAME_CODE && !map64__get(n->codes, f[i].addr, &value))
+			return -EAGAIN;
+		if (f[i].kind == MT_FRAME_MODULE)
+			s.root = f[i].addr; /* the last one is the outermost */
+	}
+	for (i = 0; i < rec->n; i++) {
+		if (f[i].kind == MT_FRAME_MODULE) {
+			for (parent = 0, j = i + 1; j < rec->n && !parent; j++)
+				parent = f[j].kind == MT_FRAME_MODULE ? f[j].addr : 0;
+			if (k)
+				out[k - 1].module = module_number(n, f[i].addr, s.root, parent);
+			if (k && out[k - 1].module == UINT32_MAX)
+				return -ENOMEM;
+			continue;
+		}
+		map64__get(n->codes, f[i].addr, &value);
+		const struct code *c = (const struct code *)(uintptr_t)value;
+
+		out[k] = (struct dict_frame){ 0 };
+		n->stats.frames++;
+		if (c->round == round && gone(ctx, f[i].addr))
+			n->stats.gone++;
+		else if (!c->file && !c->func)
+			n->stats.unreadable++;
+		else
+			out[k].loc = location(n, &f[i], c);
+		if (out[k].loc == UINT32_MAX)
+			return -ENOMEM;
+		k++;
+	}
+	s.optimizer_exit = is_optimizer_exit(n->dict, out, k);
+	s.stack = dict__stack(n->dict, out, k, rec->h.walk);
+	if (s.stack == UINT32_MAX)
+		return -ENOMEM;
+	*ret = s;
+	return 0;
+}
+
+uint32_t names__root(struct names *n, uint64_t self)
+{
+	uint32_t m = n->modules ? module_number(n, self, self, 0) : 0;
+
+	return m == UINT32_MAX ? 0 : m;
+}
+
+bool names__recheck(struct names *n, uint64_t now)
+{
+	uint64_t cost = 0;
+	bool changed;
+
+	if (!n->modules || now < n->next_recheck)
+		return false;
+	changed = nnmodules__recheck(n->modules, &cost);
+	n->next_recheck = now + 1000000000ULL + cost * 100;
+	return changed;
+}
+
+struct names_stats names__stats(const struct names *n)
+{
+	return n->stats;
+}

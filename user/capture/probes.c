@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/probes.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "memtrace.skel.h"
+
+/*
+ * uprobe.multi links (kernel 6.6) are younger than the headers of Debian 12: the values are the
+ * kernel's, include/uapi/linux/bpf.h.
+ */
+#define LINK_CREATE 28
+#define TRACE_UPROBE_MULTI 48
+
+struct link_create_uprobe_multi {
+	uint32_t prog_fd, target_fd, attach_type, flags;
+	uint64_t path, offsets, ref_ctr_offsets, cookies;
+	uint32_t cnt, uflags, pid, pad;
+};
+_Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LINK_CREATE");
+
+struct attachment {
+	int fd;		       /* of a multi link, -1: none */
+	struct bpf_link *link; /* of a perf uprobe */
+};
+
+struct probes {
+	struct memtrace_bpf *skel;
+	struct ring_buffer *ring;
+	bool multi, sleepable;
+	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
+	int (*fn)(void *ctx, const void *rec, size_t len);
+	void *ctx;
+};
+
+static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	char line[1024];
+	size_t n;
+
+	if (level > LIBBPF_INFO && log__level() < LOG_DEBUG)
+		return 0;
+	vsnprintf(line, sizeof(line), fmt, ap);
+	n = strlen(line);
+	if (n && line[n - 1] == '\n')
+		line[n - 1] = '\0';
+	log_debug("%s", line);
+	return 0;
+}
+
+static long link_create_multi(int prog_fd, const char *path, uint64_t offset, uint64_t cookie, pid_t pid)
+{
+	struct link_create_uprobe_multi attr = {
+		.prog_fd = prog_fd,
+		.attach_type = TRACE_UPROBE_MULTI,
+		.path = (uintptr_t)path,
+		.offsets = (uintptr_t)&offset,
+		.cookies = (uintptr_t)&cookie,
+		.cnt = 1,
+		.pid = pid,
+	};
+	long fd = syscall(__NR_bpf, LINK_CREATE, &attr, sizeof(attr));
+
+	return fd < 0 ? -errno : fd;
+}
+
+/*
+ * A program loaded for uprobe.multi cannot be attached through perf, so the question comes before
+ * loading: a link with no program but the right type fails with EBADF where the type is known and
+ * with EINVAL where it is not... but the order of the kernel's checks differs; so a real, empty program.
+ */
+bool probes__kernel_has_multi(void)
+{
+	static int known = -1;
+	const struct bpf_insn insns[] = {
+		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
+		{ .code = BPF_JMP | BPF_EXIT },
+	};
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = TRACE_UPROBE_MULTI);
+	long err;
+	int fd;
+
+	if (known >= 0)
+		return known;
+	fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, 2, &opts);
+	if (fd < 0)
+		return false;
+	/* "/" is not a regular file: EBADF from a kernel that looks at the path, EINVAL from one that does not. */
+	err = link_create_multi(fd, "/", 0, 0, 0);
+	if (err >= 0)
+		close(err);
+	close(fd);
+	known = err == -EBADF;
+	return known;
+}
+
+static struct bpf_program *program(const struct probes *p, enum hook_id id, bool sleepable)
+{
+	switch (id) {
+	case HOOK_REPORT:
+		return sleepable ? p->skel->progs.report_s : p->skel->progs.report;
+	case HOOK_OOM:
+		return sleepable ? p->skel->progs.oom_s : p->skel->progs.oom;
+	case HOOK_CPU_NEW:
+		return sleepable ? p->skel->progs.cpu_new_s : p->skel->progs.cpu_new;
+	case HOOK_SCOPE_END:
+		return sleepable ? p->skel->progs.scope_end_s : p->skel->progs.scope_end;
+	/* These read no memory of the target: one program does. */
+	case HOOK_CPU_DELETE:
+		return sleepable ? NULL : p->skel->progs.cpu_delete;
+	case HOOK_CODE_GONE:
+		return sleepable ? NULL : p->skel->progs.code_gone;
+	case HOOK_MODULE_CALL:
+		return sleepable ? NULL : p->skel->progs.module_call;
+	case HOOK_NR:
+		break;
+	}
+	return NULL;
+}
+
+static int on_record(void *ctx, void *data, size_t len)
+{
+	struct probes *p = ctx;
+
+	return p->fn(p->ctx, data, len);
+}
+
+static const char *load_why(int err)
+{
+	if (err == -EPERM || err == -EACCES)
+		return "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; run it with sudo";
+	if (err == -ENOENT || err == -ESRCH)
+		return "the kernel shows no BTF (/sys/kernel/btf/vmlinux): it must be built with CONFIG_DEBUG_INFO_BTF";
+	return "the kernel refused the BPF programs; -v shows what it says";
+}
+
+struct probes *probes__load(const struct probes_opts *opts, const char **why)
+{
+	struct probes *p = calloc(1, sizeof(*p));
+	struct bpf_program *prog;
+	int err, i;
+
+	if (!p)
+		return NULL;
+	for (i = 0; i < HOOK_NR; i++)
+		p->at[i][0].fd = p->at[i][1].fd = -1;
+	libbpf_set_print(print_libbpf);
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	p->multi = probes__kernel_has_multi();
+	p->skel = memtrace_bpf__open();
+	if (!p->skel) {
+		err = -errno;
+		goto fail;
+	}
+	bpf_object__for_each_program(prog, p->skel->obj) {
+		if (p->multi)
+			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
+		bpf_program__set_autoattach(prog, false);
+	}
+	if (opts->ring_bytes)
+		bpf_map__set_max_entries(p->skel->maps.ring, opts->ring_bytes);
+	memcpy((void *)&p->skel->rodata->py, &opts->py, sizeof(opts->py));
+	p->skel->rodata->bench_empty = opts->empty;
+	p->sleepable = opts->sleepable;
+	err = memtrace_bpf__load(p->skel);
+	if (err)
+		goto fail;
+	p->ring = ring_buffer__new(bpf_map__fd(p->skel->maps.ring), on_record, p, NULL);
+	if (!p->ring) {
+		err = -errno;
+		goto fail;
+	}
+	return p;
+fail:
+	*why = load_why(err);
+	probes__free(p);
+	errno = -err;
+	return NULL;
+}
+
+static void detach_one(struct attachment *a)
+{
+	if (a->fd >= 0)
+		close(a->fd);
+	a->fd = -1;
+	bpf_link__destroy(a->link);
+	a->link = NULL;
+}
+
+void probes__detach(struct probes *p)
+{
+	int i;
+
+	for (i = 0; i < HOOK_NR; i++) {
+		detach_one(&p->at[i][0]);
+		detach_one(&p->at[i][1]);
+	}
+}
+
+void probes__free(struct probes *p)
+{
+	if (!p)
+		return;
+	probes__detach(p);
+	ring_buffer__free(p->ring);
+	memtrace_bpf__destroy(p->skel);
+	free(p);
+}
+
+bool probes__have_multi(const struct probes *p)
+{
+	return p->multi;
+}
+
+bool probes__sleepable(const struct probes *p)
+{
+	return p->sleepable;
+}
+
+static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
+{
+	struct bpf_program *prog = program(p, h->id, sleepable);
+	struct attachment *a = &p->at[h->id][sleepable];
+	long fd;
+
+	if (!p->multi) {
+		a->link = bpf_program__attach_uprobe(prog, false, pid, h->path, h->offset);
+		return a->link ? 0 : -errno;
+	}
+	fd = link_create_multi(bpf_program__fd(prog), h->path, h->offset, h->id, pid);
+	if (fd < 0)
+		return fd;
+	a->fd = fd;
+	return 0;
+}
+
+int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
+{
+	bool sleepable = p->sleepable && program(p, h->id, true);
+
+	if (probes__attached(p, h->id))
+		return -EEXIST;
+	return attach_one(p, pid, h, sleepable);
+}
+
+bool probes__attached(const struct probes *p, enum hook_id id)
+{
+	const struct attachment *a = p->at[id];
+
+	return a[0].fd >= 0 || a[1].fd >= 0 || a[0].link || a[1].link;
+}
+
+int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
+{
+	int i, err;
+
+	for (i = 0; i < HOOK_NR; i++) {
+		if (!program(p, i, true) || !probes__attached(p, i))
+			continue;
+		err = attach_one(p, pid, &hooks[i], true);
+		if (err)
+			goto undo;
+	}
+	for (i = 0; i < HOOK_NR; i++) {
+		if (program(p, i, true))
+			detach_one(&p->at[i][0]);
+	}
+	p->sleepable = true;
+	return 0;
+undo:
+	for (i = 0; i < HOOK_NR; i++)
+		detach_one(&p->at[i][1]);
+	return err;
+}
+
+int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
+{
+	p->fn = fn;
+	p->ctx = ctx;
+	return ring_buffer__consume(p->ring);
+}
+
+int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR])
+{
+	int cpus = libbpf_num_possible_cpus(), err, i, j;
+	uint32_t zero = 0;
+	uint64_t *v;
+
+	if (cpus < 0)
+		return cpus;
+	v = calloc(cpus, MT_CNT_NR * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	err = bpf_map_lookup_elem(bpf_map__fd(p->skel->maps.counters), &zero, v);
+	if (err) {
+		err = -errno;
+		goto out;
+	}
+	memset(c, 0, MT_CNT_NR * sizeof(*c));
+	for (i = 0; i < cpus; i++) {
+		for (j = 0; j < MT_CNT_NR; j++)
+			c[j] += v[i * MT_CNT_NR + j];
+	}
+out:
+	free(v);
+	return err;
+}
+
+void probes__bump_epoch(struct probes *p)
+{
+	__atomic_fetch_add(&p->skel->bss->code_epoch, 1, __ATOMIC_SEQ_CST);
+}
+
+void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
+		p->skel->bss->module_code[i] = i < n ? codes[i] : 0;
+	probes__bump_epoch(p);
+}
+
+int probes__add_root(struct probes *p, uint64_t self)
+{
+	uint8_t one = 1;
+
+	return bpf_map_update_elem(bpf_map__fd(p->skel->maps.root_modules), &self, &one, BPF_ANY) ? -errno : 0;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_PROBES_H
+#define MT_CAPTURE_PROBES_H
+/*
+ * The BPF programs: loading, attaching to hooks, draining the ring, counters. Knows libbpf and the
+ * kernel; knows nothing of what the records mean.
+ */
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "memtrace.h"
+#include "target/torch.h"
+
+struct probes;
+
+struct probes_opts {
+	struct mt_py_layout py; /* all zero: no Python frames */
+	size_t ring_bytes;	/* power of two; 0: the default of 16 MiB */
+	bool empty;		/* count hits and do nothing else, to measure a bare probe */
+	bool sleepable;		/* begin with the sleepable programs */
+};
+
+/*
+ * Loads the programs; finds out first whether the kernel has uprobe.multi, else they are loaded for perf
+ * uprobes. NULL with errno; *why (static text) names what the kernel or the user lacks.
+ */
+struct probes *probes__load(const struct probes_opts *opts, const char **why);
+void probes__free(struct probes *p); /* detaches; NULL is fine */
+bool probes__have_multi(const struct probes *p);
+bool probes__sleepable(const struct probes *p);
+
+/* Attaches the program of a hook, for this process only. 0 or -errno. */
+int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
+bool probes__attached(const struct probes *p, enum hook_id id);
+/*
+ * Puts the sleepable programs in the place of the others, without a gap: for some milliseconds both run
+ * and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the twins. 0 or -errno.
+ */
+int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
+void probes__detach(struct probes *p);
+
+/* Calls fn for each record there is, in ring order. fn returns 0 or -errno, which stops. Returns records or -errno. */
+int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx);
+/* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
+int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR]);
+
+/* Code objects whose local 0 is a module. All stacks are sent again. */
+void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n);
+/* Makes all stack ids new, as if a code object had been freed. */
+void probes__bump_epoch(struct probes *p);
+/* Report calls of this module object. 0 or -errno (-E2BIG: enough of them). */
+int probes__add_root(struct probes *p, uint64_t self);
+
+/* Does the kernel have uprobe.multi links? Needs CAP_BPF; asked once. */
+bool probes__kernel_has_multi(void);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_QUEUE_H
+#define MT_CAPTURE_QUEUE_H
+/* Records taken out of the ring and not yet handed on: one growing buffer, records 8-byte aligned. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct queue {
+	uint8_t *buf;
+	size_t len, cap; /* bytes */
+};
+
+static inline int queue__push(struct queue *q, const void *rec, size_t len)
+{
+	size_t need = 8 + ((len + 7) & ~(size_t)7);
+
+	if (q->cap - q->len < need) {
+		size_t cap = q->cap ? q->cap * 2 : 1 << 16;
+		uint8_t *buf;
+
+		while (cap - q->len < need)
+			cap *= 2;
+		buf = realloc(q->buf, cap);
+		if (!buf)
+			return -ENOMEM;
+		q->buf = buf;
+		q->cap = cap;
+	}
+	memcpy(q->buf + q->len, &(uint64_t){ len }, 8);
+	memcpy(q->buf + q->len + 8, rec, len);
+	q->len += need;
+	return 0;
+}
+
+/* The record at *pos, which is moved on; NULL at `end`. */
+static inline const void *queue__at(const struct queue *q, size_t *pos, size_t end, size_t *len)
+{
+	const uint8_t *p = q->buf + *pos;
+	uint64_t n;
+
+	if (*pos >= end)
+		return NULL;
+	memcpy(&n, p, 8);
+	*len = n;
+	*pos += 8 + ((n + 7) & ~(uint64_t)7);
+	return p + 8;
+}
+
+/* Drops everything before pos. */
+static inline void queue__drop(struct queue *q, size_t pos)
+{
+	memmove(q->buf, q->buf + pos, q->len - pos);
+	q->len -= pos;
+}
+
+#endif

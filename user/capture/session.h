@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_SESSION_H
+#define MT_CAPTURE_SESSION_H
+/*
+ * One capture of one process: finds what is in it, attaches, and turns the kernel side's records into a
+ * record stream (dict, facts, events), until it is closed. Single-threaded: the owner calls
+ * session__pump() from its own loop, about a hundred times a second.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "record/stream.h"
+
+struct session;
+struct proc;
+
+/* For a person and for an exit status: what failed, on what, why, and the next thing to try. */
+struct failure {
+	int status; /* exit code: EXIT_TARGET, EXIT_NOT_PERMITTED, EXIT_FAILED */
+	char text[768];
+};
+
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_TARGET = 2, EXIT_NOT_PERMITTED = 3, EXIT_USAGE = 64 };
+
+struct session_opts {
+	size_t ring_bytes; /* 0: default */
+	bool attached_at_start; /* the target was started under us */
+};
+
+/*
+ * Opens the process and looks whether it can be traced, without attaching. NULL and *f on failure (no such
+ * process, not permitted, neither Python nor PyTorch in it).
+ */
+struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f);
+void session__free(struct session *s); /* detaches; NULL is fine */
+
+/*
+ * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again later); else negative and *f. The stream's time
+ * begins when the last probe is in place.
+ */
+int session__attach(struct session *s, struct failure *f);
+bool session__attached(const struct session *s);
+
+/*
+ * Brings in what has been recorded and hands it to the sinks in order. 0 or the negative error of a sink or of
+ * memory.
+ */
+int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks);
+/*
+ * Detaches, then brings in all the rest. The counters are final after this. stop_reason: for the fact.
+ */
+int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason);
+
+struct dict *session__dict(struct session *s);
+struct facts *session__facts(struct session *s);
+const struct proc *session__proc(const struct session *s);
+uint64_t session__now(const struct session *s); /* ns since the start; 0 before attaching */
+uint64_t session__events(const struct session *s);
+uint64_t session__lost(const struct session *s);
+uint64_t session__steps(const struct session *s); /* optimizer steps seen */
+/* Why there may be no Python lines: static text, NULL when there are. */
+const char *session__python_problem(const struct session *s);
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "lib/text.h"
+#include "target/proc.h"
+
+/* From 3.11 on a frame is read in one go; before, its fields lie far from its start. */
+#define OLD_FRAME_BASE 24
+#define CODE_DEALLOC_ARGS 0x1
+#define SLOT_CALL_ARGS 0x1
+
+int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
+{
+	va_list ap;
+
+	f->status = status;
+	va_start(ap, fmt);
+	vsnprintf(f->text, sizeof(f->text), fmt, ap);
+	va_end(ap);
+	return err;
+}
+
+int target__open(pid_t pid, struct target *t, struct failure *f)
+{
+	const char *missing = caps__missing();
+	int err;
+
+	memset(t, 0, sizeof(*t));
+	t->proc = proc__open(pid);
+	if (t->proc)
+		return 0;
+	err = -errno;
+	if (err == -ESRCH)
+		return failure__set(f, EXIT_TARGET, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
+	if (err == -EINVAL)
+		return failure__set(f, EXIT_TARGET, err, "PID %d is a kernel thread: it has no memory to trace", (int)pid);
+	if (err == -EPERM || err == -EACCES)
+		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to look at PID %d: %s; run it with sudo",
+				    (int)pid, *missing ? missing : "another user's process");
+	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid, strerror(-err));
+}
+
+void target__close(struct target *t)
+{
+	python__free(t->python);
+	maps__free(&t->maps);
+	proc__free(t->proc);
+	memset(t, 0, sizeof(*t));
+}
+
+static void look_for_python(struct target *t)
+{
+	const char *why = "";
+
+	python__free(t->python);
+	t->has_slot = false;
+	t->python_why[0] = '\0';
+	t->python = python__open(t->proc, &t->maps, &why);
+	t->has_python = t->python || errno != ENOENT;
+	if (!t->python) {
+		snprintf(t->python_why, sizeof(t->python_why), "%s", why);
+		return;
+	}
+	t->has_slot = python__slot(t->python, &t->slot, &why) == 0;
+	if (!t->has_slot)
+		snprintf(t->python_why, sizeof(t->python_why), "%s", why);
+}
+
+/* The one hook of ours that lies in the interpreter from the start; module_call comes with the first module. */
+static void look_for_code_dealloc(struct target *t)
+{
+	struct hook *h = &t->hooks[HOOK_CODE_GONE];
+	uint64_t type, addr;
+
+	h->id = HOOK_CODE_GONE;
+	h->why_not = "no Python in the process";
+	if (!t->python)
+		return;
+	h->why_not = "PyCode_Type is not exported or cannot be read";
+	type = python__symbol(t->python, "PyCode_Type");
+	if (!type || proc__read_u64(t->proc, type + python__layout(t->python)->tp_dealloc, &addr))
+		return;
+	if (hook__at_address(t->proc, &t->maps, addr, CODE_DEALLOC_ARGS, h) == 0)
+		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
+}
+
+int target__look(struct target *t, struct failure *f)
+{
+	int pid = proc__pid(t->proc), err;
+	struct maps maps;
+
+	err = proc__maps(t->proc, &maps);
+	if (err == -EPERM || err == -EACCES)
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "not permitted to read the memory map of PID %d: %s needed; run it with sudo", pid,
+				    *caps__missing() ? caps__missing() : "CAP_SYS_PTRACE");
+	if (err || !maps.n) {
+		if (!err)
+			maps__free(&maps);
+		return failure__set(f, EXIT_TARGET, err ? err : -ESRCH, "PID %d has ended", pid);
+	}
+	maps__free(&t->maps);
+	t->maps = maps;
+	err = torch__info(t->proc, &t->maps, &t->torch);
+	if (err)
+		return failure__set(f, EXIT_FAILED, err, "cannot look for PyTorch in PID %d: %s", pid, strerror(-err));
+	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
+	look_for_python(t);
+	look_for_code_dealloc(t);
+	if (!t->has_python && !t->torch.found) {
+		char comm[64];
+
+		text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
+		return failure__set(f, EXIT_TARGET, -ENOEXEC,
+				    "PID %d (%s) has neither a Python interpreter nor PyTorch in it; give the PID of the "
+				    "python process itself (not of its launcher: `ps --ppid %d` lists its children)",
+				    pid, comm, pid);
+	}
+	return 0;
+}
+
+struct mt_py_layout target__layout(const struct target *t)
+{
+	struct mt_py_layout k = { 0 };
+	const struct pylayout *l;
+
+	if (!t->python || !t->has_slot)
+		return k;
+	l = python__layout(t->python);
+	k.tls_kind = t->slot.indirect ? MT_TLS_INDIRECT : MT_TLS_DIRECT;
+	k.tls_off1 = t->slot.off1;
+	k.tls_off2 = t->slot.off2;
+	k.tstate_frame = l->ts_frame;
+	k.tstate_cframe = l->cframe_current != PYLAYOUT_NONE;
+	k.cframe_frame = k.tstate_cframe ? l->cframe_current : 0;
+	k.frame_base = l->lasti_scale ? OLD_FRAME_BASE : 0;
+	k.frame_code = l->fr_code - k.frame_base;
+	k.frame_prev = l->fr_prev - k.frame_base;
+	k.frame_instr = l->fr_instr - k.frame_base;
+	k.frame_owner = l->shim_owner ? l->fr_owner - k.frame_base : 0xffffffff;
+	k.frame_local0 = l->fr_local0;
+	k.owner_shim = l->shim_owner;
+	k.lasti_scale = l->lasti_scale;
+	k.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
+	k.tag_mask = l->tag_mask;
+	return k;
+}
