@@ -10,11 +10,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "lib/exit.h"
 #include "model/model.h"
 #include "record/mtr.h"
 #include "record/stream.h"
-
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_UNUSABLE = 2, EXIT_USAGE = 64 };
 
 struct analysis {
 	char *path;		   /* as given */

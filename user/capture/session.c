@@ -34,6 +34,9 @@
 
 #define MAX_STACK_IDS (1u << 20)
 #define OPTIMIZER_EXIT (1ULL << 32)
+#define LOOK_PAUSE_MIN 50000000ULL /* ns, doubling, while torch.nn is not there to be read */
+#define LOOK_PAUSE_MAX 2000000000ULL
+#define LIBRARIES_WAIT 3000000000ULL /* ns, for the rest of PyTorch's libraries once the first is mapped */
 #define FACTS_EVERY 1000000000ULL /* ns */
 
 struct thread {
@@ -58,9 +61,10 @@ struct session {
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
 	size_t n_threads, cap_threads;
+	uint64_t torch_seen; /* when libc10 appeared, where it was not there from the beginning */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
 	uint64_t round, epochs; /* epochs we know to have passed */
-	uint64_t last_facts, next_look;
+	uint64_t last_facts, next_look, look_pause; /* ns */
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
 	size_t commit_pos; /* of the record being handed on */
 	bool attached, switching, have_codes;
@@ -214,13 +218,18 @@ static int set_facts(struct session *s)
 }
 
 /* Where `self` of modules is to be had: known once torch.nn is imported. */
-static void look_for_module_codes(struct session *s)
+static void look_for_module_codes(struct session *s, uint64_t now)
 {
 	uint64_t codes[MT_MAX_MODULE_CODES];
 	size_t n = 0;
 
-	if (s->have_codes || !s->target.python || !s->target.has_slot ||
-	    nnmodules__call_codes(s->target.python, codes, MT_MAX_MODULE_CODES, &n))
+	if (s->have_codes || !s->target.python || !s->target.has_slot || now < s->next_look)
+		return;
+	s->look_pause = s->look_pause ? s->look_pause * 2 : LOOK_PAUSE_MIN;
+	if (s->look_pause > LOOK_PAUSE_MAX)
+		s->look_pause = LOOK_PAUSE_MAX;
+	s->next_look = now + s->look_pause;
+	if (nnmodules__call_codes(s->target.python, codes, MT_MAX_MODULE_CODES, &n))
 		return;
 	probes__set_module_codes(s->probes, codes, n);
 	s->epochs++;
@@ -249,7 +258,7 @@ static int attach_all(struct session *s, struct failure *f)
 					    "not permitted to probe PID %d: CAP_PERFMON is needed; run it with sudo",
 					    (int)pid);
 		if (err == -ESRCH)
-			return failure__set(f, EXIT_TARGET, err, "PID %d ended while attaching", (int)pid);
+			return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while attaching", (int)pid);
 		if (err)
 			return failure__set(f, h->required ? EXIT_NOT_PERMITTED : EXIT_FAILED, err,
 					    "the kernel refused the probe on %s at %s+%#" PRIx64 ": %s; `memtrace-bpf check -p %d` "
@@ -281,11 +290,16 @@ int session__attach(struct session *s, struct failure *f)
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes };
 	int err;
 
-	if (!s->target.torch.found || s->target.hooks_err) {
+	if (!s->target.torch.found || s->target.hooks_err || s->torch_seen) {
 		err = target__look(&s->target, f);
 		if (err)
 			return err;
 		if (!s->target.torch.found)
+			return -EAGAIN;
+		/* In the middle of `import torch`: libc10 comes before the library that has the other hooks. */
+		if (!s->torch_seen)
+			s->torch_seen = monotonic();
+		if (!s->target.hooks[HOOK_SCOPE_END].found && monotonic() - s->torch_seen < LIBRARIES_WAIT)
 			return -EAGAIN;
 	}
 	if (s->target.hooks_err) {
@@ -294,7 +308,7 @@ int session__attach(struct session *s, struct failure *f)
 
 		for (i = 0; i < HOOK_NR - 1 && !(h[i].required && !h[i].found); i++)
 			;
-		return failure__set(f, EXIT_TARGET, s->target.hooks_err,
+		return failure__set(f, EXIT_UNUSABLE, s->target.hooks_err,
 				    "this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
 				    s->target.torch.version[0] ? s->target.torch.version : "version unknown", h[i].symbol,
 				    h[i].why_not ? h[i].why_not : "not found");
@@ -309,7 +323,7 @@ int session__attach(struct session *s, struct failure *f)
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	look_for_module_codes(s);
+	look_for_module_codes(s, 0);
 	err = attach_all(s, f);
 	if (err)
 		return err;
@@ -738,7 +752,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	if (err)
 		return err;
 	maybe_go_sleepable(s, c);
-	look_for_module_codes(s);
+	look_for_module_codes(s, now);
 	if (names__recheck(s->names, now)) {
 		map64__clear(s->roots);
 		probes__bump_epoch(s->probes);

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "lib/exit.h"
 #include "record/stream.h"
 
 struct session;
@@ -17,11 +18,9 @@ struct proc;
 
 /* For a person and for an exit status: what failed, on what, why, and the next thing to try. */
 struct failure {
-	int status; /* exit code: EXIT_TARGET, EXIT_NOT_PERMITTED, EXIT_FAILED */
+	int status; /* exit code: of lib/exit.h */
 	char text[768];
 };
-
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_TARGET = 2, EXIT_NOT_PERMITTED = 3, EXIT_USAGE = 64 };
 
 struct session_opts {
 	size_t ring_bytes; /* 0: default */

@@ -36,9 +36,9 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 		return 0;
 	err = -errno;
 	if (err == -ESRCH)
-		return failure__set(f, EXIT_TARGET, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
+		return failure__set(f, EXIT_UNUSABLE, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
 	if (err == -EINVAL)
-		return failure__set(f, EXIT_TARGET, err, "PID %d is a kernel thread: it has no memory to trace", (int)pid);
+		return failure__set(f, EXIT_UNUSABLE, err, "PID %d is a kernel thread: it has no memory to trace", (int)pid);
 	if (err == -EPERM || err == -EACCES)
 		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to look at PID %d: %s; run it with sudo",
 				    (int)pid, *missing ? missing : "another user's process");
@@ -102,7 +102,7 @@ int target__look(struct target *t, struct failure *f)
 	if (err || !maps.n) {
 		if (!err)
 			maps__free(&maps);
-		return failure__set(f, EXIT_TARGET, err ? err : -ESRCH, "PID %d has ended", pid);
+		return failure__set(f, EXIT_UNUSABLE, err ? err : -ESRCH, "PID %d has ended", pid);
 	}
 	maps__free(&t->maps);
 	t->maps = maps;
@@ -116,7 +116,7 @@ int target__look(struct target *t, struct failure *f)
 		char comm[64];
 
 		text__clean(comm, sizeof(comm), proc__comm(t->proc), strlen(proc__comm(t->proc)));
-		return failure__set(f, EXIT_TARGET, -ENOEXEC,
+		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC,
 				    "PID %d (%s) has neither a Python interpreter nor PyTorch in it; give the PID of the "
 				    "python process itself (not of its launcher: `ps --ppid %d` lists its children)",
 				    pid, comm, pid);
