@@ -17,6 +17,10 @@ struct export_ctx {
 	struct model *model;
 	int device;	  /* index into the model's devices; -1: all of them, where the format can */
 	const char *name; /* what to call it: the recording's file name */
+	const char *moment; /* what the model's marked moment is called: "peak", "end", "oom", "12.8 s" */
+	/* --device as given, NULL: all. For formats that stream, since the devices are not known before the end. */
+	const char *device_name;
+	uint64_t duration; /* ns; valid in end() */
 };
 
 struct export_format {
@@ -26,8 +30,13 @@ struct export_format {
 	/* For formats that want every event: called before the model has seen it, and once at the start. May be NULL. */
 	int (*begin)(struct export_ctx *c, void **state);
 	int (*event)(struct export_ctx *c, void *state, const struct event *e);
-	/* Writes the document. 0 or -errno; errors of c->out are the caller's to check. Frees state. */
+	/*
+	 * Writes the document (what is left of it). 0 or -errno: -ENOENT the moment never came, -ENODATA there is
+	 * nothing to show; errors of c->out are the caller's to check.
+	 */
 	int (*end)(struct export_ctx *c, void *state);
+	/* Frees state, whether end() was called or not. NULL where there is no begin(). */
+	void (*release)(void *state);
 };
 
 extern const struct export_format export_flamegraph, export_folded, export_speedscope, export_timeline;

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Folded stacks: "root;frame;leaf BYTES", one line a stack, of the marked moment. The root frame is the
+ * device. The readers of this format have traps of their own (see put_frame), so names are bent where
+ * they would be misread, and nowhere else.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/export.h"
+#include "export/frames.h"
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash && slash[1] ? slash + 1 : path;
+}
+
+/*
+ * Control characters and ';' would end a frame or a line. C1 controls are two bytes in UTF-8, c2 80 to
+ * c2 9f: U+0085 is a line end to some.
+ */
+static void clean(char *s)
+{
+	unsigned char *p = (unsigned char *)s;
+
+	for (; *p; p++) {
+		if (*p == ';')
+			*p = ':';
+		else if (*p < ' ' || *p == 0x7f)
+			*p = '?';
+		else if (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)
+			p[0] = p[1] = '?';
+	}
+}
+
+/* "name 3" and "name 3.5": a number after white space is taken for a second count, and the line for a difference. */
+static bool ends_in_number(const char *s, size_t *space)
+{
+	size_t i = strlen(s);
+	bool digits = false;
+
+	while (i > 0 && (isdigit((unsigned char)s[i - 1]) || s[i - 1] == '.')) {
+		digits |= s[i - 1] != '.';
+		i--;
+	}
+	if (!digits || i == 0 || s[i - 1] != ' ')
+		return false;
+	*space = i - 1;
+	return true;
+}
+
+static void avoid_traps(char *s)
+{
+	size_t space, n = strlen(s);
+
+	while (n > 0 && s[n - 1] == ' ')
+		s[--n] = '_';
+	if (ends_in_number(s, &space))
+		s[space] = '_';
+	/* "-" and "--" separate, "_[k]" and the like colour and vanish. */
+	if (!strcmp(s, "-") || !strcmp(s, "--"))
+		s[0] = '_';
+	if (n >= 4 && s[n - 4] == '_' && s[n - 3] == '[' && s[n - 1] == ']')
+		s[n - 3] = '(';
+}
+
+static int put_frame(FILE *out, const struct frame *f)
+{
+	char *label;
+	int n;
+
+	if (f->file && f->line)
+		n = asprintf(&label, "%s (%s:%" PRIu32 ")", f->name, base_name(f->file), f->line);
+	else if (f->file)
+		n = asprintf(&label, "%s (%s)", f->name, base_name(f->file));
+	else
+		n = asprintf(&label, "%s", f->name);
+	if (n < 0)
+		return -ENOMEM;
+	clean(label);
+	avoid_traps(label);
+	fputs(label, out);
+	free(label);
+	return 0;
+}
+
+static int put_row(FILE *out, const char *device, struct frames *frames, const struct row *row)
+{
+	const uint32_t *ids;
+	uint32_t n;
+	int err;
+
+	if (!row->bytes)
+		return 0;
+	err = frames__of_row(frames, row, &ids, &n);
+	if (err)
+		return err;
+	fputs(device, out);
+	for (uint32_t i = 0; i < n && !err; i++) {
+		fputc(';', out);
+		err = put_frame(out, frames__at(frames, ids[i]));
+	}
+	fprintf(out, " %" PRIu64 "\n", row->bytes);
+	return err;
+}
+
+/* 0 also where the moment never came on this device: *found tells. */
+static int put_device(struct export_ctx *c, struct frames *frames, size_t device, bool *found)
+{
+	const struct row_opts opts = { .by = BY_STACK, .when = ROWS_AT_MARK };
+	struct model_device d;
+	struct row *rows;
+	size_t n;
+	int err = model__rows(c->model, device, &opts, &rows, &n);
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	*found = true;
+	model__device(c->model, device, &d);
+	for (size_t i = 0; i < n && !err; i++)
+		err = put_row(c->out, d.name, frames, &rows[i]);
+	free(rows);
+	return err;
+}
+
+static int folded_end(struct export_ctx *c, void *state)
+{
+	struct frames *frames = frames__new(c->dict);
+	size_t devices = model__devices(c->model);
+	bool found = false;
+	int err = 0;
+
+	(void)state;
+	if (!frames)
+		return -ENOMEM;
+	for (size_t i = 0; i < devices && !err; i++)
+		if (c->device < 0 || (size_t)c->device == i)
+			err = put_device(c, frames, i, &found);
+	frames__free(frames);
+	if (!err && !found)
+		err = devices ? -ENOENT : -ENODATA;
+	return err;
+}
+
+const struct export_format export_folded = {
+	.name = "folded",
+	.suffix = ".folded.txt",
+	.help = "stacks as lines of text, at one moment: flamegraph.pl, inferno, speedscope",
+	.end = folded_end,
+};

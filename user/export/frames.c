@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "export/frames.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/types.h>
+
+#include "lib/map64.h"
+#include "memtrace.h"
+#include "record/dict.h"
+
+enum note {
+	NOTE_BEFORE,
+	NOTE_BACKWARD,
+	NOTE_NATIVE,
+	NOTE_UNREADABLE,
+	NOTE_OFF,
+	NOTE_CUT,
+	NOTE_OUTER_UNREADABLE,
+	NOTE_UNRESOLVED,
+};
+
+static const char *const notes[] = {
+	[NOTE_BEFORE] = "[before attach]",
+	[NOTE_BACKWARD] = "[backward, no Python frame]",
+	[NOTE_NATIVE] = "[native thread]",
+	[NOTE_UNREADABLE] = "[stack unreadable]",
+	[NOTE_OFF] = "[Python stacks not read]",
+	[NOTE_CUT] = "[outer frames cut off]",
+	[NOTE_OUTER_UNREADABLE] = "[outer frames unreadable]",
+	[NOTE_UNRESOLVED] = "[frame without a name]",
+};
+
+/* Keys of the map: one space for code locations, modules and notes. */
+#define KEY_LOC	   (UINT64_C(1) << 32)
+#define KEY_MODULE (UINT64_C(2) << 32)
+#define KEY_NOTE   (UINT64_C(3) << 32)
+
+struct frames {
+	const struct dict *dict;
+	struct map64 *by_key;
+	struct frame *all;
+	char **owned; /* beside all: the name, where it is not the dict's; else NULL */
+	size_t n, room;
+	uint32_t *row;
+	size_t row_room;
+};
+
+struct frames *frames__new(const struct dict *d)
+{
+	struct frames *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->dict = d;
+	f->by_key = map64__new();
+	if (!f->by_key) {
+		free(f);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return f;
+}
+
+void frames__free(struct frames *f)
+{
+	if (!f)
+		return;
+	for (size_t i = 0; i < f->n; i++)
+		free(f->owned[i]);
+	map64__free(f->by_key);
+	free(f->owned);
+	free(f->all);
+	free(f->row);
+	free(f);
+}
+
+size_t frames__count(const struct frames *f)
+{
+	return f->n;
+}
+
+const struct frame *frames__at(const struct frames *f, uint32_t i)
+{
+	return &f->all[i];
+}
+
+/* The last folder of that name in the path: what follows it, or NULL. */
+static const char *after_folder(const char *path, const char *folder)
+{
+	const char *found = NULL;
+
+	for (const char *p = path; (p = strstr(p, folder)); p++)
+		found = p + strlen(folder);
+	return found;
+}
+
+static bool starts_with(const char *s, const char *prefix)
+{
+	return !strncmp(s, prefix, strlen(prefix));
+}
+
+/* A checkout or a build of torch itself: not under site-packages, but one of the package's own folders. */
+static bool is_torch_source(const char *file)
+{
+	static const char *const inside[] = {
+		"nn/", "optim/", "autograd/", "utils/", "_dynamo/", "_inductor/", "_functorch/", "distributed/",
+		"amp/", "cuda/", "fx/", "jit/", "_tensor.py", "_ops.py", "functional.py", "__init__.py",
+	};
+	const char *rest = after_folder(file, "/torch/");
+
+	for (size_t i = 0; rest && i < sizeof(inside) / sizeof(inside[0]); i++)
+		if (starts_with(rest, inside[i]))
+			return true;
+	return false;
+}
+
+/* ".../lib/python3.12/train.py", ".../lib64/python3.12/...", "python312.zip/..." */
+static bool is_stdlib(const char *file)
+{
+	const char *p = after_folder(file, "/python3");
+
+	if (!p)
+		return false;
+	while ((*p >= '0' && *p <= '9') || *p == '.' || *p == 't')
+		p++;
+	return *p == '/' && (strstr(file, "/lib/python3") || strstr(file, "/lib64/python3"));
+}
+
+enum frame_kind frames__kind_of_file(const char *file)
+{
+	const char *package = after_folder(file, "/site-packages/") ?: after_folder(file, "/dist-packages/");
+
+	if (package)
+		return starts_with(package, "torch/") ? FRAME_TORCH : FRAME_LIBRARY;
+	if (starts_with(file, "<frozen "))
+		return FRAME_STDLIB;
+	if (starts_with(file, "<eval_with_key>"))
+		return FRAME_TORCH;
+	if (is_stdlib(file))
+		return FRAME_STDLIB;
+	return is_torch_source(file) ? FRAME_TORCH : FRAME_USER;
+}
+
+/* Room for one more. */
+static int grow(struct frames *f)
+{
+	size_t room = f->room ? f->room * 2 : 256;
+	struct frame *all;
+	char **owned;
+
+	if (f->n < f->room)
+		return 0;
+	all = reallocarray(f->all, room, sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	f->all = all;
+	owned = reallocarray(f->owned, room, sizeof(*owned));
+	if (!owned)
+		return -ENOMEM;
+	f->owned = owned;
+	f->room = room;
+	return 0;
+}
+
+/* Takes over `owned`, also on failure. */
+static int add(struct frames *f, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
+{
+	int err = f->n >= UINT32_MAX ? -ENOMEM : grow(f);
+
+	if (!err)
+		err = map64__set(f->by_key, key, f->n);
+	if (err) {
+		free(owned);
+		return err;
+	}
+	f->all[f->n] = frame;
+	f->owned[f->n] = owned;
+	*ret = f->n++;
+	return 0;
+}
+
+static int note(struct frames *f, enum note which, uint32_t *ret)
+{
+	uint64_t i;
+
+	if (map64__get(f->by_key, KEY_NOTE | which, &i)) {
+		*ret = i;
+		return 0;
+	}
+	return add(f, KEY_NOTE | which, (struct frame){ .name = notes[which], .kind = FRAME_NOTE }, NULL, ret);
+}
+
+static int module(struct frames *f, uint32_t id, uint32_t *ret)
+{
+	struct dict_module m = dict__get_module(f->dict, id);
+	const char *name = dict__str(f->dict, m.name), *cls = dict__str(f->dict, m.cls);
+	struct frame frame = { .kind = FRAME_MODULE };
+	char *label = NULL;
+	uint64_t i;
+
+	if (map64__get(f->by_key, KEY_MODULE | id, &i)) {
+		*ret = i;
+		return 0;
+	}
+	if (*name && *cls) {
+		if (asprintf(&label, "%s (%s)", name, cls) < 0)
+			return -ENOMEM;
+		frame.name = label;
+	} else {
+		frame.name = *name ? name : *cls ? cls : "[module without a name]";
+	}
+	return add(f, KEY_MODULE | id, frame, label, ret);
+}
+
+static int location(struct frames *f, uint32_t id, uint32_t *ret)
+{
+	struct dict_loc l = dict__get_loc(f->dict, id);
+	struct frame frame = {
+		.name = dict__str(f->dict, l.func),
+		.file = dict__str(f->dict, l.file),
+		.line = l.line,
+	};
+	uint64_t i;
+
+	if (map64__get(f->by_key, KEY_LOC | id, &i)) {
+		*ret = i;
+		return 0;
+	}
+	if (!*frame.name && !*frame.file)
+		return note(f, NOTE_UNRESOLVED, ret);
+	frame.kind = frames__kind_of_file(frame.file);
+	if (!*frame.file)
+		frame.file = NULL;
+	if (!*frame.name)
+		frame.name = "[function without a name]";
+	return add(f, KEY_LOC | id, frame, NULL, ret);
+}
+
+/* Why there is no frame to show. */
+static enum note why_empty(const struct row *row, const struct dict_stack *s)
+{
+	if (row->before_attach)
+		return NOTE_BEFORE;
+	switch (row->stack ? s->walk : MT_WALK_OK) {
+	case MT_WALK_OFF:
+		return NOTE_OFF;
+	case MT_WALK_FAULT_THREAD:
+	case MT_WALK_FAULT_FRAME:
+	case MT_WALK_BUSY:
+	case MT_WALK_LOST:
+		return NOTE_UNREADABLE;
+	}
+	if (row->phase == PHASE_BACKWARD)
+		return NOTE_BACKWARD;
+	return row->source && !strcmp(row->source, "untraced") ? NOTE_UNREADABLE : NOTE_NATIVE;
+}
+
+int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret, uint32_t *n)
+{
+	struct dict_stack s = dict__get_stack(f->dict, row->before_attach ? 0 : row->stack);
+	uint32_t used = 0;
+	int err = 0;
+
+	if (f->row_room < (size_t)s.n + 1) {
+		uint32_t *buf = reallocarray(f->row, (size_t)s.n + 1, sizeof(*buf));
+
+		if (!buf)
+			return -ENOMEM;
+		f->row = buf;
+		f->row_room = (size_t)s.n + 1;
+	}
+	if (!s.n)
+		err = note(f, why_empty(row, &s), &f->row[used++]);
+	else if (s.walk == MT_WALK_TRUNCATED)
+		err = note(f, NOTE_CUT, &f->row[used++]);
+	else if (s.walk == MT_WALK_FAULT_FRAME)
+		err = note(f, NOTE_OUTER_UNREADABLE, &f->row[used++]);
+	for (uint32_t i = s.n; i > 0 && !err; i--) {
+		const struct dict_frame *frame = &s.frames[i - 1];
+
+		if (frame->module)
+			err = module(f, frame->module, &f->row[used++]);
+		else
+			err = location(f, frame->loc, &f->row[used++]);
+	}
+	if (err)
+		return err;
+	*ret = f->row;
+	*n = used;
+	return 0;
+}

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Every event as a JSON object, written as it passes: only the statistics at the end wait for the end. An
+ * event is written when the next one comes, since the totals after it are the model's by then.
+ *
+ * layer_enter and layer_exit are read off the allocations: a thread is inside the modules of the stack
+ * of its last allocation. They nest, and each thread's balance.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <linux/types.h>
+
+#include "export/export.h"
+#include "export/timeline.h"
+#include "lib/json.h"
+#include "memtrace.h"
+#include "record/dict.h"
+
+#define SNAPSHOT_EVERY 1000000000 /* ns */
+#define MAX_DEPTH      256	  /* modules around one allocation */
+
+struct inside {
+	uint32_t n;
+	uint32_t modules[]; /* outermost first */
+};
+
+struct high {
+	struct device device;
+	uint64_t shown; /* the peak that a snapshot was written for */
+};
+
+struct timeline {
+	struct json *j;
+	bool any; /* an event waits */
+	struct event event;
+	struct model_device before; /* its device before it; all 0 when that was not there yet */
+	uint64_t layer_events, written;
+	uint64_t next_snapshot;
+	size_t steps; /* that snapshots were written for */
+	struct inside **threads; /* by thread number */
+	uint32_t nthreads;
+	struct high *highs;
+	size_t nhighs, device; /* device: of the last event, as a hint */
+};
+
+static bool wanted(const struct export_ctx *c, const char *device)
+{
+	const char *want = c->device_name;
+	size_t n = strlen(want ? want : "");
+
+	if (!want || !strcmp(want, device))
+		return true;
+	/* "cuda" is "cuda:0". */
+	return !strncmp(want, device, n) && !strcmp(device + n, ":0");
+}
+
+/* The device of an event as the model has it now. False: not there (yet). */
+static bool find_device(struct export_ctx *c, struct timeline *t, struct device want, struct model_device *ret)
+{
+	size_t n = model__devices(c->model);
+
+	for (size_t i = 0; i < n; i++) {
+		size_t k = (t->device + i) % n;
+
+		model__device(c->model, k, ret);
+		if (ret->device.type == want.type && ret->device.index == want.index) {
+			t->device = k;
+			return true;
+		}
+	}
+	return false;
+}
+
+static double fragmentation(const struct model_device *d)
+{
+	if (!d->has_totals || !d->reserved || d->allocated >= d->reserved)
+		return 0;
+	return (double)(d->reserved - d->allocated) / (double)d->reserved;
+}
+
+static const char *layer_name(const struct export_ctx *c, uint32_t module)
+{
+	struct dict_module m = dict__get_module(c->dict, module);
+	const char *name = dict__str(c->dict, m.name);
+
+	/* The outermost module has no name: its class is all that can be said. */
+	return !module ? NULL : *name ? name : dict__str(c->dict, m.cls);
+}
+
+/* The fields that all kinds of event have. The object stays open. */
+static void open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size, const char *layer,
+		       const struct model_device *d)
+{
+	t->written++;
+	json__open_object(t->j, NULL);
+	json__double(t->j, "timestamp", (double)time / 1e9, 6);
+	json__string(t->j, "event_type", type);
+	json__uint(t->j, "size_bytes", size);
+	json__string(t->j, "layer_name", layer);
+	json__uint(t->j, "allocated_bytes", d->allocated);
+	json__uint(t->j, "reserved_bytes", d->has_totals ? d->reserved : 0);
+	json__double(t->j, "fragmentation_ratio", fragmentation(d), 4);
+	json__string(t->j, "device", d->name);
+}
+
+static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d, const char *reason)
+{
+	open_event(t, time, "snapshot", 0, NULL, d);
+	json__string(t->j, "reason", reason);
+	if (!strcmp(reason, "step"))
+		json__uint(t->j, "step", t->steps);
+	json__close_object(t->j);
+}
+
+static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t time, const char *reason)
+{
+	struct model_device d;
+
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		model__device(c->model, i, &d);
+		if (wanted(c, d.name))
+			put_snapshot(t, time, &d, reason);
+	}
+}
+
+/* d: just before memory goes down, or at the end. A peak that no snapshot has shown gets one. */
+static int put_peak(struct timeline *t, const struct model_device *d)
+{
+	struct high *h = NULL, *all;
+
+	if (!d->peak_allocated || d->allocated != d->peak_allocated)
+		return 0;
+	for (size_t i = 0; i < t->nhighs && !h; i++)
+		if (t->highs[i].device.type == d->device.type && t->highs[i].device.index == d->device.index)
+			h = &t->highs[i];
+	if (!h) {
+		all = reallocarray(t->highs, t->nhighs + 1, sizeof(*all));
+		if (!all)
+			return -ENOMEM;
+		t->highs = all;
+		h = &all[t->nhighs++];
+		*h = (struct high){ .device = d->device };
+	}
+	if (d->peak_allocated > h->shown) {
+		h->shown = d->peak_allocated;
+		put_snapshot(t, d->peak_time, d, "peak");
+	}
+	return 0;
+}
+
+static void put_layer(struct export_ctx *c, struct timeline *t, uint64_t time, const char *type, uint32_t module,
+		      uint32_t thread, const struct model_device *d)
+{
+	struct dict_module m = dict__get_module(c->dict, module);
+
+	t->layer_events++;
+	open_event(t, time, type, 0, layer_name(c, module), d);
+	json__string(t->j, "layer_class", dict__str(c->dict, m.cls));
+	json__uint(t->j, "thread", dict__get_thread(c->dict, thread).tid);
+	json__close_object(t->j);
+}
+
+/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is one call. */
+static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = s->n; i > 0 && n < MAX_DEPTH; i--) {
+		uint32_t module = s->frames[i - 1].module;
+
+		if (module && (!n || ret[n - 1] != module))
+			ret[n++] = module;
+	}
+	return n;
+}
+
+/* How many of the modules that the thread was in it has not left. */
+static uint32_t still_inside(const struct inside *was, const struct dict_stack *s, uint32_t *now, uint32_t *n)
+{
+	uint32_t kept = 0, skip = 0;
+
+	/* Where the outer frames are missing, what can be seen continues some module that the thread was in. */
+	if (s->walk == MT_WALK_TRUNCATED || s->walk == MT_WALK_FAULT_FRAME) {
+		while (*n && skip < was->n && was->modules[skip] != now[0])
+			skip++;
+		if (!*n || skip == was->n)
+			skip = 0;
+		if (skip + *n > MAX_DEPTH)
+			*n = MAX_DEPTH - skip;
+		memmove(now + skip, now, *n * sizeof(*now));
+		memcpy(now, was->modules, skip * sizeof(*now));
+		*n += skip;
+	}
+	while (kept < was->n && kept < *n && was->modules[kept] == now[kept])
+		kept++;
+	return kept;
+}
+
+static bool walk_failed(uint8_t walk)
+{
+	return walk == MT_WALK_FAULT_THREAD || walk == MT_WALK_BUSY || walk == MT_WALK_LOST || walk == MT_WALK_OFF;
+}
+
+static int thread_slot(struct export_ctx *c, struct timeline *t, uint32_t thread, struct inside ***ret)
+{
+	uint32_t need = dict__counts(c->dict).threads;
+
+	if (thread >= need)
+		thread = 0;
+	if (thread >= t->nthreads) {
+		struct inside **all = reallocarray(t->threads, need ? need : 1, sizeof(struct inside *));
+
+		if (!all)
+			return -ENOMEM;
+		memset(all + t->nthreads, 0, ((need ? need : 1) - t->nthreads) * sizeof(struct inside *));
+		t->threads = all;
+		t->nthreads = need ? need : 1;
+	}
+	*ret = &t->threads[thread];
+	return 0;
+}
+
+/* Leaves and enters what an allocation shows to have been left and entered since the thread's last one. */
+static int put_layers(struct export_ctx *c, struct timeline *t, const struct event *e, const struct model_device *d)
+{
+	struct dict_stack s = dict__get_stack(c->dict, e->stack);
+	uint32_t now[MAX_DEPTH], n, kept;
+	struct inside **slot, *was;
+	int err;
+
+	if (!s.n && walk_failed(e->walk))
+		return 0; /* nothing is known of where the thread is */
+	err = thread_slot(c, t, e->thread, &slot);
+	if (err)
+		return err;
+	n = modules_of(&s, now);
+	if (!*slot) {
+		if (!n)
+			return 0;
+		*slot = calloc(1, sizeof(**slot) + MAX_DEPTH * sizeof(uint32_t));
+		if (!*slot)
+			return -ENOMEM;
+	}
+	was = *slot;
+	kept = still_inside(was, &s, now, &n);
+	for (uint32_t i = was->n; i > kept; i--)
+		put_layer(c, t, e->time, "layer_exit", was->modules[i - 1], e->thread, d);
+	for (uint32_t i = kept; i < n; i++)
+		put_layer(c, t, e->time, "layer_enter", now[i], e->thread, d);
+	memcpy(was->modules, now, n * sizeof(*now));
+	was->n = n;
+	return 0;
+}
+
+static void put_memory(struct export_ctx *c, struct timeline *t, const struct event *e, const char *type,
+		       uint64_t size, const struct model_device *after)
+{
+	bool stack = e->kind != EVENT_FREE;
+	uint32_t module = stack ? model__stack_module(c->model, e->stack) : 0;
+	struct row_frame line;
+	char address[24];
+
+	open_event(t, e->time, type, size, layer_name(c, module), after);
+	if (e->addr) {
+		snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
+		json__string(t->j, "address", address);
+	}
+	json__uint(t->j, "thread", dict__get_thread(c->dict, e->thread).tid);
+	if (stack) {
+		json__string(t->j, "phase", phase__name(model__stack_phase(c->model, e->stack, e->thread, e->walk)));
+		if (model__stack_line(c->model, e->stack, false, &line)) {
+			json__string(t->j, "file", line.file);
+			json__uint(t->j, "line", line.line);
+			json__string(t->j, "function", line.func);
+		}
+	}
+	json__close_object(t->j);
+}
+
+static void put_lost(struct timeline *t, const struct event *e)
+{
+	static const struct model_device none = { .name = "" };
+
+	open_event(t, e->time, "lost", 0, NULL, &none);
+	json__uint(t->j, "records", e->size);
+	json__close_object(t->j);
+}
+
+static int put_on_device(struct export_ctx *c, struct timeline *t, const struct event *e)
+{
+	const struct model_device *before = &t->before;
+	struct model_device after;
+	uint64_t size = e->size;
+	int err = 0;
+
+	if (!find_device(c, t, e->device, &after) || !wanted(c, after.name))
+		return 0;
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		err = put_layers(c, t, e, before->name[0] ? before : &after);
+		if (!err)
+			put_memory(c, t, e, "alloc", size, &after);
+		break;
+	case EVENT_FREE:
+		err = put_peak(t, before);
+		/* An allocator that does not tell how much it frees has no totals: then the block's size shows here. */
+		if (!size && before->allocated > after.allocated)
+			size = before->allocated - after.allocated;
+		if (!err)
+			put_memory(c, t, e, "free", size, &after);
+		break;
+	case EVENT_OOM:
+		put_memory(c, t, e, "oom", size, &after);
+		break;
+	}
+	return err;
+}
+
+/* Writes the event that waits; the model has seen it and none after it. */
+static int flush(struct export_ctx *c, struct timeline *t)
+{
+	const struct event *e = &t->event;
+	size_t steps = model__steps(c->model);
+	int err;
+
+	if (!t->any)
+		return 0;
+	t->any = false;
+	if (e->kind == EVENT_LOST)
+		put_lost(t, e);
+	err = put_on_device(c, t, e);
+	if (steps != t->steps) {
+		bool ended = steps > t->steps;
+
+		t->steps = steps;
+		if (ended)
+			put_snapshots(c, t, e->time, "step");
+	}
+	if (e->time >= t->next_snapshot && e->time < UINT64_MAX - SNAPSHOT_EVERY) {
+		t->next_snapshot = e->time + SNAPSHOT_EVERY;
+		put_snapshots(c, t, e->time, "interval");
+	}
+	return err;
+}
+
+static int timeline_event(struct export_ctx *c, void *state, const struct event *e)
+{
+	struct timeline *t = state;
+	int err = flush(c, t);
+
+	t->event = *e;
+	t->any = true;
+	if (!find_device(c, t, e->device, &t->before))
+		memset(&t->before, 0, sizeof(t->before));
+	return err;
+}
+
+static int timeline_begin(struct export_ctx *c, void **state)
+{
+	struct timeline *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return -ENOMEM;
+	t->j = json__new(c->out, false);
+	if (!t->j) {
+		free(t);
+		return -ENOMEM;
+	}
+	json__open_object(t->j, NULL);
+	json__open_array(t->j, "events");
+	*state = t;
+	return 0;
+}
+
+/* Every thread leaves what it is in. */
+static void close_layers(struct export_ctx *c, struct timeline *t, uint64_t time)
+{
+	int device = c->device >= 0 ? c->device : model__main_device(c->model);
+	struct model_device d;
+
+	if (device < 0)
+		return;
+	model__device(c->model, device, &d);
+	for (uint32_t i = 0; i < t->nthreads; i++)
+		for (uint32_t k = t->threads[i] ? t->threads[i]->n : 0; k > 0; k--)
+			put_layer(c, t, time, "layer_exit", t->threads[i]->modules[k - 1], i, &d);
+}
+
+static int timeline_end(struct export_ctx *c, void *state)
+{
+	struct timeline *t = state;
+	uint64_t last = t->event.time;
+	uint64_t end = c->duration > last ? c->duration : last;
+	struct model_device d;
+	int err = flush(c, t);
+
+	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
+		model__device(c->model, i, &d);
+		if (wanted(c, d.name))
+			err = put_peak(t, &d);
+	}
+	if (err)
+		return err;
+	close_layers(c, t, last);
+	put_snapshots(c, t, end, "end");
+	json__close_array(t->j);
+	err = timeline__layers(c, t->j);
+	if (err)
+		return err;
+	timeline__summary(c, t->j, t->written);
+	json__close_object(t->j);
+	return 0;
+}
+
+static void timeline_release(void *state)
+{
+	struct timeline *t = state;
+
+	if (!t)
+		return;
+	for (uint32_t i = 0; i < t->nthreads; i++)
+		free(t->threads[i]);
+	json__free(t->j);
+	free(t->threads);
+	free(t->highs);
+	free(t);
+}
+
+const struct export_format export_timeline = {
+	.name = "timeline",
+	.suffix = ".timeline.json",
+	.help = "every event, statistics by layer, totals, as JSON: pandas, matplotlib",
+	.begin = timeline_begin,
+	.event = timeline_event,
+	.end = timeline_end,
+	.release = timeline_release,
+};

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The timeline's statistics by layer, and its totals. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/timeline.h"
+
+struct named {
+	struct model_layer layer;
+	size_t number;
+	const char *name;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	const struct named *x = a, *y = b;
+	int order = strcmp(x->name, y->name);
+
+	return order ? order : (x->number > y->number) - (x->number < y->number);
+}
+
+static void put_layer(struct json *j, const struct named *n, const char *key)
+{
+	const struct model_layer *l = &n->layer;
+
+	json__open_object(j, key);
+	json__string(j, "layer_name", n->name);
+	json__string(j, "layer_class", l->cls);
+	json__uint(j, "peak_allocated", l->peak_allocated);
+	json__uint(j, "peak_reserved", l->peak_reserved);
+	json__uint(j, "total_allocations", l->allocs);
+	json__uint(j, "total_deallocations", l->frees);
+	json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
+	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+	json__close_object(j);
+}
+
+/* Keys of an object must differ: of layers of one name (two models in one program) all but the first get a number. */
+static int put_same_name(struct json *j, const struct named *n, size_t same)
+{
+	char *key;
+
+	if (!same) {
+		put_layer(j, n, n->name);
+		return 0;
+	}
+	if (asprintf(&key, "%s #%zu", n->name, same + 1) < 0)
+		return -ENOMEM;
+	put_layer(j, n, key);
+	free(key);
+	return 0;
+}
+
+int timeline__layers(struct export_ctx *c, struct json *j)
+{
+	size_t n = model__layers(c->model), same = 0;
+	struct named *all = calloc(n ? n : 1, sizeof(*all));
+	int err = 0;
+
+	if (!all)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		model__layer(c->model, i, &all[i].layer);
+		all[i].number = i;
+		all[i].name = *all[i].layer.name ? all[i].layer.name : all[i].layer.cls;
+	}
+	qsort(all, n, sizeof(*all), by_name);
+	json__open_object(j, "layer_stats");
+	for (size_t i = 0; i < n && !err; i++) {
+		same = i && !strcmp(all[i - 1].name, all[i].name) ? same + 1 : 0;
+		err = put_same_name(j, &all[i], same);
+	}
+	json__close_object(j);
+	free(all);
+	return err;
+}
+
+static void put_device(struct json *j, const struct model_device *d)
+{
+	json__string(j, "device", d->name);
+	json__uint(j, "peak_allocated", d->peak_allocated);
+	json__uint(j, "peak_reserved", d->has_totals ? d->peak_reserved : 0);
+	json__double(j, "peak_time", (double)d->peak_time / 1e9, 6);
+	json__uint(j, "peak_step", d->peak_step);
+	json__string(j, "peak_phase", phase__name(d->peak_phase));
+	json__uint(j, "end_allocated", d->allocated);
+	json__uint(j, "end_reserved", d->has_totals ? d->reserved : 0);
+	json__uint(j, "before_attach", d->before_attach_start);
+	json__uint(j, "total_allocated", d->total_allocated);
+	json__uint(j, "total_allocations", d->allocs);
+	json__uint(j, "total_deallocations", d->frees);
+	json__uint(j, "ooms", d->ooms);
+	if (d->has_totals)
+		json__uint(j, "drift", d->drift);
+	else
+		json__null(j, "drift");
+}
+
+void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
+{
+	int main_device = c->device >= 0 ? c->device : model__main_device(c->model);
+	struct model_device d;
+
+	json__open_object(j, "summary");
+	json__string(j, "recording", c->name);
+	json__string(j, "pid", facts__get(c->facts, "pid"));
+	json__string(j, "torch", facts__get(c->facts, "torch"));
+	json__string(j, "start", facts__get(c->facts, "start"));
+	json__double(j, "duration", (double)c->duration / 1e9, 6);
+	json__uint(j, "events", model__events(c->model));
+	json__uint(j, "events_written", written);
+	json__uint(j, "lost", model__lost(c->model));
+	json__uint(j, "total_layers", model__layers(c->model));
+	json__uint(j, "steps", model__steps(c->model));
+	json__double(j, "step_time", (double)model__step_time(c->model) / 1e9, 6);
+	if (main_device >= 0) {
+		model__device(c->model, main_device, &d);
+		put_device(j, &d); /* of the device that the summary is about, beside the whole list */
+	}
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		if (c->device >= 0 && (size_t)c->device != i)
+			continue;
+		model__device(c->model, i, &d);
+		json__open_object(j, NULL);
+		put_device(j, &d);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
