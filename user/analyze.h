@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "lib/exit.h"
+#include "lib/exit.h"
 #include "model/model.h"
 #include "record/mtr.h"
 #include "record/stream.h"

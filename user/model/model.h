@@ -19,6 +19,10 @@ struct model;
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_DATA, PHASE_OTHER, PHASE_NR };
 const char *phase__name(enum phase p);
 
+/*
+ * AT_PEAK: first reached largest total, per device. AT_OOM: the first out-of-memory event, where the
+ * trouble starts. AT_TIME: after the last event with time <= at_time.
+ */
 enum moment { AT_PEAK, AT_END, AT_OOM, AT_TIME };
 
 struct model_opts {
@@ -63,6 +67,8 @@ int model__find_device(const struct model *m, const char *name); /* "cuda:0", "c
 
 enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_NR };
 /*
+ * Of the fields of a row, those that its group does not speak of are those of its largest part, and
+ * file, func, module and thread are NULL or "" unless the group is of them (BY_STACK: all of them).
  * BY_MODULE: exact module (dotted name); BY_LAYER: the module and everything inside it, rows overlap and
  * do not add up, so never shown as a sum. BY_LINE splits by phase and module as the text report's columns do.
  */
@@ -73,18 +79,20 @@ struct row_frame {
 };
 
 struct row {
-	uint64_t bytes, count;
-	uint64_t median; /* of the sizes of the blocks in the row */
+	uint64_t bytes, count; /* count 0: not known (before attach) */
+	uint64_t median; /* of the sizes of the blocks in the row, of two in the middle the larger; 0: not known */
 	uint64_t cumulative; /* running sum of bytes in the order given */
 	uint64_t requested; /* 0: not known */
 	const char *file, *func; /* the line it is charged to; NULL: no Python line */
 	uint32_t line;
 	uint32_t stack;	   /* dict stack, for BY_STACK and for details: the largest one of the row */
 	const char *module, *module_class; /* "" at top level */
+	const char *module_root; /* class of the outermost module: tells two models apart */
 	enum phase phase;
 	const char *category; /* "unknown" as far as nothing tells */
 	const char *source;   /* "frame" | "native" | "untraced" | "census" (before attach) */
 	const char *thread;
+	uint32_t tid;
 	bool before_attach; /* the one row for what was there before; file is NULL */
 };
 
@@ -100,19 +108,26 @@ struct row_opts {
  */
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n);
 
+/*
+ * A step ends at an EVENT_STEP. In a recording without any, it ends where the call of an outermost module
+ * does: at the last event of the calling thread that was seen inside it, noticed when an allocation of
+ * that thread has the module no longer in its stack, at the next EVENT_CALL, or at the end. A step
+ * begins where the one before ended, the first one at the capture's start or the first EVENT_CALL.
+ */
 struct model_step {
 	uint64_t start, end; /* ns */
 	uint64_t peak; /* allocated on the main device within the step */
-	uint64_t end_allocated;
+	uint64_t end_allocated; /* when the end was noticed */
 };
 size_t model__steps(const struct model *m); /* steps that ended */
 /* The last steps are kept (at most 4096): i counts from the first kept. false: out of range. */
 bool model__step(const struct model *m, size_t i, struct model_step *ret);
-/* Median duration of the steps kept, ns; 0: fewer than one whole step. */
+/* Median duration of the steps kept but the very first, whose beginning was not seen, ns; 0: no such step. */
 uint64_t model__step_time(const struct model *m);
 
 struct model_layer { /* a module and everything inside it, on all devices */
 	const char *name, *cls;
+	const char *root;	 /* class of the outermost module: tells two models apart */
 	uint64_t peak_allocated; /* bytes allocated within it and alive, at most */
 	uint64_t peak_reserved;	 /* the device's reserved total, at most, while inside it; 0 without totals */
 	uint64_t allocs, frees;	 /* frees of blocks allocated within it */
@@ -122,6 +137,10 @@ struct model_layer { /* a module and everything inside it, on all devices */
 size_t model__layers(const struct model *m);
 void model__layer(const struct model *m, size_t i, struct model_layer *ret);
 
+/*
+ * A stretch: allocations in a row in one phase, from the first of them to the last event before one
+ * in another phase.
+ */
 struct model_phase {
 	uint64_t peak_allocated;  /* the device's total at most during the phase (main device) */
 	int64_t allocated_delta;  /* sum over its stretches of end minus begin */

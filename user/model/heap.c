@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Devices, blocks and sites: who holds what now, at the peak, and whether the totals agree. */
+#include "model/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *device_type_name(uint8_t type)
+{
+	switch (type) {
+	case DEVICE_CPU:
+		return "cpu";
+	case DEVICE_CUDA:
+		return "cuda";
+	case DEVICE_HIP:
+		return "hip";
+	case DEVICE_XPU:
+		return "xpu";
+	case DEVICE_PRIVATE:
+		return "privateuseone";
+	}
+	return NULL;
+}
+
+static void dev__name(struct dev *dev)
+{
+	struct device d = dev->pub.device;
+	const char *type = device_type_name(d.type);
+
+	if (d.type == DEVICE_CPU)
+		snprintf(dev->pub.name, sizeof(dev->pub.name), "cpu");
+	else if (type)
+		snprintf(dev->pub.name, sizeof(dev->pub.name), "%.11s:%u", type, d.index);
+	else
+		snprintf(dev->pub.name, sizeof(dev->pub.name), "type%u:%u", d.type, d.index);
+}
+
+static bool dev__before(struct device a, struct device b)
+{
+	bool ca = a.type == DEVICE_CPU, cb = b.type == DEVICE_CPU;
+
+	if (ca != cb)
+		return cb;
+	return a.type != b.type ? a.type < b.type : a.index < b.index;
+}
+
+static int heap__add_device(struct model *m, struct device d, struct dev **ret)
+{
+	struct dev *dev, **devs;
+	uint32_t *order, pos;
+
+	if (!m->by_type[d.type]) {
+		m->by_type[d.type] = calloc(256, sizeof(*m->by_type[0]));
+		if (!m->by_type[d.type])
+			return -ENOMEM;
+	}
+	devs = realloc(m->devs, (m->ndevs + 1) * sizeof(*devs));
+	if (devs)
+		m->devs = devs;
+	order = realloc(m->order, (m->ndevs + 1) * sizeof(*order));
+	if (order)
+		m->order = order;
+	dev = devs && order ? calloc(1, sizeof(*dev)) : NULL;
+	if (!dev)
+		return -ENOMEM;
+	dev->pub.device = d;
+	dev->phase = -1;
+	dev__name(dev);
+	dev->blocks = map64__new();
+	if (!dev->blocks || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
+		map64__free(dev->blocks);
+		free(dev->step[STEP_OPT]);
+		free(dev->step[STEP_CALL]);
+		free(dev);
+		return -ENOMEM;
+	}
+	for (pos = m->ndevs; pos && dev__before(d, m->devs[order[pos - 1]]->pub.device); pos--)
+		order[pos] = order[pos - 1];
+	order[pos] = m->ndevs;
+	m->devs[m->ndevs++] = dev;
+	m->by_type[d.type][d.index] = m->ndevs;
+	*ret = dev;
+	return 0;
+}
+
+int heap__device(struct model *m, struct device d, struct dev **ret)
+{
+	struct dev *dev = m->last_dev;
+	uint32_t i;
+	int err;
+
+	if (d.type == DEVICE_CPU)
+		d.index = 0;
+	if (!dev || dev->pub.device.type != d.type || dev->pub.device.index != d.index) {
+		i = m->by_type[d.type] ? m->by_type[d.type][d.index] : 0;
+		if (i) {
+			dev = m->devs[i - 1];
+		} else {
+			err = heap__add_device(m, d, &dev);
+			if (err)
+				return err;
+		}
+		m->last_dev = dev;
+	}
+	*ret = dev;
+	return 0;
+}
+
+void heap__mark(struct dev *dev, uint64_t time)
+{
+	dev->epoch++;
+	dev->pub.marked = true;
+	dev->pub.mark_time = time;
+	dev->pub.mark_allocated = dev->pub.allocated;
+	dev->pub.mark_reserved = dev->pub.reserved;
+	dev->pub.mark_before_attach = (int64_t)dev->outside > 0 ? dev->outside : 0;
+}
+
+static void heap__peak(struct model *m, struct dev *dev, uint64_t time, enum phase phase)
+{
+	dev->pub.peak_allocated = dev->pub.allocated;
+	dev->pub.peak_time = time;
+	dev->pub.peak_phase = phase;
+	for (int k = 0; k < STEP_KINDS; k++)
+		dev->peak_step[k] = m->steps.n[k];
+	if (m->opts.at == AT_PEAK)
+		heap__mark(dev, time);
+}
+
+/* What was there before the first event with totals: everything but the blocks that we saw come. */
+static void heap__begin(struct model *m, struct dev *dev, const struct event *e)
+{
+	uint64_t before = e->totals ? e->allocated : 0;
+	bool first = !dev->any;
+
+	dev->any = true;
+	if (e->totals) {
+		if (e->kind == EVENT_ALLOC)
+			before = e->size < before ? before - e->size : 0;
+		else if (e->kind == EVENT_FREE)
+			before += e->size;
+		dev->pub.has_totals = true;
+		dev->outside = before - dev->pub.live;
+		dev->pub.before_attach_start = (int64_t)dev->outside > 0 ? dev->outside : 0;
+		dev->pub.allocated = before;
+		dev->pub.reserved = e->reserved;
+		for (int k = 0; k < STEP_KINDS; k++)
+			if (before > dev->step_peak[k])
+				dev->step_peak[k] = before;
+		if (before > dev->pub.peak_allocated)
+			heap__peak(m, dev, e->time, PHASE_OTHER);
+	}
+	if (first && m->time_passed)
+		heap__mark(dev, m->opts.at_time);
+}
+
+/* A stretch of a phase: see model.h. total is that before the event. */
+static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, int phase)
+{
+	struct model_phase *p;
+
+	if (phase >= 0 && phase != dev->phase) {
+		if (dev->phase >= 0) {
+			p = &dev->phases[dev->phase];
+			p->allocated_delta += (int64_t)(total - dev->phase_total);
+			p->duration += dev->phase_last - dev->phase_begin;
+		}
+		dev->phase = phase;
+		dev->phase_total = total;
+		dev->phase_begin = dev->phase_last = e->time;
+		dev->phases[phase].count++;
+	}
+	if (dev->phase < 0)
+		return;
+	p = &dev->phases[dev->phase];
+	if (dev->pub.allocated > p->peak_allocated)
+		p->peak_allocated = dev->pub.allocated;
+	if (e->time > dev->phase_last)
+		dev->phase_last = e->time;
+}
+
+/* After the blocks are up to date: totals, drift, peaks. phase: of an allocation, else -1. */
+static void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase)
+{
+	uint64_t total = dev->pub.allocated, ours = dev->outside + dev->pub.live;
+
+	dev->pub.allocated = (int64_t)ours > 0 ? ours : 0;
+	if (e->totals) {
+		uint64_t drift = e->allocated > ours ? e->allocated - ours : ours - e->allocated;
+
+		/* ours may be below 0 as a signed number after losses; the distance is right all the same */
+		if ((int64_t)ours < 0)
+			drift = e->allocated - ours;
+		if (drift) {
+			dev->pub.drift_events++;
+			if (drift > dev->pub.drift)
+				dev->pub.drift = drift;
+		}
+		dev->pub.allocated = e->allocated;
+		dev->pub.reserved = e->reserved;
+		if (e->reserved > dev->pub.peak_reserved)
+			dev->pub.peak_reserved = e->reserved;
+	}
+	heap__phase(dev, e, total, phase);
+	for (int k = 0; k < STEP_KINDS; k++)
+		if (dev->pub.allocated > dev->step_peak[k])
+			dev->step_peak[k] = dev->pub.allocated;
+	if (dev->pub.allocated > dev->pub.peak_allocated)
+		heap__peak(m, dev, e->time, phase >= 0 ? (enum phase)phase : PHASE_OTHER);
+}
+
+struct site_key {
+	uint64_t size;
+	uint32_t stack, thread;
+	uint16_t dev;
+	uint8_t walk, pad[5];
+};
+
+/* Modules around the one that allocates are layers too: this is where their classes are learnt. */
+static int heap__stack_layers(struct model *m, uint32_t stack)
+{
+	struct dict_stack s = dict__get_stack(m->dict, stack);
+	struct chain c;
+	int err = 0;
+
+	for (uint32_t i = 0; i < s.n && !err; i++)
+		if (s.frames[i].module)
+			err = layers__chain(m, s.frames[i].module, &c);
+	return err;
+}
+
+static int heap__new_site(struct model *m, const struct site_key *k, uint32_t hash, uint32_t *ret)
+{
+	struct site *s;
+	int err;
+
+	if (m->nsites == UINT32_MAX - 1)
+		return -ENOMEM;
+	err = heap__stack_layers(m, k->stack);
+	if (!err)
+		err = array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)m->nsites + 1);
+	if (!err)
+		err = hidx__add(&m->site_index, hash, m->nsites);
+	if (err)
+		return err;
+	s = &m->sites[m->nsites];
+	*s = (struct site){
+		.size = k->size,
+		.stack = k->stack,
+		.thread = k->thread,
+		.dev = k->dev,
+		.walk = k->walk,
+		.module = words__stack(m->words, k->stack).module,
+		.epoch = m->devs[k->dev]->epoch, /* at the last mark it had no block */
+	};
+	*ret = m->nsites++;
+	return 0;
+}
+
+static int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint32_t *ret)
+{
+	struct site_key k = {
+		.size = e->size,
+		.stack = e->stack,
+		.thread = e->thread,
+		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
+		.walk = e->walk,
+	};
+	uint32_t hash = hidx__hash(m->seed, &k, sizeof(k)), pos = hash, id;
+
+	while ((id = hidx__next(&m->site_index, hash, &pos)) != UINT32_MAX) {
+		const struct site *s = &m->sites[id];
+
+		if (s->size == k.size && s->stack == k.stack && s->thread == k.thread && s->dev == k.dev &&
+		    s->walk == k.walk) {
+			*ret = id;
+			return 0;
+		}
+	}
+	return heap__new_site(m, &k, hash, ret);
+}
+
+static struct site *heap__touch(struct model *m, const struct dev *dev, uint32_t id)
+{
+	struct site *s = &m->sites[id];
+
+	if (s->epoch != dev->epoch) {
+		s->mark = s->live;
+		s->epoch = dev->epoch;
+	}
+	return s;
+}
+
+static uint64_t heap__drop(struct model *m, struct dev *dev, uint32_t id, bool freed)
+{
+	struct site *s = heap__touch(m, dev, id);
+
+	s->live--;
+	dev->pub.live -= s->size;
+	dev->pub.live_blocks--;
+	layers__free_block(m, s->module, s->size, freed);
+	return s->size;
+}
+
+int heap__alloc(struct model *m, struct dev *dev, const struct event *e)
+{
+	uint64_t old;
+	uint32_t id;
+	int err;
+
+	if (!dev->any || (e->totals && !dev->pub.has_totals))
+		heap__begin(m, dev, e);
+	err = heap__site(m, dev, e, &id);
+	if (err)
+		return err;
+	if (map64__get(dev->blocks, e->addr, &old)) {
+		dev->pub.overwritten++;
+		heap__drop(m, dev, old, false);
+	}
+	err = map64__set(dev->blocks, e->addr, id);
+	if (err)
+		return err;
+	heap__touch(m, dev, id)->live++;
+	m->sites[id].total++;
+	dev->pub.live += e->size;
+	dev->pub.live_blocks++;
+	dev->pub.total_allocated += e->size;
+	dev->pub.allocs++;
+	heap__settle(m, dev, e, words__phase(m->words, e->stack, e->thread, e->walk));
+	return 0;
+}
+
+int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
+{
+	uint64_t id;
+
+	if (!dev->any || (e->totals && !dev->pub.has_totals))
+		heap__begin(m, dev, e);
+	dev->pub.frees++;
+	if (map64__del(dev->blocks, e->addr, &id)) {
+		heap__drop(m, dev, id, true);
+	} else {
+		dev->pub.frees_unknown++;
+		if (dev->pub.has_totals)
+			dev->outside -= e->size;
+	}
+	heap__settle(m, dev, e, -1);
+	return 0;
+}
+
+void heap__oom(struct model *m, struct dev *dev, const struct event *e)
+{
+	if (!dev->any || (e->totals && !dev->pub.has_totals))
+		heap__begin(m, dev, e);
+	heap__settle(m, dev, e, -1);
+	if (!dev->pub.ooms++ && m->opts.at == AT_OOM)
+		heap__mark(dev, e->time);
+}

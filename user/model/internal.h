@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_MODEL_INTERNAL_H
+#define MT_MODEL_INTERNAL_H
+/*
+ * What the files of the model share. One pass over the events, O(1) each (O(depth) in the modules):
+ *
+ *   block  an address that is live; the device's block map gives its site
+ *   site   distinct (device, stack, thread, walk, size): how many blocks are live, were at the mark, came in all
+ *   mark   the moment asked for. A device has an epoch; a mark bumps it. A site whose epoch is older than
+ *          the device's has not changed since the mark, so its live count is the count at the mark; it
+ *          is saved before the first change after it. So a mark at each new peak costs nothing.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <linux/types.h>
+
+#include "memtrace.h"
+#include "lib/map64.h"
+#include "model/model.h"
+#include "record/dict.h"
+
+/* Hash index of numbers: the caller keeps the entries and compares them. No removal. */
+struct hidx {
+	struct hidx_slot {
+		uint32_t hash, id1; /* id + 1; 0: empty */
+	} *slots;
+	uint32_t mask, n;
+};
+/* Iterates over the ids under hash; *pos starts as hash. UINT32_MAX: no more. */
+uint32_t hidx__next(const struct hidx *h, uint32_t hash, uint32_t *pos);
+int hidx__add(struct hidx *h, uint32_t hash, uint32_t id);
+uint32_t hidx__hash(uint64_t seed, const void *key, size_t len);
+
+/* --- words.c: what a stack means, cached by number */
+struct stack_words {
+	bool known;
+	uint8_t phase[2];    /* enum phase; [1]: on an autograd thread */
+	bool has_line;
+	uint32_t module;     /* innermost, 0: none */
+	uint32_t outermost;  /* outermost module, 0: none */
+	uint32_t user_loc, inner_loc; /* dict locations, if has_line */
+};
+
+struct words {
+	const struct dict *dict;
+	const struct facts *facts;
+	uint8_t *files; /* flags by string number */
+	uint32_t nfiles;
+	struct stack_words *stacks;
+	uint32_t nstacks;
+	uint8_t *threads; /* 0: not looked at yet, 1: no, 2: an autograd thread; by thread number */
+	uint32_t nthreads;
+	int old_torch;	  /* before 2.4 autograd threads had no name: 1, 0, -1: not looked at yet */
+};
+struct stack_words words__stack(struct words *w, uint32_t stack);
+enum phase words__phase(struct words *w, uint32_t stack, uint32_t thread, uint8_t walk);
+bool words__stack_has(const struct words *w, uint32_t stack, uint32_t module);
+void words__free(struct words *w);
+/* Makes *array hold at least need zeroed entries of esize. */
+int array__reserve(void *array, uint32_t *n, size_t esize, uint64_t need);
+
+/* --- heap.c */
+struct site {
+	uint64_t size;
+	uint64_t live, mark, total; /* blocks */
+	uint64_t epoch;
+	uint32_t stack, thread;
+	uint32_t module;
+	uint16_t dev;
+	uint8_t walk;
+};
+
+enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };
+
+struct step_level {
+	uint64_t peak, end_allocated;
+};
+
+struct dev {
+	struct model_device pub;
+	struct map64 *blocks; /* address -> number of its site */
+	uint64_t epoch;
+	uint64_t outside;     /* bytes of the carried total that are not blocks of ours; as int64_t, < 0 after losses */
+	bool any;	      /* an event came */
+	uint64_t peak_step[STEP_KINDS];
+	struct step_level *step[STEP_KINDS]; /* rings beside steps.ring; NULL for devices over STEP_DEVICES */
+	uint64_t step_peak[STEP_KINDS];	     /* of the step under way */
+	int phase;			     /* of the stretch under way, -1: none */
+	uint64_t phase_total, phase_begin, phase_last;
+	struct model_phase phases[PHASE_NR];
+};
+
+int heap__device(struct model *m, struct device d, struct dev **ret);
+int heap__alloc(struct model *m, struct dev *dev, const struct event *e);
+int heap__free_block(struct model *m, struct dev *dev, const struct event *e);
+void heap__oom(struct model *m, struct dev *dev, const struct event *e);
+void heap__mark(struct dev *dev, uint64_t time);
+
+/* --- steps.c */
+#define STEPS_KEPT 4096
+#define STEP_DEVICES 64
+
+struct steps {
+	struct step_span {
+		uint64_t start, end;
+	} *ring[STEP_KINDS];
+	uint32_t cap[STEP_KINDS];
+	uint64_t n[STEP_KINDS];
+	uint64_t last_end[STEP_KINDS];
+	bool called; /* an EVENT_CALL came */
+};
+struct thread_state;
+int steps__end(struct model *m, enum step_kind kind, uint64_t time);
+int steps__call(struct model *m, const struct event *e);
+int steps__alloc(struct model *m, struct thread_state *t, const struct event *e);
+int steps__new_device(struct model *m, struct dev *dev);
+int steps__finish(struct model *m);
+
+/* --- layers.c */
+#define LAYER_DEPTH 32 /* parts of a dotted name that count as layers of their own, from the root; and the whole name */
+#define LAYER_CHAIN (LAYER_DEPTH + 2)
+
+struct layer {
+	char *name;
+	uint32_t root, cls; /* strings */
+	uint64_t live, peak, peak_reserved;
+	uint64_t allocs, frees;
+	double frag_sum;
+	uint64_t frag_n;
+	uint64_t duration;
+};
+
+struct chain {
+	bool known;
+	uint32_t off, n; /* in layers.pool, root first */
+};
+
+struct layers {
+	struct layer *all;
+	uint32_t n, cap;
+	struct hidx index;
+	struct chain *chains; /* by module number */
+	uint32_t nchains;
+	uint32_t *pool;
+	uint32_t npool, cappool;
+};
+
+struct thread_state {
+	bool in_call;
+	uint32_t call_module;
+	uint64_t call_last; /* the last event seen inside the call */
+	uint64_t last;	    /* the last allocation */
+	struct chain open;  /* layers that the last allocation was in */
+	uint64_t begin[LAYER_CHAIN];
+};
+/* The layers an allocation within module lies in. 0 or -ENOMEM. */
+int layers__chain(struct model *m, uint32_t module, struct chain *ret);
+int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev, const struct event *e,
+		  uint32_t module);
+void layers__free_block(struct model *m, uint32_t module, uint64_t size, bool gone);
+void layers__close(struct model *m, struct thread_state *t);
+void layers__free(struct layers *l);
+
+struct model {
+	struct model_opts opts;
+	const struct dict *dict;
+	struct words *words; /* behind a pointer: filled by look-ups on a const model */
+	uint64_t seed;
+	struct dev **devs;   /* by number */
+	uint32_t ndevs;
+	uint32_t *order;     /* numbers as model__devices() has them */
+	uint32_t *by_type[256]; /* number + 1 by index */
+	struct dev *last_dev;
+	struct site *sites;
+	uint32_t nsites, capsites;
+	struct hidx site_index;
+	struct layers layers;
+	struct steps steps;
+	struct thread_state **threads;
+	uint32_t nthreads;
+	bool time_passed; /* AT_TIME: at_time lies behind */
+	bool finished;
+	uint64_t walks[MT_WALK_NR];
+	uint64_t events, lost;
+	uint32_t max_stack, max_thread, max_module; /* of the dict, as last asked */
+};
+
+#endif

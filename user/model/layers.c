@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Modules with everything inside them: "encoder.layers.0.linear1" counts for itself, "encoder.layers.0",
+ * "encoder.layers", "encoder" and the root "". Containers that are never called are layers like others.
+ */
+#include "model/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len, uint32_t *ret)
+{
+	struct layers *l = &m->layers;
+	uint32_t hash = hidx__hash(m->seed ^ root, name, len), pos = hash, id;
+	char *copy;
+
+	while ((id = hidx__next(&l->index, hash, &pos)) != UINT32_MAX) {
+		const char *other = l->all[id].name;
+
+		if (l->all[id].root == root && !strncmp(other, name, len) && !other[len]) {
+			*ret = id;
+			return 0;
+		}
+	}
+	copy = strndup(name, len);
+	if (!copy)
+		return -ENOMEM;
+	if (array__reserve(&l->all, &l->cap, sizeof(*l->all), (uint64_t)l->n + 1) ||
+	    hidx__add(&l->index, hash, l->n)) {
+		free(copy);
+		return -ENOMEM;
+	}
+	l->all[l->n] = (struct layer){ .name = copy, .root = root };
+	*ret = l->n++;
+	return 0;
+}
+
+static int layers__look(struct model *m, uint32_t module, struct chain *ret)
+{
+	struct layers *l = &m->layers;
+	struct dict_module mod = dict__get_module(m->dict, module);
+	const char *name = dict__str(m->dict, mod.name), *p = name;
+	struct chain c = { .known = true, .off = l->npool };
+	uint32_t id;
+	int err;
+
+	err = array__reserve(&l->pool, &l->cappool, sizeof(*l->pool), (uint64_t)l->npool + LAYER_CHAIN);
+	if (err)
+		return err;
+	err = layers__intern(m, mod.root, "", 0, &id);
+	while (!err) {
+		if (!c.n || l->pool[c.off + c.n - 1] != id)
+			l->pool[c.off + c.n++] = id;
+		if (!*p)
+			break;
+		p += strcspn(p, ".");
+		if (c.n > LAYER_DEPTH)
+			p += strlen(p);
+		err = layers__intern(m, mod.root, name, p - name, &id);
+		p += *p == '.';
+	}
+	if (err)
+		return err;
+	l->all[l->pool[c.off]].cls = mod.root;
+	if (!l->all[id].cls)
+		l->all[id].cls = mod.cls;
+	l->npool += c.n;
+	*ret = c;
+	return 0;
+}
+
+int layers__chain(struct model *m, uint32_t module, struct chain *ret)
+{
+	struct layers *l = &m->layers;
+	int err;
+
+	if (!module) {
+		*ret = (struct chain){ .known = true };
+		return 0;
+	}
+	if (module < l->nchains && l->chains[module].known) {
+		*ret = l->chains[module];
+		return 0;
+	}
+	if (module >= m->max_module) {
+		m->max_module = dict__counts(m->dict).modules;
+		if (module >= m->max_module)
+			return layers__chain(m, 0, ret);
+	}
+	err = array__reserve(&l->chains, &l->nchains, sizeof(*l->chains), (uint64_t)module + 1);
+	if (!err)
+		err = layers__look(m, module, &l->chains[module]);
+	if (!err)
+		*ret = l->chains[module];
+	return err;
+}
+
+/* The calls from depth on are over: they lasted until the thread's last allocation. */
+static void layers__close_from(struct model *m, struct thread_state *t, uint32_t depth)
+{
+	for (uint32_t i = depth; i < t->open.n; i++)
+		if (t->last > t->begin[i])
+			m->layers.all[m->layers.pool[t->open.off + i]].duration += t->last - t->begin[i];
+	if (depth < t->open.n)
+		t->open.n = depth;
+}
+
+void layers__close(struct model *m, struct thread_state *t)
+{
+	layers__close_from(m, t, 0);
+}
+
+int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev, const struct event *e,
+		  uint32_t module)
+{
+	struct chain c;
+	uint32_t same = 0;
+	double frag = 0;
+	const uint32_t *pool;
+	int err;
+
+	err = layers__chain(m, module, &c);
+	if (err)
+		return err;
+	pool = m->layers.pool;
+	while (same < c.n && same < t->open.n && pool[c.off + same] == pool[t->open.off + same])
+		same++;
+	layers__close_from(m, t, same);
+	for (uint32_t i = same; i < c.n; i++)
+		t->begin[i] = e->time;
+	t->open = c;
+	t->last = e->time;
+	if (e->totals && e->reserved > e->allocated)
+		frag = (double)(e->reserved - e->allocated) / (double)e->reserved;
+	for (uint32_t i = 0; i < c.n; i++) {
+		struct layer *l = &m->layers.all[pool[c.off + i]];
+
+		l->allocs++;
+		l->live += e->size;
+		if (l->live > l->peak)
+			l->peak = l->live;
+		if (!dev->pub.has_totals)
+			continue;
+		if (dev->pub.reserved > l->peak_reserved)
+			l->peak_reserved = dev->pub.reserved;
+		l->frag_sum += frag;
+		l->frag_n++;
+	}
+	return 0;
+}
+
+void layers__free_block(struct model *m, uint32_t module, uint64_t size, bool freed)
+{
+	struct chain c;
+
+	/* Its allocation went through layers__alloc(): the chain is known, nothing is allocated here. */
+	if (layers__chain(m, module, &c))
+		return;
+	for (uint32_t i = 0; i < c.n; i++) {
+		struct layer *l = &m->layers.all[m->layers.pool[c.off + i]];
+
+		l->live -= size;
+		l->frees += freed;
+	}
+}
+
+size_t model__layers(const struct model *m)
+{
+	return m->layers.n;
+}
+
+void model__layer(const struct model *m, size_t i, struct model_layer *ret)
+{
+	const struct layer *l;
+
+	*ret = (struct model_layer){ .name = "", .cls = "", .root = "" };
+	if (i >= m->layers.n)
+		return;
+	l = &m->layers.all[i];
+	*ret = (struct model_layer){
+		.name = l->name,
+		.cls = dict__str(m->dict, l->cls),
+		.root = dict__str(m->dict, l->root),
+		.peak_allocated = l->peak,
+		.peak_reserved = l->peak_reserved,
+		.allocs = l->allocs,
+		.frees = l->frees,
+		.avg_fragmentation = l->frag_n ? l->frag_sum / (double)l->frag_n : 0,
+		.duration = l->duration,
+	};
+}
+
+void layers__free(struct layers *l)
+{
+	for (uint32_t i = 0; i < l->n; i++)
+		free(l->all[i].name);
+	free(l->all);
+	free(l->index.slots);
+	free(l->chains);
+	free(l->pool);
+}

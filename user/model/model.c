@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "model/internal.h"
+
+struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts)
+{
+	struct model *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		goto nomem;
+	m->words = calloc(1, sizeof(*m->words));
+	if (!m->words)
+		goto nomem;
+	m->opts = opts ? *opts : (struct model_opts){ .at = AT_PEAK };
+	m->dict = d;
+	m->words->dict = d;
+	m->words->facts = f;
+	m->words->old_torch = -1;
+	/* Only spreads the hashes that a target could aim at; an early boot without randomness is no reason to fail. */
+	if (getrandom(&m->seed, sizeof(m->seed), GRND_NONBLOCK) != sizeof(m->seed))
+		m->seed = (uintptr_t)m;
+	return m;
+nomem:
+	model__free(m);
+	errno = ENOMEM;
+	return NULL;
+}
+
+void model__free(struct model *m)
+{
+	if (!m)
+		return;
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		map64__free(m->devs[i]->blocks);
+		free(m->devs[i]->step[STEP_OPT]);
+		free(m->devs[i]->step[STEP_CALL]);
+		free(m->devs[i]);
+	}
+	free(m->devs);
+	free(m->order);
+	for (size_t i = 0; i < 256; i++)
+		free(m->by_type[i]);
+	free(m->sites);
+	free(m->site_index.slots);
+	for (uint32_t i = 0; i < m->nthreads; i++)
+		free(m->threads[i]);
+	free(m->threads);
+	free(m->steps.ring[STEP_OPT]);
+	free(m->steps.ring[STEP_CALL]);
+	layers__free(&m->layers);
+	words__free(m->words);
+	free(m);
+}
+
+/* Numbers that the dict does not have become 0, "none", so that no table grows by a bad one. */
+static void model__bound(struct model *m, struct event *e)
+{
+	struct dict_counts c;
+
+	if (e->stack >= m->max_stack || e->thread >= m->max_thread) {
+		c = dict__counts(m->dict);
+		m->max_stack = c.stacks;
+		m->max_thread = c.threads;
+		if (e->stack >= c.stacks)
+			e->stack = 0;
+		if (e->thread >= c.threads)
+			e->thread = 0;
+	}
+	if (e->walk >= MT_WALK_NR)
+		e->walk = MT_WALK_OFF;
+}
+
+static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
+{
+	int err = array__reserve(&m->threads, &m->nthreads, sizeof(*m->threads), (uint64_t)thread + 1);
+
+	if (err)
+		return err;
+	if (!m->threads[thread])
+		m->threads[thread] = calloc(1, sizeof(**m->threads));
+	*ret = m->threads[thread];
+	return *ret ? 0 : -ENOMEM;
+}
+
+static int model__alloc(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct thread_state *t;
+	int err = model__thread(m, e->thread, &t);
+
+	if (!err && t->in_call)
+		err = steps__alloc(m, t, e);
+	if (!err)
+		err = heap__alloc(m, dev, e);
+	if (!err)
+		err = layers__alloc(m, t, dev, e, words__stack(m->words, e->stack).module);
+	if (!err)
+		m->walks[e->walk]++;
+	return err;
+}
+
+static void model__pass_time(struct model *m, uint64_t time)
+{
+	m->time_passed = true;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		heap__mark(m->devs[i], time);
+}
+
+int model__event(struct model *m, const struct event *event)
+{
+	struct event e = *event;
+	struct thread_state *t;
+	struct dev *dev;
+	int err = 0;
+
+	model__bound(m, &e);
+	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
+		model__pass_time(m, m->opts.at_time);
+	if (e.kind == EVENT_ALLOC || e.kind == EVENT_FREE || e.kind == EVENT_OOM) {
+		err = heap__device(m, e.device, &dev);
+		if (err)
+			return err;
+	}
+	switch (e.kind) {
+	case EVENT_ALLOC:
+		err = model__alloc(m, dev, &e);
+		break;
+	case EVENT_FREE:
+		err = heap__free_block(m, dev, &e);
+		break;
+	case EVENT_OOM:
+		heap__oom(m, dev, &e);
+		break;
+	case EVENT_STEP:
+		err = steps__end(m, STEP_OPT, e.time);
+		break;
+	case EVENT_CALL:
+		err = model__thread(m, e.thread, &t);
+		if (!err)
+			err = steps__call(m, &e);
+		break;
+	case EVENT_LOST:
+		m->lost += e.size;
+		return 0; /* a note about events, not one of them */
+	}
+	if (!err)
+		m->events++;
+	return err;
+}
+
+void model__finish(struct model *m, uint64_t now)
+{
+	if (m->finished)
+		return;
+	m->finished = true;
+	for (uint32_t i = 0; i < m->nthreads; i++)
+		if (m->threads[i])
+			layers__close(m, m->threads[i]);
+	/* Fails only for want of memory for one more step to list: the steps before it stay. */
+	(void)steps__finish(m);
+	if (m->opts.at == AT_TIME && !m->time_passed)
+		model__pass_time(m, m->opts.at_time < now ? m->opts.at_time : now);
+	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
+		heap__mark(m->devs[i], now);
+}
+
+size_t model__devices(const struct model *m)
+{
+	return m->ndevs;
+}
+
+void model__device(const struct model *m, size_t i, struct model_device *ret)
+{
+	const struct dev *dev;
+
+	memset(ret, 0, sizeof(*ret));
+	if (i >= m->ndevs)
+		return;
+	dev = m->devs[m->order[i]];
+	*ret = dev->pub;
+	ret->before_attach = (int64_t)dev->outside > 0 ? dev->outside : 0;
+	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
+}
+
+int model__main_device(const struct model *m)
+{
+	int best = -1;
+
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		const struct model_device *d = &m->devs[m->order[i]]->pub;
+
+		if (best < 0 || (d->device.type != DEVICE_CPU &&
+				 d->peak_allocated > m->devs[m->order[best]]->pub.peak_allocated))
+			best = i;
+	}
+	return best;
+}
+
+int model__find_device(const struct model *m, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		const struct model_device *d = &m->devs[m->order[i]]->pub;
+
+		if (!strcmp(d->name, name) ||
+		    (d->device.index == 0 && !strncmp(d->name, name, len) && !strcmp(d->name + len, ":0")))
+			return i;
+	}
+	return -1;
+}
+
+void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
+{
+	int main = model__main_device(m);
+	const struct dev *dev;
+
+	memset(ret, 0, sizeof(*ret));
+	if (main < 0 || (unsigned)p >= PHASE_NR)
+		return;
+	dev = m->devs[m->order[main]];
+	*ret = dev->phases[p];
+	if (dev->phase == (int)p) { /* the stretch under way */
+		ret->allocated_delta += (int64_t)(dev->pub.allocated - dev->phase_total);
+		ret->duration += dev->phase_last - dev->phase_begin;
+	}
+}
+
+enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk)
+{
+	return words__phase(m->words, stack, thread, walk);
+}
+
+uint32_t model__stack_module(const struct model *m, uint32_t stack)
+{
+	return words__stack(m->words, stack).module;
+}
+
+bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret)
+{
+	struct stack_words w = words__stack(m->words, stack);
+	struct dict_loc loc;
+
+	if (!w.has_line)
+		return false;
+	loc = dict__get_loc(m->dict, innermost ? w.inner_loc : w.user_loc);
+	*ret = (struct row_frame){
+		.func = dict__str(m->dict, loc.func),
+		.file = dict__str(m->dict, loc.file),
+		.line = loc.line,
+	};
+	return true;
+}
+
+uint64_t model__walks(const struct model *m, unsigned walk)
+{
+	return walk < MT_WALK_NR ? m->walks[walk] : 0;
+}
+
+uint64_t model__events(const struct model *m)
+{
+	return m->events;
+}
+
+uint64_t model__lost(const struct model *m)
+{
+	return m->lost;
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The table: sites of a device put together by line, stack, module ... */
+#include "model/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct bucket {
+	uint64_t key[3];
+	struct row row;
+	uint64_t largest; /* bytes of the largest part so far */
+};
+
+struct part { /* blocks of one size in a group */
+	uint64_t size, count;
+	uint32_t group;
+};
+
+struct table {
+	struct model *m;
+	const struct row_opts *opts;
+	struct bucket *groups;
+	uint32_t n, cap;
+	struct part *parts;
+	uint32_t nparts, capparts;
+	struct hidx index;
+};
+
+static const char *row__source(const struct site *s, bool has_line)
+{
+	if (has_line)
+		return "frame";
+	return s->walk == MT_WALK_NO_THREAD ? "native" : "untraced";
+}
+
+static void bucket__set_line(struct table *t, struct row *r, const struct site *s)
+{
+	struct row_frame f;
+
+	if (model__stack_line(t->m, s->stack, t->opts->innermost, &f)) {
+		r->file = f.file;
+		r->func = f.func;
+		r->line = f.line;
+	}
+}
+
+static void bucket__set_module(const struct table *t, struct row *r, uint32_t module)
+{
+	struct dict_module mod = dict__get_module(t->m->dict, module);
+
+	r->module = dict__str(t->m->dict, mod.name);
+	r->module_class = dict__str(t->m->dict, mod.cls);
+	r->module_root = dict__str(t->m->dict, mod.root);
+}
+
+static void bucket__set_thread(const struct table *t, struct row *r, uint32_t thread)
+{
+	struct dict_thread th = dict__get_thread(t->m->dict, thread);
+
+	r->thread = dict__str(t->m->dict, th.name);
+	r->tid = th.tid;
+}
+
+static void bucket__set_layer(const struct table *t, struct row *r, uint32_t layer)
+{
+	const struct layer *l;
+
+	if (layer == UINT32_MAX) /* outside of any module */
+		return;
+	l = &t->m->layers.all[layer];
+	r->module = l->name;
+	r->module_class = dict__str(t->m->dict, l->cls);
+	r->module_root = dict__str(t->m->dict, l->root);
+}
+
+/* The words of a group, from the largest of its parts. */
+static void bucket__describe(struct table *t, struct row *r, const struct site *s, uint32_t layer)
+{
+	struct stack_words w = words__stack(t->m->words, s->stack);
+
+	r->stack = s->stack;
+	r->phase = words__phase(t->m->words, s->stack, s->thread, s->walk);
+	r->source = row__source(s, w.has_line);
+	r->module = r->module_class = r->module_root = "";
+	switch (t->opts->by) {
+	case BY_STACK:
+		bucket__set_thread(t, r, s->thread);
+		/* fall through */
+	case BY_LINE:
+		bucket__set_line(t, r, s);
+		bucket__set_module(t, r, s->module);
+		break;
+	case BY_MODULE:
+		bucket__set_module(t, r, s->module);
+		break;
+	case BY_LAYER:
+		bucket__set_layer(t, r, layer);
+		break;
+	case BY_THREAD:
+		bucket__set_thread(t, r, s->thread);
+		break;
+	case BY_PHASE:
+	case BY_NR:
+		break;
+	}
+}
+
+static void site__key(struct table *t, const struct site *s, uint32_t layer, uint64_t key[3])
+{
+	struct words *w = t->m->words;
+	struct stack_words sw = words__stack(w, s->stack);
+	struct dict_loc loc = dict__get_loc(t->m->dict, t->opts->innermost ? sw.inner_loc : sw.user_loc);
+	uint64_t phase = words__phase(w, s->stack, s->thread, s->walk);
+	bool native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
+
+	key[0] = key[1] = key[2] = 0;
+	switch (t->opts->by) {
+	case BY_LINE:
+		key[0] = (uint64_t)loc.file << 32 | loc.func;
+		key[1] = (uint64_t)loc.line << 32 | s->module;
+		key[2] = phase << 2 | (uint64_t)sw.has_line << 1 | native;
+		break;
+	case BY_STACK:
+		key[0] = s->stack;
+		key[1] = phase << 8 | (s->stack ? 0 : s->walk);
+		break;
+	case BY_MODULE:
+		key[0] = s->module;
+		break;
+	case BY_LAYER:
+		key[0] = layer;
+		break;
+	case BY_PHASE:
+		key[0] = phase;
+		break;
+	case BY_THREAD:
+		key[0] = s->thread;
+		break;
+	case BY_NR:
+		break;
+	}
+}
+
+static int table__group(struct table *t, const uint64_t key[3], uint32_t *ret)
+{
+	uint32_t hash = hidx__hash(t->m->seed, key, 3 * sizeof(*key)), pos = hash, id;
+
+	while ((id = hidx__next(&t->index, hash, &pos)) != UINT32_MAX) {
+		if (!memcmp(t->groups[id].key, key, 3 * sizeof(*key))) {
+			*ret = id;
+			return 0;
+		}
+	}
+	if (array__reserve(&t->groups, &t->cap, sizeof(*t->groups), (uint64_t)t->n + 1) ||
+	    hidx__add(&t->index, hash, t->n))
+		return -ENOMEM;
+	memset(&t->groups[t->n], 0, sizeof(*t->groups));
+	memcpy(t->groups[t->n].key, key, 3 * sizeof(*key));
+	*ret = t->n++;
+	return 0;
+}
+
+static int table__add(struct table *t, const struct site *s, uint64_t count, uint32_t layer)
+{
+	uint64_t key[3], bytes = s->size * count;
+	struct bucket *g;
+	uint32_t id;
+
+	site__key(t, s, layer, key);
+	if (table__group(t, key, &id) ||
+	    array__reserve(&t->parts, &t->capparts, sizeof(*t->parts), (uint64_t)t->nparts + 1))
+		return -ENOMEM;
+	g = &t->groups[id];
+	if (!g->row.count || bytes > g->largest) {
+		bucket__describe(t, &g->row, s, layer);
+		g->largest = bytes;
+	}
+	g->row.bytes += bytes;
+	g->row.count += count;
+	t->parts[t->nparts++] = (struct part){ .size = s->size, .count = count, .group = id };
+	return 0;
+}
+
+static int table__add_site(struct table *t, const struct site *s, uint64_t count)
+{
+	struct chain c;
+	int err;
+
+	if (t->opts->by != BY_LAYER)
+		return table__add(t, s, count, UINT32_MAX);
+	err = layers__chain(t->m, s->module, &c);
+	if (!err && !c.n)
+		err = table__add(t, s, count, UINT32_MAX);
+	for (uint32_t i = 0; i < c.n && !err; i++)
+		err = table__add(t, s, count, t->m->layers.pool[c.off + i]);
+	return err;
+}
+
+static uint64_t site__count(const struct site *s, const struct dev *dev, enum row_when when)
+{
+	switch (when) {
+	case ROWS_AT_MARK:
+		return s->epoch == dev->epoch ? s->mark : s->live;
+	case ROWS_NOW:
+		return s->live;
+	case ROWS_TOTAL:
+		break;
+	}
+	return s->total;
+}
+
+static int cmp_part(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	if (x->group != y->group)
+		return x->group < y->group ? -1 : 1;
+	return x->size < y->size ? -1 : x->size > y->size;
+}
+
+static void table__medians(struct table *t)
+{
+	uint64_t seen = 0;
+
+	if (t->nparts)
+		qsort(t->parts, t->nparts, sizeof(*t->parts), cmp_part);
+	for (uint32_t i = 0; i < t->nparts; i++) {
+		const struct part *p = &t->parts[i];
+		struct row *r = &t->groups[p->group].row;
+
+		if (!i || p[-1].group != p->group)
+			seen = 0;
+		if (seen <= r->count / 2 && r->count / 2 < seen + p->count)
+			r->median = p->size;
+		seen += p->count;
+	}
+}
+
+static int cmp_text(const char *a, const char *b)
+{
+	return strcmp(a ? a : "", b ? b : "");
+}
+
+/* Largest first; then by words, so that two captures of one program come out alike. */
+static int cmp_row(const void *a, const void *b)
+{
+	const struct row *x = a, *y = b;
+	int c;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	c = cmp_text(x->file, y->file);
+	if (!c && x->line != y->line)
+		c = x->line < y->line ? -1 : 1;
+	if (!c)
+		c = cmp_text(x->func, y->func);
+	if (!c)
+		c = cmp_text(x->module, y->module);
+	if (!c)
+		c = cmp_text(x->module_class, y->module_class);
+	if (!c)
+		c = cmp_text(x->thread, y->thread);
+	if (!c)
+		c = (int)x->phase - (int)y->phase;
+	if (!c && x->stack != y->stack)
+		c = x->stack < y->stack ? -1 : 1;
+	return c;
+}
+
+static int table__rows(struct table *t, uint64_t before, struct row **ret, size_t *n)
+{
+	struct row *rows = calloc((size_t)t->n + 1, sizeof(*rows));
+	uint64_t sum = 0;
+	size_t nr = 0;
+
+	if (!rows)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->n; i++)
+		rows[nr++] = t->groups[i].row;
+	if (before)
+		rows[nr++] = (struct row){
+			.bytes = before,
+			.before_attach = true,
+			.module = "",
+			.module_class = "",
+			.module_root = "",
+			.phase = PHASE_OTHER,
+			.source = "census",
+		};
+	qsort(rows, nr, sizeof(*rows), cmp_row);
+	for (size_t i = 0; i < nr; i++) {
+		sum += rows[i].bytes;
+		rows[i].cumulative = sum;
+		rows[i].category = "unknown";
+	}
+	*ret = rows;
+	*n = nr;
+	return 0;
+}
+
+int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n)
+{
+	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts }; /* only caches are written to */
+	uint64_t before = 0;
+	const struct dev *dev;
+	uint32_t number;
+	int err = 0;
+
+	if (device >= m->ndevs)
+		return -ENOENT;
+	number = m->order[device];
+	dev = m->devs[number];
+	if (opts->when == ROWS_AT_MARK && !dev->pub.marked)
+		return -ENOENT;
+	for (uint32_t i = 0; i < m->nsites && !err; i++) {
+		const struct site *s = &m->sites[i];
+		uint64_t count = s->dev == number ? site__count(s, dev, opts->when) : 0;
+
+		if (count)
+			err = table__add_site(&t, s, count);
+	}
+	if (opts->when == ROWS_AT_MARK)
+		before = dev->pub.mark_before_attach;
+	else if (opts->when == ROWS_NOW)
+		before = (int64_t)dev->outside > 0 ? dev->outside : 0;
+	if (!err) {
+		table__medians(&t);
+		err = table__rows(&t, before, ret, n);
+	}
+	free(t.groups);
+	free(t.parts);
+	free(t.index.slots);
+	return err;
+}

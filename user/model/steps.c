@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Steps, found both ways at once: which way counts is known only when the whole recording was seen
+ * (one EVENT_STEP is enough for the calls to count no more).
+ */
+#include "model/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static int steps__grow(struct model *m, enum step_kind kind)
+{
+	struct steps *s = &m->steps;
+	uint32_t cap = s->cap[kind] ? s->cap[kind] * 2 : 64;
+	void *p;
+
+	if (s->n[kind] < s->cap[kind] || s->cap[kind] == STEPS_KEPT)
+		return 0;
+	p = realloc(s->ring[kind], cap * sizeof(*s->ring[kind]));
+	if (!p)
+		return -ENOMEM;
+	s->ring[kind] = p;
+	for (uint32_t i = 0; i < m->ndevs && i < STEP_DEVICES; i++) {
+		p = realloc(m->devs[i]->step[kind], cap * sizeof(*m->devs[i]->step[kind]));
+		if (!p)
+			return -ENOMEM;
+		m->devs[i]->step[kind] = p;
+	}
+	s->cap[kind] = cap;
+	return 0;
+}
+
+int steps__new_device(struct model *m, struct dev *dev)
+{
+	for (int k = 0; k < STEP_KINDS; k++) {
+		if (!m->steps.cap[k])
+			continue;
+		dev->step[k] = calloc(m->steps.cap[k], sizeof(*dev->step[k])); /* steps before: nothing was there */
+		if (!dev->step[k])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int steps__end(struct model *m, enum step_kind kind, uint64_t time)
+{
+	struct steps *s = &m->steps;
+	uint64_t start = s->last_end[kind];
+	uint32_t i;
+	int err;
+
+	err = steps__grow(m, kind);
+	if (err)
+		return err;
+	i = s->n[kind]++ % STEPS_KEPT;
+	s->ring[kind][i] = (struct step_span){ .start = start, .end = time > start ? time : start };
+	s->last_end[kind] = s->ring[kind][i].end;
+	for (uint32_t d = 0; d < m->ndevs && d < STEP_DEVICES; d++) {
+		struct dev *dev = m->devs[d];
+
+		dev->step[kind][i] = (struct step_level){
+			.peak = dev->step_peak[kind],
+			.end_allocated = dev->pub.allocated,
+		};
+		dev->step_peak[kind] = dev->pub.allocated;
+	}
+	return 0;
+}
+
+static int steps__close_call(struct model *m, struct thread_state *t)
+{
+	t->in_call = false;
+	return steps__end(m, STEP_CALL, t->call_last);
+}
+
+int steps__call(struct model *m, const struct event *e)
+{
+	struct thread_state *t = m->threads[e->thread];
+	int err = 0;
+
+	layers__close(m, t);
+	if (t->in_call)
+		err = steps__close_call(m, t);
+	if (err)
+		return err;
+	if (!m->steps.called) {
+		m->steps.called = true;
+		m->steps.last_end[STEP_CALL] = e->time;
+		for (uint32_t d = 0; d < m->ndevs; d++)
+			m->devs[d]->step_peak[STEP_CALL] = m->devs[d]->pub.allocated;
+	}
+	t->in_call = true;
+	t->call_module = e->module;
+	t->call_last = e->time;
+	return 0;
+}
+
+/* An allocation of a thread that is in a call: still inside? */
+int steps__alloc(struct model *m, struct thread_state *t, const struct event *e)
+{
+	bool inside = words__stack(m->words, e->stack).outermost == t->call_module;
+
+	if (!inside)
+		inside = words__stack_has(m->words, e->stack, t->call_module);
+	if (inside) {
+		if (e->time > t->call_last)
+			t->call_last = e->time;
+		return 0;
+	}
+	/* A stack that is not whole may miss the module. */
+	return e->walk == MT_WALK_OK ? steps__close_call(m, t) : 0;
+}
+
+int steps__finish(struct model *m)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < m->nthreads && !err; i++)
+		if (m->threads[i] && m->threads[i]->in_call)
+			err = steps__close_call(m, m->threads[i]);
+	return err;
+}
+
+static enum step_kind steps__kind(const struct model *m)
+{
+	return m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL;
+}
+
+size_t model__steps(const struct model *m)
+{
+	return m->steps.n[steps__kind(m)];
+}
+
+bool model__step(const struct model *m, size_t i, struct model_step *ret)
+{
+	enum step_kind k = steps__kind(m);
+	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
+	int main = model__main_device(m);
+	const struct dev *dev = main < 0 ? NULL : m->devs[m->order[main]];
+	uint32_t slot;
+
+	if (i >= kept)
+		return false;
+	slot = (n - kept + i) % STEPS_KEPT;
+	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start, .end = m->steps.ring[k][slot].end };
+	if (dev && dev->step[k]) {
+		ret->peak = dev->step[k][slot].peak;
+		ret->end_allocated = dev->step[k][slot].end_allocated;
+	}
+	return true;
+}
+
+static int cmp_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+uint64_t model__step_time(const struct model *m)
+{
+	enum step_kind k = steps__kind(m);
+	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
+	size_t skip = n == kept; /* the very first one is still there */
+
+	if (kept <= skip)
+		return 0;
+	times = malloc(kept * sizeof(*times));
+	if (!times)
+		return 0;
+	for (size_t i = skip; i < kept; i++) {
+		const struct step_span *s = &m->steps.ring[k][(n - kept + i) % STEPS_KEPT];
+
+		times[i - skip] = s->end - s->start;
+	}
+	kept -= skip;
+	qsort(times, kept, sizeof(*times), cmp_u64);
+	ret = kept % 2 ? times[kept / 2] : (times[kept / 2 - 1] + times[kept / 2]) / 2;
+	free(times);
+	return ret;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* From a stack to phase, module and line: each stack is looked at once. */
+#include "model/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum file_flag {
+	FILE_KNOWN = 1,
+	FILE_LIBRARY = 2,
+	FILE_AUTOGRAD = 4, /* torch/autograd/{graph,__init__}.py, torch/_tensor.py: functions that start a backward */
+	FILE_FUNCTION = 8, /* torch/autograd/function.py */
+	FILE_OPTIM = 16,
+	FILE_DATA = 32,
+};
+
+const char *phase__name(enum phase p)
+{
+	static const char *const names[PHASE_NR] = { "forward", "backward", "optimizer", "data", "other" };
+
+	return (unsigned)p < PHASE_NR ? names[p] : "other";
+}
+
+static bool starts(const char *s, const char *with)
+{
+	return !strncmp(s, with, strlen(with));
+}
+
+/* What follows dir ("torch/optim/") in path, where dir stands at its start or after a slash; else NULL. */
+static const char *after_dir(const char *path, const char *dir)
+{
+	const char *p = path;
+
+	while ((p = strstr(p, dir))) {
+		if (p == path || p[-1] == '/')
+			return p + strlen(dir);
+		p++;
+	}
+	return NULL;
+}
+
+/* A folder named torch may be a user's own: what is in PyTorch's must follow. */
+static bool file__in_torch(const char *path)
+{
+	static const char *const parts[] = {
+		"nn/", "optim/", "autograd/", "utils/", "cuda/", "distributed/", "jit/", "fx/", "amp/", "ao/", "cpu/",
+		"backends/", "distributions/", "export/", "fft/", "func/", "futures/", "linalg/", "masked/", "mps/",
+		"multiprocessing/", "nested/", "onnx/", "package/", "profiler/", "quantization/", "sparse/", "special/",
+		"testing/", "xpu/", "mtia/", "accelerator/", "compiler/", "_", "functional.py", "library.py", "overrides.py",
+		"random.py", "serialization.py", "storage.py", "types.py", "hub.py", "quasirandom.py", "return_types.py",
+	};
+	const char *rest = after_dir(path, "torch/");
+
+	while (rest) {
+		for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+			if (starts(rest, parts[i]))
+				return true;
+		rest = after_dir(rest, "torch/");
+	}
+	return false;
+}
+
+/* ".../lib/python3.12/..." and its kin (lib64, python3.13t, python312.zip). */
+static bool file__in_pylib(const char *path)
+{
+	static const char *const dirs[] = { "lib/python3", "lib64/python3" };
+
+	for (size_t i = 0; i < 2; i++) {
+		const char *p = after_dir(path, dirs[i]);
+
+		if (!p)
+			continue;
+		if (*p == '.')
+			p++;
+		p += strspn(p, "0123456789");
+		if (*p == 't')
+			p++;
+		if (*p == '/' || starts(p, ".zip/"))
+			return true;
+	}
+	return false;
+}
+
+static bool file__library(const char *path, const struct facts *facts)
+{
+	/* Names of code that is in no file and that nobody wrote as such; "<stdin>", "<string>", cells are the user's. */
+	static const char *const generated[] = {
+		"<frozen ", "<eval_with_key>", "<__array_function__ internals>", "<attrs generated ", "<decorator-gen-",
+		"<lambdifygenerated-",
+	};
+	static const char *const dirs[] = { "/site-packages/", "/dist-packages/", "/torchinductor_" };
+	const char *std = facts__get(facts, "stdlib");
+	size_t len = std ? strlen(std) : 0;
+
+	for (size_t i = 0; i < sizeof(generated) / sizeof(*generated); i++)
+		if (starts(path, generated[i]))
+			return true;
+	for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
+		if (strstr(path, dirs[i]))
+			return true;
+	while (len && std[len - 1] == '/')
+		len--;
+	if (len && !strncmp(path, std, len) && path[len] == '/')
+		return true;
+	return file__in_pylib(path) || file__in_torch(path);
+}
+
+static bool file__is(const char *path, const char *name)
+{
+	size_t len = strlen(path), n = strlen(name);
+
+	return len >= n && !strcmp(path + len - n, name) && (len == n || path[len - n - 1] == '/');
+}
+
+static uint8_t words__file(struct words *w, uint32_t file)
+{
+	const char *path;
+	uint8_t flags = FILE_KNOWN;
+
+	if (file < w->nfiles && w->files[file])
+		return w->files[file];
+	path = dict__str(w->dict, file);
+	if (file__library(path, w->facts))
+		flags |= FILE_LIBRARY;
+	if (file__is(path, "torch/autograd/graph.py") || file__is(path, "torch/autograd/__init__.py") ||
+	    file__is(path, "torch/_tensor.py"))
+		flags |= FILE_AUTOGRAD;
+	if (file__is(path, "torch/autograd/function.py"))
+		flags |= FILE_FUNCTION;
+	if (after_dir(path, "torch/optim/"))
+		flags |= FILE_OPTIM;
+	if (after_dir(path, "torch/utils/data/"))
+		flags |= FILE_DATA;
+	/* Without memory for the cache it is worked out again. */
+	if (file < dict__counts(w->dict).strings &&
+	    !array__reserve(&w->files, &w->nfiles, sizeof(*w->files), (uint64_t)file + 1))
+		w->files[file] = flags;
+	return flags;
+}
+
+/* Names are qualified from 3.11 on ("Tensor.backward") and bare before. */
+static bool starts_backward(const char *path, const char *func)
+{
+	const char *dot = strrchr(func, '.');
+
+	if (dot)
+		func = dot + 1;
+	if (file__is(path, "torch/autograd/graph.py"))
+		return !strcmp(func, "_engine_run_backward");
+	if (!strcmp(func, "backward"))
+		return true;
+	return !strcmp(func, "grad") && file__is(path, "torch/autograd/__init__.py");
+}
+
+/* One frame further to the leaf. */
+static enum phase words__next_phase(struct words *w, enum phase p, struct dict_frame f, bool root)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, f.loc);
+	uint8_t flags = words__file(w, loc.file);
+
+	if ((flags & FILE_AUTOGRAD) && starts_backward(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func)))
+		return PHASE_BACKWARD;
+	/* The engine calls a custom Function's backward from its own thread with no Python below it. */
+	if (root && (flags & FILE_FUNCTION))
+		return PHASE_BACKWARD;
+	if (flags & FILE_OPTIM)
+		return PHASE_OPTIMIZER;
+	if (f.module)
+		return p == PHASE_BACKWARD ? p : PHASE_FORWARD; /* recomputation belongs to the backward */
+	if ((flags & FILE_DATA) && p == PHASE_OTHER)
+		return PHASE_DATA;
+	return p;
+}
+
+static struct stack_words words__look(struct words *w, uint32_t stack)
+{
+	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
+	struct dict_stack s = dict__get_stack(w->dict, stack);
+	/* The outermost frames of a truncated stack are missing: its last one is no root. */
+	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
+
+	for (uint32_t i = s.n; i-- > 0;) {
+		struct dict_frame f = s.frames[i];
+
+		for (int t = 0; t < 2; t++)
+			r.phase[t] = words__next_phase(w, r.phase[t], f, whole && i == s.n - 1);
+		if (f.module) {
+			r.module = f.module;
+			if (!r.outermost)
+				r.outermost = f.module;
+		}
+		if (!f.loc)
+			continue;
+		r.inner_loc = f.loc;
+		if (!(words__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
+			r.user_loc = f.loc;
+	}
+	r.has_line = r.inner_loc;
+	if (!r.user_loc)
+		r.user_loc = r.inner_loc;
+	return r;
+}
+
+struct stack_words words__stack(struct words *w, uint32_t stack)
+{
+	struct stack_words r;
+
+	if (stack < w->nstacks && w->stacks[stack].known)
+		return w->stacks[stack];
+	r = words__look(w, stack);
+	if (stack < dict__counts(w->dict).stacks &&
+	    !array__reserve(&w->stacks, &w->nstacks, sizeof(*w->stacks), (uint64_t)stack + 1))
+		w->stacks[stack] = r;
+	return r;
+}
+
+bool words__stack_has(const struct words *w, uint32_t stack, uint32_t module)
+{
+	struct dict_stack s = dict__get_stack(w->dict, stack);
+
+	for (uint32_t i = 0; i < s.n; i++)
+		if (s.frames[i].module == module)
+			return true;
+	return false;
+}
+
+static bool words__old_torch(struct words *w)
+{
+	if (w->old_torch < 0) {
+		const char *v = facts__get(w->facts, "torch");
+		char *end;
+		unsigned long major, minor;
+
+		if (!v || !*v)
+			return false; /* may come yet */
+		major = strtoul(v, &end, 10);
+		minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+		w->old_torch = major < 2 || (major == 2 && minor < 4);
+	}
+	return w->old_torch;
+}
+
+static bool words__autograd_thread(struct words *w, uint32_t thread)
+{
+	uint8_t state;
+
+	if (thread < w->nthreads && w->threads[thread])
+		return w->threads[thread] == 2;
+	state = starts(dict__str(w->dict, dict__get_thread(w->dict, thread).name), "pt_autograd_") ? 2 : 1;
+	if (thread < dict__counts(w->dict).threads &&
+	    !array__reserve(&w->threads, &w->nthreads, sizeof(*w->threads), (uint64_t)thread + 1))
+		w->threads[thread] = state;
+	return state == 2;
+}
+
+enum phase words__phase(struct words *w, uint32_t stack, uint32_t thread, uint8_t walk)
+{
+	bool autograd = words__autograd_thread(w, thread);
+
+	/* Torch before 2.4 did not name the engine's threads; what tells them is Python state without a frame. */
+	if (!stack && walk == MT_WALK_NO_FRAME && !autograd)
+		autograd = words__old_torch(w);
+	return words__stack(w, stack).phase[autograd];
+}
+
+void words__free(struct words *w)
+{
+	if (!w)
+		return;
+	free(w->files);
+	free(w->stacks);
+	free(w->threads);
+	free(w);
+}
