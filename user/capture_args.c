@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture_args.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/log.h"
+#include "lib/text.h"
+
+enum { OPT_STEPS = 0x1000, OPT_RING };
+
+static const struct argp_option options[] = {
+	{ "pid", 'p', "PID", 0, "The process to attach to", 0 },
+	{ "duration", 'd', "TIME", 0, "Stop after TIME (10s, 5m; default: at the target's end or Ctrl-C)", 0 },
+	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole steps", 0 },
+	{ "ring-size", OPT_RING, "SIZE", 0, "Room for events between kernel and tool (default 16M, a power of two)", 0 },
+	{ "verbose", 'v', NULL, 0, "Say what is being done, and what the kernel says", 0 },
+	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 0 },
+	{ 0 },
+};
+
+uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(arg, &end, 10);
+	if (errno || end == arg || *end || *arg == '-' || n < min)
+		argp_error(state, "%s wants a whole number of at least %llu, not '%s'", option,
+			   (unsigned long long)min, arg);
+	return n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct capture_args *a = state->input;
+	uint64_t n = 0;
+
+	switch (key) {
+	case 'p':
+		n = parse_count(state, "--pid", arg, 1);
+		if (n > INT32_MAX)
+			argp_error(state, "--pid: '%s' is no PID", arg);
+		a->pid = n;
+		break;
+	case 'd':
+		if (text__parse_time(arg, &a->duration) || !a->duration)
+			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
+		break;
+	case OPT_STEPS:
+		a->steps = parse_count(state, "--steps", arg, 1);
+		break;
+	case OPT_RING:
+		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
+			argp_error(state, "--ring-size: '%s' is no power of two between 64K and 1G", arg);
+		a->ring_bytes = n;
+		break;
+	case 'v':
+		log__set_level(LOG_DEBUG);
+		break;
+	case 'q':
+		log__set_level(LOG_WARN);
+		break;
+	case ARGP_KEY_END:
+		if (!a->pid)
+			argp_error(state, "which process? -p PID");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+const struct argp capture_argp = { .options = options, .parser = parse };

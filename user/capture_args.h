@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_ARGS_H
+#define MT_CAPTURE_ARGS_H
+/* The options that every capturing command has, as one argp parser to be a child of the command's own. */
+#include <argp.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct capture_args {
+	pid_t pid;	   /* 0: not given */
+	uint64_t duration; /* ns, 0: until the target's end or Ctrl-C */
+	uint64_t steps;	   /* whole steps, 0: no bound */
+	size_t ring_bytes; /* 0: default */
+};
+
+extern const struct argp capture_argp; /* its input is a struct capture_args */
+
+/* A count from an option's argument; calls argp_error() on anything but a whole number >= min. */
+uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min);
+
+#endif

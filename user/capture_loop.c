@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture_loop.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "capture/session.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "target/proc.h"
+
+#define DRAIN_EVERY 10000000L /* ns */
+#define WAIT_EVERY 100	      /* ms, for `import torch` */
+#define SILENCE 5000000000ULL /* ns with no event before saying so */
+#define PROGRESS_EVERY 500000000ULL
+
+int capture_loop__open(struct capture_loop *loop)
+{
+	struct session_opts so = { .ring_bytes = loop->args.ring_bytes };
+	struct failure f;
+
+	loop->session = session__new(loop->args.pid, &so, &f);
+	if (loop->session)
+		return 0;
+	log_err("%s", f.text);
+	return f.status;
+}
+
+void capture_loop__close(struct capture_loop *loop)
+{
+	session__free(loop->session);
+	loop->session = NULL;
+}
+
+static int open_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static int open_timer(void)
+{
+	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY, .it_value.tv_nsec = DRAIN_EVERY };
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+
+	if (fd >= 0)
+		timerfd_settime(fd, 0, &it, NULL);
+	return fd;
+}
+
+enum { FD_SIGNAL, FD_TARGET, FD_TIMER, FD_NR };
+
+/* From here on Ctrl-C is for those who do not want to wait. */
+static void default_signals(int fd)
+{
+	struct signalfd_siginfo si;
+	sigset_t set;
+
+	while (read(fd, &si, sizeof(si)) > 0)
+		;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
+static int attach(struct capture_loop *loop, struct pollfd *fds)
+{
+	struct failure f;
+	bool said = false;
+	int err;
+
+	while ((err = session__attach(loop->session, &f)) == -EAGAIN) {
+		if (!said)
+			log_info("PID %d is Python without PyTorch so far: waiting for `import torch` (Ctrl-C to give up)",
+				 (int)loop->args.pid);
+		said = true;
+		poll(fds, FD_TIMER, WAIT_EVERY);
+		if (fds[FD_SIGNAL].revents)
+			return -1;
+		if (fds[FD_TARGET].revents) {
+			log_err("PID %d ended without importing torch: nothing to trace", (int)loop->args.pid);
+			return EXIT_UNUSABLE;
+		}
+	}
+	if (err) {
+		log_err("%s", f.text);
+		return f.status;
+	}
+	return 0;
+}
+
+static void say_attached(const struct capture_loop *loop)
+{
+	const char *problem = session__python_problem(loop->session);
+	char time[24] = "the target's end";
+
+	if (problem)
+		log_warn("no Python lines: %s", problem);
+	if (loop->args.duration)
+		text__time(time, sizeof(time), loop->args.duration);
+	log_info("attached to PID %d; until %s%s, Ctrl-C stops earlier", (int)loop->args.pid, time,
+		 loop->args.duration ? " have passed" : "");
+}
+
+/* One changing line on a terminal. */
+static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
+{
+	char events[32], lost[32], time[24];
+
+	if (log__level() != LOG_INFO || !isatty(STDERR_FILENO))
+		return;
+	if (erase) {
+		fprintf(stderr, "\r\033[K");
+		return;
+	}
+	fprintf(stderr, "\r\033[K%s  %s events, %s lost, %" PRIu64 " steps ", text__time(time, sizeof(time), now),
+		text__count(events, sizeof(events), session__events(loop->session)),
+		text__count(lost, sizeof(lost), session__lost(loop->session)), session__steps(loop->session));
+	fflush(stderr);
+}
+
+static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds, uint64_t now)
+{
+	if (fds[FD_SIGNAL].revents)
+		return "signal";
+	if (fds[FD_TARGET].revents)
+		return "target exited";
+	if (loop->args.duration && now >= loop->args.duration)
+		return "duration";
+	/* The first step was under way when we came: N whole ones end with the N+1st. */
+	if (loop->args.steps && session__steps(loop->session) > loop->args.steps)
+		return "steps";
+	return loop->drained ? loop->drained(loop->ctx) : NULL;
+}
+
+static int drain(struct capture_loop *loop, struct pollfd *fds)
+{
+	uint64_t now, ticks, last_progress = 0;
+	bool silent = false, stepless = false;
+	int err;
+
+	for (;;) {
+		poll(fds, FD_NR, -1);
+		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+			return -errno;
+		err = session__pump(loop->session, loop->sinks, loop->n_sinks);
+		if (err)
+			return err;
+		now = session__now(loop->session);
+		loop->stop_reason = stop_reason(loop, fds, now);
+		if (loop->stop_reason)
+			return 0;
+		if (!silent && now > SILENCE && !session__events(loop->session)) {
+			log_warn("no event for 5 s: attached, and waiting for PID %d to allocate a tensor (is it blocked, or "
+				 "are its workers the ones that do?)",
+				 (int)loop->args.pid);
+			silent = true;
+		}
+		if (loop->args.steps && !stepless && now > 2 * SILENCE && session__events(loop->session) &&
+		    !session__steps(loop->session)) {
+			log_warn("--steps: no optimizer step has ended in 10 s");
+			stepless = true;
+		}
+		if (now - last_progress > PROGRESS_EVERY) {
+			progress(loop, now, false);
+			last_progress = now;
+		}
+	}
+}
+
+int capture_loop__run(struct capture_loop *loop)
+{
+	struct pollfd fds[FD_NR] = {
+		[FD_SIGNAL] = { .fd = open_signals(), .events = POLLIN },
+		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
+		[FD_TIMER] = { .fd = open_timer(), .events = POLLIN },
+	};
+	int status = EXIT_OK, err;
+
+	if (fds[FD_SIGNAL].fd < 0 || fds[FD_TIMER].fd < 0) {
+		log_err("cannot make a timer: %s", strerror(errno));
+		return EXIT_FAILED;
+	}
+	status = attach(loop, fds);
+	if (!status && loop->attached)
+		status = loop->attached(loop->ctx);
+	if (status)
+		goto out;
+	say_attached(loop);
+	err = drain(loop, fds);
+	progress(loop, 0, true);
+	default_signals(fds[FD_SIGNAL].fd);
+	if (!err)
+		err = session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
+	loop->err = err;
+	if (err) {
+		status = EXIT_FAILED;
+	} else if (!strcmp(loop->stop_reason, "target exited")) {
+		log_info("PID %d has ended", (int)loop->args.pid);
+	}
+out:
+	if (status < 0) {
+		loop->stop_reason = "signal";
+		status = EXIT_OK;
+	}
+	close(fds[FD_SIGNAL].fd);
+	close(fds[FD_TIMER].fd);
+	return status;
+}

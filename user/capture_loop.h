@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_LOOP_H
+#define MT_CAPTURE_LOOP_H
+/*
+ * The life of a capture, the same for every capturing command: wait for PyTorch if need be, attach, drain on a
+ * timer, stop at the duration, the steps, a signal, the target's end or the caller's wish, detach, bring in
+ * the rest. Speaks to the person on standard error.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "capture_args.h"
+#include "record/stream.h"
+
+struct session;
+
+struct capture_loop {
+	struct capture_args args;
+	struct session *session;
+	struct sink **sinks;
+	size_t n_sinks;
+	/* Called when attached (the stream's facts are known). 0 or an exit code, logged. May be NULL. */
+	int (*attached)(void *ctx);
+	/* Called after each drain; returns a static stop reason ("max-size"), or NULL to go on. May be NULL. */
+	const char *(*drained)(void *ctx);
+	void *ctx;
+	/* Set by the loop. */
+	const char *stop_reason;
+	int err; /* negative: of a sink or of memory; the run ended with it, and the caller has the words */
+};
+
+/*
+ * Opens the process into loop->session, so that a target that cannot be traced is known before anything is
+ * written. 0 or an exit code, logged.
+ */
+int capture_loop__open(struct capture_loop *loop);
+/* Runs to the end. 0 or an exit code, logged unless err is set. The session is still there afterwards (for its dict and facts). */
+int capture_loop__run(struct capture_loop *loop);
+void capture_loop__close(struct capture_loop *loop);
+
+#endif

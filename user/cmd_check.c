@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf check: what will work on this machine and on this process, one line a fact. Attaches nothing. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "capture/probes.h"
+#include "capture_args.h"
+#include "commands.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "target/nnmodule.h"
+#include "target/proc.h"
+
+struct check_args {
+	pid_t pid;
+	bool explain;
+};
+
+enum { OPT_EXPLAIN = 0x3000 };
+
+static const struct argp_option options[] = {
+	{ "pid", 'p', "PID", 0, "Look at this process too", 0 },
+	{ "explain", OPT_EXPLAIN, NULL, 0, "With -p: name each probe's file, offset and instruction", 0 },
+	{ "verbose", 'v', NULL, 0, "Show what the kernel says", 0 },
+	{ 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct check_args *a = state->input;
+
+	switch (key) {
+	case 'p':
+		a->pid = parse_count(state, "--pid", arg, 1);
+		break;
+	case OPT_EXPLAIN:
+		a->explain = true;
+		break;
+	case 'v':
+		log__set_level(LOG_DEBUG);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+/* One line; returns the status that it stands for. */
+static int line(bool ok, const char *what, const char *text, int status)
+{
+	printf("%-4s %-16s %s\n", ok ? "ok" : status ? "NO" : "-", what, text);
+	return ok ? EXIT_OK : status;
+}
+
+static int check_machine(void)
+{
+	const char *missing = caps__missing(), *why = "";
+	struct probes_opts po = { .ring_bytes = 1 << 16 };
+	struct probes *p;
+	struct utsname un;
+	char text[256];
+	int status;
+
+	uname(&un);
+	snprintf(text, sizeof(text), "%s %s", un.release, un.machine);
+	status = line(!strcmp(un.machine, "x86_64"), "machine",
+		      strcmp(un.machine, "x86_64") ? "only x86_64 is known to this version" : text, EXIT_NOT_PERMITTED);
+	snprintf(text, sizeof(text), *missing ? "missing: %s; run it with sudo" : "%sall that is needed", missing);
+	status = line(!*missing, "capabilities", text, EXIT_NOT_PERMITTED) ?: status;
+	status = line(access("/sys/kernel/btf/vmlinux", R_OK) == 0, "kernel BTF", "/sys/kernel/btf/vmlinux",
+		      EXIT_NOT_PERMITTED) ?: status;
+	p = probes__load(&po, &why);
+	if (!p)
+		snprintf(text, sizeof(text), "%s (%s)", why, strerror(errno));
+	status = line(p, "BPF programs", p ? "the kernel takes them" : text, EXIT_NOT_PERMITTED) ?: status;
+	line(probes__kernel_has_multi(), "uprobe.multi",
+	     probes__kernel_has_multi() ? "attach and detach in milliseconds"
+					: "not in this kernel (6.6 and newer): perf uprobes, which detach slower",
+	     0);
+	probes__free(p);
+	return status;
+}
+
+static void check_python(const struct target *t)
+{
+	int major, minor, micro, with_frames = 0, n;
+	struct pythread *threads = NULL;
+	uint64_t codes[MT_MAX_MODULE_CODES];
+	struct pyframe frames[MT_MAX_FRAMES];
+	size_t n_threads = 0, i, n_codes;
+	char text[512], file[256];
+
+	if (!t->python) {
+		line(false, "Python", t->python_why, 0);
+		return;
+	}
+	python__version(t->python, &major, &minor, &micro);
+	text__clean(file, sizeof(file), python__file(t->python), strlen(python__file(t->python)));
+	snprintf(text, sizeof(text), "%d.%d.%d in %s", major, minor, micro < 0 ? 0 : micro, file);
+	line(true, "Python", text, 0);
+	if (t->has_slot)
+		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.off1, t->slot.indirect ? ", one link" : "");
+	line(t->has_slot, "thread state", t->has_slot ? text : t->python_why, 0);
+	if (python__threads(t->python, &threads, &n_threads) == 0) {
+		for (i = 0; i < n_threads; i++) {
+			n = python__stack(t->python, &threads[i], frames, MT_MAX_FRAMES);
+			with_frames += n > 0;
+		}
+		free(threads);
+	}
+	snprintf(text, sizeof(text), "%zu, %d of them with frames just now", n_threads, with_frames);
+	line(n_threads > 0, "Python threads", text, 0);
+	if (t->torch.found)
+		line(nnmodules__call_codes(t->python, codes, MT_MAX_MODULE_CODES, &n_codes) == 0, "nn.Module",
+		     "torch.nn.Module's calls", 0);
+}
+
+static int check_hooks(const struct target *t, bool explain)
+{
+	int status = EXIT_OK, i;
+	char text[1024];
+
+	for (i = 0; i < HOOK_NR; i++) {
+		const struct hook *h = &t->hooks[i];
+
+		if (i == HOOK_MODULE_CALL)
+			continue; /* found when the first module is seen */
+		if (h->found && explain)
+			snprintf(text, sizeof(text), "%s+%#" PRIx64 ": %s (%s, +%u), %s", h->file, h->offset, h->site.text,
+				 site__class_name(h->site.cls), h->site.offset, h->symbol);
+		else if (h->found)
+			snprintf(text, sizeof(text), "%s", h->site.cls == SITE_STEPPED ?
+						     "must be single-stepped: some 9 us a hit on a virtual machine" :
+						     "on an instruction that the kernel emulates: some 0.5 us a hit");
+		else
+			snprintf(text, sizeof(text), "%s", h->why_not ? h->why_not : "not found");
+		status = line(h->found, hook__name(i), text, h->required ? EXIT_UNUSABLE : 0) ?: status;
+	}
+	return status;
+}
+
+static int check_target(const struct check_args *a)
+{
+	struct failure f;
+	struct target t;
+	char text[256];
+	int status;
+
+	if (target__open(a->pid, &t, &f) || target__look(&t, &f)) {
+		log_err("%s", f.text);
+		return f.status;
+	}
+	text__clean(text, sizeof(text), proc__comm(t.proc), strlen(proc__comm(t.proc)));
+	line(true, "process", text, 0);
+	check_python(&t);
+	if (!t.torch.found) {
+		line(false, "PyTorch", "not imported (yet): a capture would wait for it", 0);
+		target__close(&t);
+		return EXIT_OK;
+	}
+	snprintf(text, sizeof(text), "%s%s%s", t.torch.version[0] ? t.torch.version : "version unknown",
+		 t.torch.cuda_runtime[0] ? ", " : "", t.torch.cuda_runtime);
+	line(true, "PyTorch", text, 0);
+	status = check_hooks(&t, a->explain);
+	target__close(&t);
+	return status;
+}
+
+int cmd_check(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.doc = "Say what will work here and what will not, and why. Attaches nothing.",
+	};
+	struct check_args a = { 0 };
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	status = check_machine();
+	if (a.pid)
+		status = check_target(&a) ?: status;
+	return status;
+}

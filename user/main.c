@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <bpf/libbpf.h>
+#include <locale.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "commands.h"
+#include "lib/exit.h"
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+} commands[] = {
+	{ "record", cmd_record, "record the memory events of a running process into a file" },
+	{ "report", cmd_report, "which line, module and phase holds how many bytes, from a recording" },
+	{ "export", cmd_export, "flame graph, folded stacks, speedscope or timeline from a recording" },
+	{ "check", cmd_check, "what will work here and what will not, and why" },
+};
+
+#define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void help(FILE *out)
+{
+	size_t i;
+
+	fprintf(out, "Which Python line, module and phase holds a PyTorch process's memory, by attaching to it.\n\n"
+		     "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach now and print what lives, every interval\n"
+		     "       memtrace-bpf COMMAND [OPTION...]\n\nCommands:\n");
+	for (i = 0; i < N_COMMANDS; i++)
+		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
+	fprintf(out, "\n  `memtrace-bpf COMMAND --help` lists a command's options, `memtrace-bpf -p PID --help` those of\n"
+		     "  attaching; --version says what this is built of.\n");
+}
+
+static void version(void)
+{
+	printf("memtrace-bpf %s (libbpf %s)\n", MEMTRACE_VERSION, libbpf_version_string());
+}
+
+/* The last word of the program: output that a full disk swallowed is no success. */
+static int closed(int status)
+{
+	if (fflush(stdout) || ferror(stdout)) {
+		perror("memtrace-bpf: cannot write to standard output");
+		return status ? status : EXIT_FAILED;
+	}
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	size_t i;
+
+	setlocale(LC_ALL, "");
+	if (argc < 2) {
+		help(stderr);
+		return EXIT_USAGE;
+	}
+	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+		help(stdout);
+		return closed(EXIT_OK);
+	}
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
+		version();
+		return closed(EXIT_OK);
+	}
+	for (i = 0; i < N_COMMANDS; i++) {
+		if (!strcmp(argv[1], commands[i].name)) {
+			char name[64];
+
+			/* argp takes the program's name from here: "memtrace-bpf record". */
+			snprintf(name, sizeof(name), "memtrace-bpf %s", commands[i].name);
+			argv[1] = name;
+			return closed(commands[i].run(argc - 1, argv + 1));
+		}
+	}
+	if (argv[1][0] == '-')
+		return closed(cmd_live(argc, argv));
+	fprintf(stderr, "memtrace-bpf: no command '%s'; `memtrace-bpf --help` lists them\n", argv[1]);
+	return EXIT_USAGE;
+}
