@@ -33,6 +33,12 @@ int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret);
 int elf__each_dynsym(const struct elf *e,
 		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx);
 
+/*
+ * The piece of code that holds an address, as the unwind table has it: stripped files have one, with
+ * an entry for each function, static ones too. 0, -ENOENT when none is known there or the table is bad.
+ */
+int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t *size);
+
 /* Section by name (".PyRuntime"): its virtual address and size. 0 or -ENOENT. */
 int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size);
 

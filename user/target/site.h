@@ -18,7 +18,7 @@ enum site_class {
 	SITE_JMP,
 	SITE_CALL,
 	SITE_JCC,
-	SITE_STEPPED, /* no emulable instruction in reach: the entry itself, single-stepped */
+	SITE_STEPPED, /* no emulable one in reach: the first that is not a nop, single-stepped */
 };
 
 struct site {
@@ -29,13 +29,15 @@ struct site {
 };
 
 /*
- * code: the function's bytes from its entry (size of them, at most the function's own size).
+ * code: the function's bytes from its entry, size of them; func_size: the function's own size, 0 where
+ * it is not known. Only where all of the function is there is anything passed over (a branch that is
+ * not seen could lead in behind the probe); otherwise the entry itself is the site.
  * args: bit mask of argument registers that the probe reads, bit i = i-th integer argument.
  * Never picks a 5-byte nop (the kernel may turn it into a call that breaks red zones and forks) or
  * a prefixed nop that the kernel refuses. 0, or -EINVAL when not even the entry can be probed
  * (empty, or an instruction that cannot be decoded: then the entry must not be guessed at).
  */
-int site__pick(const uint8_t *code, size_t size, unsigned args, struct site *ret);
+int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args, struct site *ret);
 const char *site__class_name(enum site_class c); /* "push", "nop", ..., "single-step" */
 
 #endif
