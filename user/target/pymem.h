@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_TARGET_PYMEM_H
+#define MT_TARGET_PYMEM_H
+/*
+ * Reading a Python process's memory for one look at it (a "walk"). Two kinds of reads: what can change
+ * while the program runs (dicts, instances) is read as it is now; what cannot (strings, types, names) may
+ * come from pages that were read earlier in the same walk. Internal to pyobj, pydict and nntree.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "target/pylayout.h"
+
+struct proc;
+struct python;
+struct pypages;
+
+struct pymem {
+	const struct python *py;
+	const struct proc *proc;
+	const struct pylayout *l;
+	struct pypages *pages; /* NULL until needed, and where paging is off */
+	bool paging;
+};
+
+/* Borrows py. paging: worth it for a walk over many objects, not for one string. */
+void pymem__init(struct pymem *m, const struct python *py, bool paging);
+void pymem__fini(struct pymem *m);
+/* Begins another walk: nothing read before is used again. */
+void pymem__forget(struct pymem *m);
+
+/* Both all or nothing: 0, -EFAULT, -ESRCH, -EPERM. An address range that wraps around is -EFAULT. */
+int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len);
+int pymem__read_old(struct pymem *m, uint64_t addr, void *buf, size_t len);
+int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret);
+int pymem__old_u64(struct pymem *m, uint64_t addr, uint64_t *ret);
+/* Fills buf from addr up to len bytes or the end of addr's page, whichever is first. Bytes or -errno. */
+int pymem__read_page(struct pymem *m, uint64_t addr, void *buf, size_t len);
+
+#endif
