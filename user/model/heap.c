@@ -268,7 +268,7 @@ static int heap__site(struct model *m, const struct dev *dev, const struct event
 		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
 		.walk = e->walk,
 	};
-	uint32_t hash = hidx__hash(m->seed, &k, sizeof(k)), pos = hash, id;
+	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
 
 	while ((id = hidx__next(&m->site_index, hash, &pos)) != UINT32_MAX) {
 		const struct site *s = &m->sites[id];

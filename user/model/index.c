@@ -5,26 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-uint32_t hidx__hash(uint64_t seed, const void *key, size_t len)
-{
-	const unsigned char *p = key;
-	uint64_t h = seed, k;
-
-	for (; len >= 8; len -= 8, p += 8) {
-		memcpy(&k, p, 8);
-		h = (h ^ k) * UINT64_C(0x9e3779b97f4a7c15);
-		h ^= h >> 32;
-	}
-	if (len) {
-		k = len;
-		memcpy(&k, p, len);
-		h = (h ^ k ^ ((uint64_t)len << 56)) * UINT64_C(0x9e3779b97f4a7c15);
-		h ^= h >> 32;
-	}
-	h *= UINT64_C(0xd6e8feb86659fd93);
-	return h >> 32;
-}
-
 uint32_t hidx__next(const struct hidx *h, uint32_t hash, uint32_t *pos)
 {
 	if (!h->slots)

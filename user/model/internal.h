@@ -16,6 +16,7 @@
 #include <linux/types.h>
 
 #include "memtrace.h"
+#include "lib/hash.h"
 #include "lib/map64.h"
 #include "model/model.h"
 #include "record/dict.h"
@@ -30,7 +31,6 @@ struct hidx {
 /* Iterates over the ids under hash; *pos starts as hash. UINT32_MAX: no more. */
 uint32_t hidx__next(const struct hidx *h, uint32_t hash, uint32_t *pos);
 int hidx__add(struct hidx *h, uint32_t hash, uint32_t id);
-uint32_t hidx__hash(uint64_t seed, const void *key, size_t len);
 
 /* --- words.c: what a stack means, cached by number */
 struct stack_words {
@@ -166,7 +166,7 @@ struct model {
 	struct model_opts opts;
 	const struct dict *dict;
 	struct words *words; /* behind a pointer: filled by look-ups on a const model */
-	uint64_t seed;
+	struct hash_seed seed;
 	struct dev **devs;   /* by number */
 	uint32_t ndevs;
 	uint32_t *order;     /* numbers as model__devices() has them */

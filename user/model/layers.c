@@ -12,7 +12,7 @@
 static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len, uint32_t *ret)
 {
 	struct layers *l = &m->layers;
-	uint32_t hash = hidx__hash(m->seed ^ root, name, len), pos = hash, id;
+	uint32_t hash = hash__bytes(m->seed, name, len) ^ root, pos = hash, id;
 	char *copy;
 
 	while ((id = hidx__next(&l->index, hash, &pos)) != UINT32_MAX) {

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "model/internal.h"
 
@@ -22,9 +21,7 @@ struct model *model__new(const struct dict *d, const struct facts *f, const stru
 	m->words->dict = d;
 	m->words->facts = f;
 	m->words->old_torch = -1;
-	/* Only spreads the hashes that a target could aim at; an early boot without randomness is no reason to fail. */
-	if (getrandom(&m->seed, sizeof(m->seed), GRND_NONBLOCK) != sizeof(m->seed))
-		m->seed = (uintptr_t)m;
+	m->seed = hash__seed();
 	return m;
 nomem:
 	model__free(m);

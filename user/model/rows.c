@@ -144,7 +144,7 @@ static void site__key(struct table *t, const struct site *s, uint32_t layer, uin
 
 static int table__group(struct table *t, const uint64_t key[3], uint32_t *ret)
 {
-	uint32_t hash = hidx__hash(t->m->seed, key, 3 * sizeof(*key)), pos = hash, id;
+	uint32_t hash = hash__bytes(t->m->seed, key, 3 * sizeof(*key)), pos = hash, id;
 
 	while ((id = hidx__next(&t->index, hash, &pos)) != UINT32_MAX) {
 		if (!memcmp(t->groups[id].key, key, 3 * sizeof(*key))) {

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the model makes of stacks: phases, lines, modules, layers, steps, groups. */
+#include "unit/model_world.h"
+
+static void test_phases(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t mod = module(&w, "", "Net", "Net");
+	struct frame_spec fwd[] = { { "/u/t.py", "<module>", 0 }, { SP "nn/modules/module.py", "Module._wrapped_call_impl", mod },
+				    { "/u/net.py", "Net.forward", 0 } };
+	struct frame_spec bwd[] = { { "/u/t.py", "<module>", 0 }, { SP "_tensor.py", "Tensor.backward", 0 } };
+	struct frame_spec bwd_old[] = { { "/u/t.py", "<module>", 0 }, { SP "autograd/__init__.py", "grad", 0 } };
+	struct frame_spec engine[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 } };
+	struct frame_spec recompute[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 },
+					  { SP "nn/modules/module.py", "Module._wrapped_call_impl", mod } };
+	struct frame_spec opt[] = { { "/u/t.py", "<module>", 0 }, { SP "optim/adamw.py", "AdamW.step", 0 } };
+	struct frame_spec closure[] = { { SP "optim/lbfgs.py", "step", 0 }, { "/u/t.py", "closure", 0 },
+					{ SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	struct frame_spec data[] = { { "/u/t.py", "<module>", 0 }, { SP "utils/data/dataloader.py", "__next__", 0 } };
+	struct frame_spec data_fwd[] = { { SP "utils/data/dataloader.py", "__next__", 0 },
+					 { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	struct frame_spec other[] = { { "/u/t.py", "<module>", 0 }, { "/u/t.py", "backward", 0 } };
+	struct frame_spec custom[] = { { SP "autograd/function.py", "BackwardCFunction.apply", 0 }, { "/u/f.py", "backward", 0 } };
+	struct frame_spec hook[] = { { "/u/f.py", "hook", 0 } };
+	struct {
+		struct frame_spec *f;
+		uint32_t n, thread;
+		enum phase want;
+	} cases[] = {
+		{ fwd, N(fwd), w.main_thread, PHASE_FORWARD },
+		{ bwd, N(bwd), w.main_thread, PHASE_BACKWARD },
+		{ bwd_old, N(bwd_old), w.main_thread, PHASE_BACKWARD },
+		{ engine, N(engine), w.main_thread, PHASE_BACKWARD },
+		{ recompute, N(recompute), w.main_thread, PHASE_BACKWARD },
+		{ opt, N(opt), w.main_thread, PHASE_OPTIMIZER },
+		{ closure, N(closure), w.main_thread, PHASE_FORWARD },
+		{ data, N(data), w.main_thread, PHASE_DATA },
+		{ data_fwd, N(data_fwd), w.main_thread, PHASE_FORWARD },
+		{ other, N(other), w.main_thread, PHASE_OTHER },
+		{ custom, N(custom), w.main_thread, PHASE_BACKWARD },
+		{ hook, N(hook), w.autograd_thread, PHASE_BACKWARD },
+		{ fwd, N(fwd), w.autograd_thread, PHASE_BACKWARD },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < N(cases); i++) {
+		uint32_t s = stack_of(&w, cases[i].f, cases[i].n, MT_WALK_OK);
+
+		for (int again = 0; again < 2; again++)
+			assert_int_equal(model__stack_phase(w.m, s, cases[i].thread, MT_WALK_OK), cases[i].want);
+	}
+	assert_int_equal(model__stack_phase(w.m, 0, w.autograd_thread, MT_WALK_NO_FRAME), PHASE_BACKWARD);
+	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_FRAME), PHASE_OTHER);
+	facts__set(w.f, "torch", "2.1.2+cu118"); /* whose engine threads have no name */
+	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_FRAME), PHASE_BACKWARD);
+	assert_int_equal(model__stack_phase(w.m, 0, w.main_thread, MT_WALK_NO_THREAD), PHASE_OTHER);
+	assert_int_equal(model__stack_module(w.m, stack_of(&w, fwd, N(fwd), MT_WALK_OK)), mod);
+	/* The root of a truncated stack is not known. */
+	assert_int_equal(model__stack_phase(w.m, stack_of(&w, custom, 2, MT_WALK_TRUNCATED), w.main_thread, MT_WALK_TRUNCATED),
+			 PHASE_OTHER);
+	assert_string_equal(phase__name(PHASE_OPTIMIZER), "optimizer");
+	world__free(&w);
+}
+
+static void test_lines(void **state)
+{
+	static const struct {
+		const char *file;
+		bool user;
+	} cases[] = {
+		{ "/home/u/train.py", true },
+		{ "train.py", true },
+		{ "<stdin>", true },
+		{ "<string>", true },
+		{ "<ipython-input-3-abc>", true },
+		{ "<python-input-0>", true },
+		{ "/tmp/ipykernel_77/123.py", true },
+		{ "/home/u/torch/train.py", true },
+		{ "/home/u/mytorch/nn/x.py", true },
+		{ "/home/u/python3.11/x.py", true },
+		{ "/opt/py/stdx/x.py", true },
+		{ "/opt/py/std/contextlib.py", false },
+		{ SP "nn/functional.py", false },
+		{ "/home/u/pytorch/torch/nn/functional.py", false },
+		{ "/home/u/torch/torch/_ops.py", false },
+		{ "/usr/lib/python3/dist-packages/x.py", false },
+		{ "/home/u/.pyenv/versions/3.12.1/lib/python3.12/contextlib.py", false },
+		{ "/usr/lib64/python3.13t/contextlib.py", false },
+		{ "/usr/lib/python311.zip/contextlib.py", false },
+		{ "<frozen importlib._bootstrap>", false },
+		{ "<eval_with_key>.1", false },
+		{ "/tmp/torchinductor_u/ab/cab.py", false },
+	};
+	struct world w = world__new(AT_PEAK, 0);
+	struct row_frame f;
+
+	(void)state;
+	for (size_t i = 0; i < N(cases); i++) {
+		struct frame_spec spec[] = { { "/home/u/root.py", "main", 0 }, { cases[i].file, "leaf", 0 } };
+		uint32_t s = stack_of(&w, spec, 2, MT_WALK_OK);
+
+		assert_true(model__stack_line(w.m, s, false, &f));
+		assert_string_equal(f.file, cases[i].user ? cases[i].file : "/home/u/root.py");
+		assert_int_equal(f.line, cases[i].user ? 2 : 1);
+		assert_true(model__stack_line(w.m, s, true, &f));
+		assert_string_equal(f.file, cases[i].file);
+		assert_string_equal(f.func, "leaf");
+	}
+	/* No user code at all: the innermost; a frame without a name is passed over. */
+	struct frame_spec lib[] = { { SP "a.py", "f", 0 }, { SP "nn/b.py", "g", 0 }, { NULL, NULL, 0 } };
+
+	assert_true(model__stack_line(w.m, stack_of(&w, lib, 3, MT_WALK_OK), false, &f));
+	assert_string_equal(f.func, "g");
+	struct frame_spec none[] = { { NULL, NULL, 0 } };
+
+	assert_false(model__stack_line(w.m, stack_of(&w, none, 1, MT_WALK_OK), false, &f));
+	assert_false(model__stack_line(w.m, 0, false, &f));
+	assert_false(model__stack_line(w.m, UINT32_MAX, false, &f));
+	world__free(&w);
+}
+
+static void test_groups(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t enc = module(&w, "enc", "Encoder", "Net"), lin = module(&w, "enc.lin", "Linear", "Net");
+	struct frame_spec in_lin[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", enc },
+				       { SP "nn/modules/module.py", "_wrapped_call_impl", lin } };
+	struct frame_spec in_enc[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", enc } };
+	uint32_t a = stack_of(&w, in_lin, 3, MT_WALK_OK), b = stack_of(&w, in_enc, 2, MT_WALK_OK);
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	alloc(&w, CUDA(0), 1, 100, a);
+	alloc(&w, CUDA(0), 2, 30, b);
+	feed(&w, (struct event){ .kind = EVENT_ALLOC, .device = CUDA(0), .addr = 3, .size = 7, .totals = true,
+				 .allocated = 137, .walk = MT_WALK_NO_THREAD, .thread = w.autograd_thread });
+	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);
+	assert_int_equal(n, 3); /* one line, two modules; and the native one */
+	assert_string_equal(r[0].module, "enc.lin");
+	assert_string_equal(r[0].module_class, "Linear");
+	assert_string_equal(r[0].file, "/u/t.py");
+	assert_string_equal(r[1].module, "enc");
+	assert_null(r[2].file);
+	assert_string_equal(r[2].source, "native");
+	free(r);
+	r = rows(&w, "cuda", BY_MODULE, ROWS_NOW, &n);
+	assert_int_equal(n, 3);
+	assert_int_equal(rows_sum(r, n), 137);
+	assert_null(r[0].file);
+	free(r);
+	r = rows(&w, "cuda", BY_LAYER, ROWS_NOW, &n);
+	assert_int_equal(n, 4); /* "" and enc have 130 each, enc.lin 100, outside 7 */
+	assert_int_equal(r[0].bytes, 130);
+	assert_string_equal(r[0].module, "");
+	assert_string_equal(r[0].module_class, "Net");
+	assert_int_equal(r[1].bytes, 130);
+	assert_string_equal(r[1].module, "enc");
+	assert_int_equal(r[2].bytes, 100);
+	assert_int_equal(r[3].bytes, 7);
+	assert_string_equal(r[3].module_class, "");
+	free(r);
+	r = rows(&w, "cuda", BY_THREAD, ROWS_NOW, &n);
+	assert_int_equal(n, 2);
+	assert_string_equal(r[1].thread, "pt_autograd_0");
+	assert_int_equal(r[1].tid, 101);
+	free(r);
+	r = rows(&w, "cuda", BY_PHASE, ROWS_NOW, &n);
+	assert_int_equal(n, 2);
+	assert_int_equal(r[0].phase, PHASE_FORWARD);
+	assert_int_equal(r[1].phase, PHASE_BACKWARD);
+	free(r);
+	r = rows(&w, "cuda", BY_STACK, ROWS_NOW, &n);
+	assert_int_equal(n, 3);
+	assert_int_equal(r[0].stack, a);
+	free(r);
+	assert_int_equal(model__walks(w.m, MT_WALK_OK), 2);
+	assert_int_equal(model__walks(w.m, MT_WALK_NO_THREAD), 1);
+	assert_int_equal(model__walks(w.m, 99), 0);
+	world__free(&w);
+}
+
+static void step(struct world *w)
+{
+	feed(w, (struct event){ .kind = EVENT_STEP });
+}
+
+static void test_steps_by_optimizer(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	uint32_t mod = module(&w, "", "Net", "Net");
+	struct model_step s;
+
+	(void)state;
+	alloc(&w, CUDA(0), 1, 100, a);	/* 1 */
+	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 2: counts for nothing here */
+	step(&w);			/* 3 */
+	alloc(&w, CUDA(0), 2, 900, a);	/* 4: the peak, in step 1 */
+	dealloc(&w, CUDA(0), 2, 900);	/* 5 */
+	step(&w);			/* 6 */
+	alloc(&w, CUDA(0), 3, 1, a);	/* 7 */
+	step(&w);			/* 8 */
+	alloc(&w, CUDA(0), 4, 1, a);	/* 9: in a step that never ended */
+	model__finish(w.m, w.time);
+	assert_int_equal(model__steps(w.m), 3);
+	assert_true(model__step(w.m, 0, &s));
+	assert_int_equal(s.start, 0);
+	assert_int_equal(s.end, 3 * MS);
+	assert_int_equal(s.peak, 100);
+	assert_true(model__step(w.m, 1, &s));
+	assert_int_equal(s.start, 3 * MS);
+	assert_int_equal(s.end, 6 * MS);
+	assert_int_equal(s.peak, 1000);
+	assert_int_equal(s.end_allocated, 100);
+	assert_true(model__step(w.m, 2, &s));
+	assert_int_equal(s.peak, 101);
+	assert_false(model__step(w.m, 3, &s));
+	assert_int_equal(model__step_time(w.m), (3 * MS + 2 * MS) / 2);
+	assert_int_equal(device(&w, "cuda").peak_step, 1);
+	world__free(&w);
+}
+
+static void test_steps_by_calls(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t mod = module(&w, "", "Net", "Net"), a = simple(&w, "/u/a.py", "f", 1);
+	struct frame_spec in[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	uint32_t b = stack_of(&w, in, 2, MT_WALK_OK);
+	struct model_step s;
+
+	(void)state;
+	alloc(&w, CUDA(0), 1, 100, a); /* 1 */
+	assert_int_equal(model__steps(w.m), 0);
+	assert_int_equal(model__step_time(w.m), 0);
+	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 2 */
+	alloc(&w, CUDA(0), 2, 50, b);  /* 3 */
+	alloc(&w, CUDA(0), 3, 50, b);  /* 4 */
+	dealloc(&w, CUDA(0), 3, 50);   /* 5 */
+	/* 6: no frames, which says nothing of where the thread is */
+	feed(&w, (struct event){ .kind = EVENT_ALLOC, .device = CUDA(0), .addr = 9, .size = 1, .totals = true,
+				 .allocated = w.allocated[0] += 1, .walk = MT_WALK_FAULT_THREAD });
+	assert_int_equal(model__steps(w.m), 0);
+	alloc(&w, CUDA(0), 4, 10, a);  /* 7: outside */
+	assert_int_equal(model__steps(w.m), 1);
+	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 8 */
+	alloc(&w, CUDA(0), 5, 500, b); /* 9 */
+	feed(&w, (struct event){ .kind = EVENT_CALL, .module = mod }); /* 10: ends the one before */
+	assert_int_equal(model__steps(w.m), 2);
+	alloc(&w, CUDA(0), 6, 1, b);   /* 11 */
+	model__finish(w.m, 20 * MS);
+	assert_int_equal(model__steps(w.m), 3);
+	assert_true(model__step(w.m, 0, &s));
+	assert_int_equal(s.start, 2 * MS);
+	assert_int_equal(s.end, 4 * MS);
+	assert_int_equal(s.peak, 200);
+	assert_true(model__step(w.m, 1, &s));
+	assert_int_equal(s.start, 4 * MS);
+	assert_int_equal(s.end, 9 * MS);
+	assert_int_equal(s.peak, 661);
+	assert_true(model__step(w.m, 2, &s));
+	assert_int_equal(s.end, 11 * MS);
+	assert_int_equal(device(&w, "cuda").peak_step, 2);
+	world__free(&w);
+}
+
+static void test_many_steps(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_step s;
+
+	(void)state;
+	for (uint64_t i = 0; i < 5000; i++) {
+		alloc(&w, CUDA(0), 1, i, a);
+		dealloc(&w, CUDA(0), 1, i);
+		step(&w);
+	}
+	assert_int_equal(model__steps(w.m), 5000);
+	assert_true(model__step(w.m, 0, &s));
+	assert_int_equal(s.peak, 5000 - 4096);
+	assert_true(model__step(w.m, 4095, &s));
+	assert_int_equal(s.peak, 4999);
+	assert_int_equal(s.end, w.time);
+	assert_false(model__step(w.m, 4096, &s));
+	assert_int_equal(model__step_time(w.m), 3 * MS);
+	/* A device that comes late has nothing in the steps before. */
+	alloc(&w, CUDA(1), 1, 50000, a);
+	step(&w);
+	assert_true(model__step(w.m, 4095, &s));
+	assert_int_equal(s.peak, 50000);
+	assert_true(model__step(w.m, 4094, &s));
+	assert_int_equal(s.peak, 0);
+	world__free(&w);
+}
+
+static struct model_layer layer(struct world *w, const char *name, const char *root)
+{
+	struct model_layer l;
+
+	for (size_t i = 0; i < model__layers(w->m); i++) {
+		model__layer(w->m, i, &l);
+		if (!strcmp(l.name, name) && !strcmp(l.root, root))
+			return l;
+	}
+	fail_msg("no layer '%s' of %s", name, root);
+	return (struct model_layer){ 0 };
+}
+
+static void test_layers(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t root = module(&w, "", "Net", "Net"), blk = module(&w, "enc.layers.0", "Block", "Net");
+	uint32_t l1 = module(&w, "enc.layers.0.l1", "Linear", "Net"), l2 = module(&w, "enc.layers.0.l2", "Linear", "Net");
+	uint32_t other = module(&w, "enc", "Encoder", "Disc");
+	struct frame_spec in1[] = { { "/u/m.py", "m", root }, { "/u/m.py", "b", blk }, { "/u/m.py", "l", l1 } };
+	struct frame_spec in2[] = { { "/u/m.py", "m", root }, { "/u/m.py", "b", blk }, { "/u/m.py", "l", l2 } };
+	struct frame_spec in3[] = { { "/u/m.py", "d", other } };
+	uint32_t a = stack_of(&w, in1, 3, MT_WALK_OK), b = stack_of(&w, in2, 3, MT_WALK_OK);
+	uint32_t c = stack_of(&w, in3, 1, MT_WALK_OK), out = simple(&w, "/u/a.py", "f", 1);
+	struct model_layer l;
+
+	(void)state;
+	w.reserved = 1000;
+	alloc(&w, CUDA(0), 1, 100, a); /* 1: fragmentation 0.9 */
+	alloc(&w, CUDA(0), 2, 100, a); /* 2: 0.8 */
+	alloc(&w, CUDA(0), 3, 300, b); /* 3: 0.5 */
+	dealloc(&w, CUDA(0), 2, 100);  /* 4 */
+	alloc(&w, CUDA(0), 4, 100, out); /* 5 */
+	alloc(&w, CUDA(0), 5, 400, c); /* 6 */
+	w.reserved = 2000;
+	alloc(&w, CUDA(0), 6, 50, a);  /* 7 */
+	alloc(&w, CUDA(0), 7, 50, a);  /* 8 */
+	model__finish(w.m, w.time);
+	l = layer(&w, "enc.layers.0.l1", "Net");
+	assert_string_equal(l.cls, "Linear");
+	assert_int_equal(l.peak_allocated, 200);
+	assert_int_equal(l.allocs, 4);
+	assert_int_equal(l.frees, 1);
+	assert_int_equal(l.duration, 2 * MS); /* 1..2 and 7..8 */
+	assert_int_equal(l.peak_reserved, 2000);
+	assert_true(l.avg_fragmentation > 0.6812 && l.avg_fragmentation < 0.6813); /* of .9 .8 .525 .5 */
+	l = layer(&w, "enc.layers.0", "Net");
+	assert_string_equal(l.cls, "Block");
+	assert_int_equal(l.peak_allocated, 500);
+	assert_int_equal(l.allocs, 5);
+	assert_int_equal(l.frees, 1);
+	assert_int_equal(l.duration, 3 * MS); /* 1..3 and 7..8 */
+	assert_int_equal(layer(&w, "enc.layers", "Net").peak_allocated, 500);
+	assert_int_equal(layer(&w, "enc", "Net").allocs, 5);
+	assert_int_equal(layer(&w, "", "Net").allocs, 5);
+	assert_string_equal(layer(&w, "", "Net").cls, "Net");
+	assert_int_equal(layer(&w, "enc", "Disc").peak_allocated, 400);
+	assert_int_equal(layer(&w, "enc.layers.0.l2", "Net").peak_reserved, 1000);
+	model__layer(w.m, 999, &l);
+	assert_string_equal(l.name, "");
+	world__free(&w);
+}
+
+static void test_odd_module_names(void **state)
+{
+	static const char *const names[] = { ".", "..", "a.", ".a", "a..b", "." };
+	struct world w = world__new(AT_END, 0);
+	char deep[600] = "x";
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	for (size_t i = 1; i < 599; i++)
+		deep[i] = i % 2 ? '.' : 'x';
+	for (size_t i = 0; i < N(names) + 1; i++) {
+		uint32_t mod = module(&w, i < N(names) ? names[i] : deep, "C", "R");
+		struct frame_spec in[] = { { "/u/m.py", "m", mod } };
+
+		alloc(&w, CUDA(0), i, 10, stack_of(&w, in, 1, MT_WALK_OK));
+	}
+	assert_int_equal(layer(&w, "", "R").peak_allocated, 70);
+	assert_int_equal(layer(&w, "a", "R").peak_allocated, 20);
+	assert_int_equal(layer(&w, deep, "R").peak_allocated, 10);
+	for (size_t i = 0; i < N(names) + 1; i++)
+		dealloc(&w, CUDA(0), i, 10);
+	assert_int_equal(layer(&w, "", "R").frees, 7);
+	r = rows(&w, "cuda", BY_LAYER, ROWS_TOTAL, &n);
+	assert_true(n > 30 && n < 50);
+	free(r);
+	world__free(&w);
+}
+
+static void test_phase_stretches(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t mod = module(&w, "", "Net", "Net"), o = simple(&w, "/u/a.py", "f", 1);
+	struct frame_spec in[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	uint32_t f = stack_of(&w, in, 2, MT_WALK_OK);
+	struct model_phase p;
+
+	(void)state;
+	alloc(&w, CUDA(0), 1, 100, f); /* 1 */
+	alloc(&w, CUDA(0), 2, 100, f); /* 2 */
+	dealloc(&w, CUDA(0), 1, 100);  /* 3: still the forward's */
+	alloc(&w, CUDA(0), 3, 5, o);   /* 4 */
+	alloc(&w, CUDA(0), 4, 50, f);  /* 5 */
+	dealloc(&w, CUDA(0), 3, 5);    /* 6 */
+	model__phase(w.m, PHASE_FORWARD, &p);
+	assert_int_equal(p.count, 2);
+	assert_int_equal(p.duration, 3 * MS); /* 1..3, 5..6 */
+	assert_int_equal(p.allocated_delta, 100 + 45);
+	assert_int_equal(p.peak_allocated, 200);
+	model__phase(w.m, PHASE_OTHER, &p);
+	assert_int_equal(p.count, 1);
+	assert_int_equal(p.allocated_delta, 5);
+	model__phase(w.m, PHASE_BACKWARD, &p);
+	assert_int_equal(p.count, 0);
+	world__free(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_phases),
+		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_steps_by_optimizer),
+		cmocka_unit_test(test_steps_by_calls),
+		cmocka_unit_test(test_many_steps),
+		cmocka_unit_test(test_layers),
+		cmocka_unit_test(test_odd_module_names),
+		cmocka_unit_test(test_phase_stretches),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
