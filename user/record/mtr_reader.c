@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/mtr.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "record/crc32c.h"
+#include "record/dict.h"
+#include "record/mtr_decode.h"
+#include "record/mtr_dict.h"
+#include "record/mtr_format.h"
+#include "record/varint.h"
+
+struct block {
+	uint32_t type, flags, stored, raw, crc;
+};
+
+struct mtr_reader {
+	int fd;
+	bool close_fd;
+	uint32_t version;
+	uint64_t size;	   /* 0: not a regular file */
+	uint64_t position; /* bytes read */
+	uint64_t good;	   /* where the last whole block ended */
+	uint64_t events;   /* in the blocks so far */
+	struct dict *dict;
+	struct facts *facts;
+	struct mtr_decoder *dec;
+	ZSTD_DCtx *zstd;
+	uint8_t *stored, *raw; /* of the block at hand */
+	size_t stored_room, raw_room;
+	bool in_events;
+	bool ended;
+	int err;
+	enum mtr_end end;
+	const char *why;
+};
+
+/* Up to len bytes, fewer only at the end of the file. Count or -errno. */
+static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = read(r->fd, (char *)dst + done, len - done);
+
+		if (n == 0)
+			break;
+		if (n > 0) {
+			done += (size_t)n;
+			r->position += (uint64_t)n;
+			continue;
+		}
+		if (errno == EAGAIN) {
+			struct pollfd p = { .fd = r->fd, .events = POLLIN };
+
+			if (poll(&p, 1, -1) >= 0 || errno == EINTR)
+				continue;
+		}
+		if (errno != EINTR)
+			return -errno;
+	}
+	return (ssize_t)done;
+}
+
+/* Ends reading: 0, as the caller of __next gets it. */
+static int finish(struct mtr_reader *r, enum mtr_end end, const char *why)
+{
+	r->ended = true;
+	r->end = end;
+	r->why = why;
+	return 0;
+}
+
+static int fail(struct mtr_reader *r, int err)
+{
+	r->ended = true;
+	r->err = err;
+	r->end = MTR_TRUNCATED;
+	r->why = "could not be read";
+	return err;
+}
+
+static int make_room(uint8_t **buf, size_t *room, size_t need)
+{
+	uint8_t *bigger;
+
+	if (*buf && need <= *room)
+		return 0;
+	bigger = realloc(*buf, need + 1); /* never NULL for what is empty */
+	if (!bigger)
+		return -ENOMEM;
+	*buf = bigger;
+	*room = need;
+	return 0;
+}
+
+static bool good_header(const struct block *b)
+{
+	if (b->stored > MTR_MAX_BLOCK || b->raw > MTR_MAX_BLOCK)
+		return false;
+	/* Of a type that we do not know, the flags may be anything. */
+	if (b->type < MTR_FACTS || b->type > MTR_END)
+		return true;
+	return !(b->flags & ~MTR_ZSTD) && (b->flags & MTR_ZSTD || b->stored == b->raw);
+}
+
+/*
+ * Reads one block's header and stored payload. 1; 0 when reading is over (r->end says how); -errno.
+ */
+static int read_stored(struct mtr_reader *r, struct block *b)
+{
+	uint8_t h[MTR_BLOCK_HEADER];
+	ssize_t n;
+
+	n = read_some(r, h, sizeof(h));
+	if (n < 0)
+		return fail(r, (int)n);
+	if (n == 0)
+		return finish(r, MTR_TRUNCATED, "the end is missing");
+	if ((size_t)n < sizeof(h))
+		return finish(r, MTR_TRUNCATED, "it stops within a block's header");
+	if (crc32c(h, 20) != get_le32(h + 20))
+		return finish(r, MTR_DAMAGED, "a block's header has a wrong checksum");
+	*b = (struct block){ get_le32(h), get_le32(h + 4), get_le32(h + 8), get_le32(h + 12), get_le32(h + 16) };
+	if (!good_header(b))
+		return finish(r, MTR_DAMAGED, "a block's header makes no sense");
+	if (make_room(&r->stored, &r->stored_room, b->stored))
+		return fail(r, -ENOMEM);
+	n = read_some(r, r->stored, b->stored);
+	if (n < 0)
+		return fail(r, (int)n);
+	if ((size_t)n < b->stored)
+		return finish(r, MTR_TRUNCATED, "it stops within a block");
+	if (crc32c(r->stored, b->stored) != b->crc)
+		return finish(r, MTR_DAMAGED, "a block has a wrong checksum");
+	return 1;
+}
+
+/* The payload as it was before compression. As read_stored(). */
+static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **data)
+{
+	size_t n;
+
+	if (!(b->flags & MTR_ZSTD)) {
+		*data = r->stored;
+		return 1;
+	}
+	if (make_room(&r->raw, &r->raw_room, b->raw))
+		return fail(r, -ENOMEM);
+	n = ZSTD_decompressDCtx(r->zstd, r->raw, b->raw, r->stored, b->stored);
+	if (ZSTD_isError(n) || n != b->raw)
+		return finish(r, MTR_DAMAGED, "a block does not decompress");
+	*data = r->raw;
+	return 1;
+}
+
+static int take_end(struct mtr_reader *r, const uint8_t *data, size_t len)
+{
+	const uint8_t *p = data;
+	uint64_t events;
+
+	if (!varint__get(&p, data + len, &events) || events != r->events)
+		return finish(r, MTR_DAMAGED, "the end block counts other events than there are");
+	r->good = r->position;
+	return finish(r, MTR_COMPLETE, "complete");
+}
+
+/* Takes up the next block. 1; 0 when reading is over; -errno. */
+static int next_block(struct mtr_reader *r)
+{
+	const uint8_t *data;
+	const char *why;
+	struct block b = { 0 };
+	int err = read_stored(r, &b);
+
+	if (err <= 0)
+		return err;
+	if (b.type < MTR_FACTS || b.type > MTR_END) {
+		r->good = r->position;
+		return 1;
+	}
+	err = unpack(r, &b, &data);
+	if (err <= 0)
+		return err;
+	if (b.type == MTR_END)
+		return take_end(r, data, b.raw);
+	if (b.type == MTR_FACTS)
+		err = mtr_facts__read(r->facts, data, b.raw, &why);
+	else if (b.type == MTR_DICT)
+		err = mtr_dict__read(r->dict, data, b.raw, &why);
+	else
+		err = mtr_decoder__begin(r->dec, data, b.raw, r->events, &why);
+	if (err == -EBADMSG)
+		return finish(r, MTR_DAMAGED, why);
+	if (err)
+		return fail(r, err);
+	if (b.type == MTR_EVENTS)
+		r->in_events = true;
+	else
+		r->good = r->position;
+	return 1;
+}
+
+int mtr_reader__next(struct mtr_reader *r, struct event *e)
+{
+	const char *why;
+
+	while (!r->ended) {
+		int got;
+
+		if (!r->in_events) {
+			got = next_block(r);
+			if (got < 0)
+				return got;
+			continue;
+		}
+		got = mtr_decoder__next(r->dec, e, &why);
+		if (got == 1) {
+			r->events++;
+			return 1;
+		}
+		r->in_events = false;
+		if (got < 0)
+			return finish(r, MTR_DAMAGED, why);
+		r->good = r->position;
+	}
+	return r->err;
+}
+
+/* ---- opening ---- */
+
+/* 0 or -errno with *why. */
+static int read_file_header(struct mtr_reader *r, const char **why)
+{
+	uint8_t h[MTR_FILE_HEADER];
+	ssize_t n = read_some(r, h, sizeof(h));
+
+	if (n < 0) {
+		*why = "could not be read";
+		return (int)n;
+	}
+	*why = n == 0 ? "an empty file" : "not a memtrace-bpf recording";
+	if ((size_t)n < sizeof(h)) {
+		if (n >= MTR_MAGIC_SIZE && !memcmp(h, MTR_MAGIC, MTR_MAGIC_SIZE))
+			*why = "a recording that stops within its first bytes";
+		return -EINVAL;
+	}
+	if (memcmp(h, MTR_MAGIC, MTR_MAGIC_SIZE))
+		return -EINVAL;
+	r->version = get_le32(h + 8);
+	if (get_le32(h + 12) != MTR_BYTE_ORDER || !r->version) {
+		*why = "a recording whose header is damaged";
+		return -EINVAL;
+	}
+	if (r->version > MTR_VERSION) {
+		*why = "made by a newer memtrace-bpf, in a format that this one does not know";
+		return -ENOTSUP;
+	}
+	r->good = r->position;
+	return 0;
+}
+
+static int open_file(struct mtr_reader *r, const char *path, const char **why)
+{
+	struct stat st;
+
+	*why = "could not be opened";
+	if (!strcmp(path, "-")) {
+		r->fd = STDIN_FILENO;
+	} else {
+		r->fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (r->fd < 0)
+			return -errno;
+		r->close_fd = true;
+	}
+	if (!fstat(r->fd, &st) && S_ISREG(st.st_mode))
+		r->size = (uint64_t)st.st_size;
+	return read_file_header(r, why);
+}
+
+struct mtr_reader *mtr_reader__open(const char *path, const char **why)
+{
+	struct mtr_reader *r = calloc(1, sizeof(*r));
+	const char *text = "not enough memory";
+	int err = -ENOMEM;
+
+	if (!r)
+		goto fail;
+	r->dict = dict__new();
+	r->facts = facts__new();
+	r->zstd = ZSTD_createDCtx();
+	if (!r->dict || !r->facts || !r->zstd)
+		goto fail;
+	r->dec = mtr_decoder__new(r->dict);
+	if (!r->dec)
+		goto fail;
+	err = open_file(r, path, &text);
+	if (err)
+		goto fail;
+	return r;
+fail:
+	mtr_reader__free(r);
+	if (why)
+		*why = text;
+	errno = -err;
+	return NULL;
+}
+
+void mtr_reader__free(struct mtr_reader *r)
+{
+	if (!r)
+		return;
+	if (r->close_fd)
+		close(r->fd);
+	mtr_decoder__free(r->dec);
+	facts__free(r->facts);
+	dict__free(r->dict);
+	ZSTD_freeDCtx(r->zstd);
+	free(r->stored);
+	free(r->raw);
+	free(r);
+}
+
+const struct dict *mtr_reader__dict(const struct mtr_reader *r)
+{
+	return r->dict;
+}
+
+const struct facts *mtr_reader__facts(const struct mtr_reader *r)
+{
+	return r->facts;
+}
+
+enum mtr_end mtr_reader__end(const struct mtr_reader *r, uint64_t *offset, const char **why)
+{
+	if (offset)
+		*offset = r->good;
+	if (why)
+		*why = r->why;
+	return r->end;
+}
+
+uint64_t mtr_reader__position(const struct mtr_reader *r)
+{
+	return r->position;
+}
+
+uint64_t mtr_reader__size(const struct mtr_reader *r)
+{
+	return r->size;
+}
+
+uint32_t mtr_reader__version(const struct mtr_reader *r)
+{
+	return r->version;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/mtr.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <linux/types.h>
+#include <zstd.h>
+
+#include "memtrace.h"
+#include "record/dict.h"
+#include "record/mtr_block.h"
+#include "record/mtr_encode.h"
+#include "record/mtr_format.h"
+#include "record/varint.h"
+
+/* Kept free under max_size for facts that come or grow until the end, and for the end block. */
+#define ROOM_FOR_NEW_FACTS (16u << 10)
+#define ROOM_FOR_END (2 * MTR_BLOCK_HEADER + 2 * VARINT_MAX)
+
+struct mtr_writer {
+	int fd;
+	int err; /* of the first write that failed; nothing is written after it */
+	struct dict *dict;
+	const struct facts *facts;
+	struct mtr_writer_opts opts;
+	struct facts *written; /* facts as the file has them */
+	struct dict_counts defined; /* dictionary entries that the file has */
+	struct mtr_encoder *enc;
+	ZSTD_CCtx *zstd;
+	struct buf out;
+	uint64_t bytes;
+	uint64_t events; /* in the file */
+	uint64_t dropped;
+	const char *full; /* NULL: not full */
+};
+
+static void writer__free(struct mtr_writer *w)
+{
+	if (!w)
+		return;
+	facts__free(w->written);
+	mtr_encoder__free(w->enc);
+	ZSTD_freeCCtx(w->zstd);
+	buf__free(&w->out);
+	free(w);
+}
+
+/* Writes all of it, or sets w->err. */
+static int write_out(struct mtr_writer *w)
+{
+	size_t done = 0;
+
+	while (done < w->out.len) {
+		ssize_t n = write(w->fd, w->out.data + done, w->out.len - done);
+
+		if (n > 0) {
+			done += (size_t)n;
+			w->bytes += (uint64_t)n;
+			continue;
+		}
+		if (n < 0 && errno == EAGAIN) {
+			struct pollfd p = { .fd = w->fd, .events = POLLOUT };
+
+			if (poll(&p, 1, -1) >= 0 || errno == EINTR)
+				continue;
+		}
+		if (n < 0 && errno == EINTR)
+			continue;
+		/* A file that takes nothing and says no error: as good as full. */
+		w->err = n < 0 ? -errno : -ENOSPC;
+		return w->err;
+	}
+	w->out.len = 0;
+	return 0;
+}
+
+/* ---- facts ---- */
+
+static size_t fact_bytes(const char *key, const char *value)
+{
+	return strlen(key) + strlen(value) + 2 * VARINT_MAX;
+}
+
+static int put_fact(struct buf *b, const char *key, const char *value)
+{
+	size_t klen = strlen(key), vlen = strlen(value);
+
+	return buf__varint(b, klen) ?: buf__put(b, key, klen) ?: buf__varint(b, vlen) ?: buf__put(b, value, vlen);
+}
+
+static bool fact_is_new(const struct mtr_writer *w, const char *key, const char *value)
+{
+	const char *old = facts__get(w->written, key);
+
+	return !old || strcmp(old, value);
+}
+
+/* What all facts would take now, uncompressed: what may still have to be written at the end. */
+static uint64_t facts_room(const struct mtr_writer *w)
+{
+	uint64_t bytes = MTR_BLOCK_HEADER + VARINT_MAX + ROOM_FOR_NEW_FACTS;
+	const char *key, *value;
+
+	for (size_t i = 0; i < facts__count(w->facts); i++) {
+		facts__at(w->facts, i, &key, &value);
+		bytes += fact_bytes(key, value);
+	}
+	return bytes;
+}
+
+/*
+ * Appends a block of the facts that changed. dropped: the fact that only the writer knows, NULL before
+ * the end; it goes first and the others follow while they fit max bytes. -EFBIG: some did not, the
+ * block has the others. w->written is behind when memory is short: then a fact comes twice, no harm.
+ */
+static int append_facts(struct mtr_writer *w, const char *dropped, uint64_t max)
+{
+	struct buf pairs = { 0 }, head = { 0 };
+	struct mtr_part parts[2];
+	const char *key, *value;
+	uint64_t n = 0;
+	bool cut = false;
+	int err = 0;
+
+	if (dropped) {
+		err = put_fact(&pairs, "dropped_events", dropped);
+		n++;
+	}
+	for (size_t i = 0; i < facts__count(w->facts) && !err; i++) {
+		facts__at(w->facts, i, &key, &value);
+		if (!fact_is_new(w, key, value) || (dropped && !strcmp(key, "dropped_events")))
+			continue;
+		if (MTR_BLOCK_HEADER + VARINT_MAX + pairs.len + fact_bytes(key, value) > max) {
+			cut = true;
+			continue;
+		}
+		err = put_fact(&pairs, key, value) ?: facts__set(w->written, key, value);
+		n++;
+	}
+	if (!err && n) {
+		err = buf__varint(&head, n);
+		parts[0] = (struct mtr_part){ head.data, head.len };
+		parts[1] = (struct mtr_part){ pairs.data, pairs.len };
+		if (!err)
+			err = mtr_block__append(&w->out, w->zstd, MTR_FACTS, parts, 2);
+	}
+	buf__free(&pairs);
+	buf__free(&head);
+	return err ?: cut ? -EFBIG : 0;
+}
+
+/* ---- events ---- */
+
+/* Bytes that blocks other than those at the end may still take; w->out counts as taken. */
+static uint64_t room_left(const struct mtr_writer *w)
+{
+	uint64_t taken = w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END;
+
+	if (!w->opts.max_size)
+		return UINT64_MAX;
+	return taken < w->opts.max_size ? w->opts.max_size - taken : 0;
+}
+
+static int append_events(struct mtr_writer *w, struct dict_counts *defined)
+{
+	struct mtr_part parts[MTR_PARTS];
+	int err;
+
+	*defined = dict__counts(w->dict);
+	err = mtr_block__append_dict(&w->out, w->zstd, w->dict, &w->defined, defined);
+	if (err)
+		return err;
+	mtr_encoder__parts(w->enc, w->events, parts);
+	return mtr_block__append(&w->out, w->zstd, MTR_EVENTS, parts, MTR_PARTS);
+}
+
+/* Writes the buffered events and the dictionary entries they need, or drops them when there is no room. */
+static int flush_events(struct mtr_writer *w)
+{
+	uint32_t n = mtr_encoder__count(w->enc);
+	struct dict_counts defined;
+	int err;
+
+	if (!n)
+		return 0;
+	err = append_events(w, &defined);
+	if (err) {
+		w->out.len = 0;
+		w->err = err;
+		return err;
+	}
+	mtr_encoder__reset(w->enc);
+	if (w->opts.max_size && w->bytes + w->out.len + facts_room(w) + ROOM_FOR_END > w->opts.max_size) {
+		w->out.len = 0;
+		w->dropped += n;
+		w->full = "max-size";
+		return 0;
+	}
+	w->defined = defined;
+	w->events += n;
+	return write_out(w);
+}
+
+static bool fit(const struct mtr_writer *w, const struct event *e)
+{
+	struct dict_counts have = dict__counts(w->dict);
+
+	return e->kind >= EVENT_ALLOC && e->kind <= EVENT_LOST && e->walk < MT_WALK_NR &&
+	       e->thread < have.threads && e->stack < have.stacks && e->module < have.modules;
+}
+
+int mtr_writer__event(struct mtr_writer *w, const struct event *e)
+{
+	int err;
+
+	if (w->err)
+		return w->err;
+	if (!fit(w, e))
+		return -EINVAL;
+	if (!w->full && w->opts.max_events && w->events + mtr_encoder__count(w->enc) >= w->opts.max_events)
+		w->full = "max-events";
+	if (w->full) {
+		w->dropped++;
+		return 0;
+	}
+	err = mtr_encoder__add(w->enc, e);
+	if (err) {
+		w->err = err;
+		return err;
+	}
+	return mtr_encoder__full(w->enc) ? flush_events(w) : 0;
+}
+
+int mtr_writer__flush(struct mtr_writer *w)
+{
+	size_t before;
+	int err;
+
+	if (w->err)
+		return w->err;
+	err = flush_events(w);
+	/* Once the bound is reached what room there is belongs to the facts at the end. */
+	if (err || (w->full && w->opts.max_size))
+		return err;
+	before = w->out.len;
+	err = append_facts(w, NULL, room_left(w));
+	if (err == -EFBIG) /* the end will have room for it */
+		err = 0;
+	if (err) {
+		w->out.len = before;
+		w->err = err;
+		return err;
+	}
+	return write_out(w);
+}
+
+struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f, const struct mtr_writer_opts *opts)
+{
+	struct mtr_writer *w = calloc(1, sizeof(*w));
+	uint8_t header[MTR_FILE_HEADER];
+	int err = -ENOMEM;
+
+	if (!w)
+		goto fail;
+	w->fd = fd;
+	w->dict = d;
+	w->facts = f;
+	if (opts)
+		w->opts = *opts;
+	/* What every reader knows without being told. */
+	w->defined = (struct dict_counts){ 1, 1, 1, 1, 1 };
+	w->written = facts__new();
+	w->enc = mtr_encoder__new(d);
+	w->zstd = ZSTD_createCCtx();
+	if (!w->written || !w->enc || !w->zstd)
+		goto fail;
+	memcpy(header, MTR_MAGIC, MTR_MAGIC_SIZE);
+	put_le32(header + 8, MTR_VERSION);
+	put_le32(header + 12, MTR_BYTE_ORDER);
+	err = buf__put(&w->out, header, sizeof(header));
+	if (err)
+		goto fail;
+	if (w->opts.max_size && w->out.len + facts_room(w) + ROOM_FOR_END > w->opts.max_size) {
+		err = -EFBIG;
+		goto fail;
+	}
+	err = append_facts(w, NULL, UINT64_MAX) ?: write_out(w);
+	if (err)
+		goto fail;
+	return w;
+fail:
+	writer__free(w);
+	errno = -err;
+	return NULL;
+}
+
+bool mtr_writer__full(const struct mtr_writer *w, const char **reason)
+{
+	if (w->full)
+		*reason = w->full;
+	return w->full;
+}
+
+uint64_t mtr_writer__bytes(const struct mtr_writer *w)
+{
+	return w->bytes;
+}
+
+uint64_t mtr_writer__dropped(const struct mtr_writer *w)
+{
+	return w->dropped;
+}
+
+/* The last facts and the end block, within what max_size leaves. */
+static int finish(struct mtr_writer *w)
+{
+	uint64_t max = UINT64_MAX;
+	char dropped[24];
+	uint8_t total[VARINT_MAX];
+	struct mtr_part part = { total, 0 };
+	int err, cut;
+
+	if (w->opts.max_size)
+		max = w->bytes + ROOM_FOR_END < w->opts.max_size ? w->opts.max_size - w->bytes - ROOM_FOR_END : 0;
+	snprintf(dropped, sizeof(dropped), "%llu", (unsigned long long)w->dropped);
+	cut = append_facts(w, dropped, max);
+	if (cut && cut != -EFBIG)
+		return cut;
+	part.len = (size_t)(varint__put(total, w->events) - total);
+	err = mtr_block__append(&w->out, w->zstd, MTR_END, &part, 1);
+	if (err)
+		return err;
+	return write_out(w) ?: cut;
+}
+
+int mtr_writer__close(struct mtr_writer *w)
+{
+	int err;
+
+	if (!w)
+		return 0;
+	err = w->err ?: flush_events(w) ?: finish(w);
+	writer__free(w);
+	return err;
+}

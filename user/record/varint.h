@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_RECORD_VARINT_H
+#define MT_RECORD_VARINT_H
+/* LEB128: seven bits a byte, least significant first, bit 7 set on all but the last. At most ten bytes. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#define VARINT_MAX 10
+
+/* Writes v at p, where VARINT_MAX bytes have room. Returns what follows. */
+static inline uint8_t *varint__put(uint8_t *p, uint64_t v)
+{
+	while (v >= 0x80) {
+		*p++ = (uint8_t)(v | 0x80);
+		v >>= 7;
+	}
+	*p++ = (uint8_t)v;
+	return p;
+}
+
+bool varint__get_long(const uint8_t **p, const uint8_t *end, uint64_t *ret);
+
+/* Reads one and moves *p past it. False: it is cut short by end, or does not fit 64 bits. */
+static inline bool varint__get(const uint8_t **p, const uint8_t *end, uint64_t *ret)
+{
+	if (__builtin_expect(*p < end && **p < 0x80, 1)) {
+		*ret = *(*p)++;
+		return true;
+	}
+	return varint__get_long(p, end, ret);
+}
+
+static inline bool varint__get32(const uint8_t **p, const uint8_t *end, uint32_t *ret)
+{
+	uint64_t v;
+
+	if (!varint__get(p, end, &v) || v > UINT32_MAX)
+		return false;
+	*ret = (uint32_t)v;
+	return true;
+}
+
+/* Differences modulo 2^64, small ones of either sign in few bytes: 0, -1, 1, -2 ... become 0, 1, 2, 3 ... */
+static inline uint64_t zigzag(uint64_t difference)
+{
+	return difference << 1 ^ (0 - (difference >> 63));
+}
+
+static inline uint64_t unzigzag(uint64_t v)
+{
+	return v >> 1 ^ (0 - (v & 1));
+}
+
+#endif
