@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What the end-to-end tests share. Python 3.11, standard library only.
+
+A test is a function test_*; a file calls run(globals()) and can be run by itself. Each test prints one line,
+PASS, FAIL or SKIP with its time. Exit: 0 passed, 1 something failed, 77 all skipped. Processes are started
+by spawn() only, which ends every one of them by its pid, whatever happened.
+"""
+import atexit
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPO = os.path.dirname(os.path.dirname(HERE))
+OUT = os.path.abspath(os.environ.get("OUTPUT", os.path.join(REPO, ".output")))
+TOOL = os.path.join(OUT, "memtrace-bpf")
+WORKLOADS = os.path.join(REPO, "tests", "workloads")
+IS_ROOT = os.geteuid() == 0
+
+
+class Skip(Exception):
+    """The test cannot be run here; says why."""
+
+
+class Failure(Exception):
+    pass
+
+
+def check(condition, message, *args):
+    if not condition:
+        raise Failure(message % args if args else message)
+
+
+def equal(got, expected, what):
+    check(got == expected, "%s: got %r, expected %r", what, got, expected)
+
+
+# ---- files ------------------------------------------------------------------------------------------------
+
+_scratch = None
+
+
+def scratch(name=""):
+    """A path in a folder that goes away at the end."""
+    global _scratch
+    if _scratch is None:
+        _scratch = tempfile.mkdtemp(prefix="memtrace-e2e-")
+        os.chmod(_scratch, 0o755)
+        atexit.register(shutil.rmtree, _scratch, ignore_errors=True)
+    return os.path.join(_scratch, name) if name else _scratch
+
+
+def read_json(path):
+    with open(path, encoding="utf-8") as f:
+        return json.load(f)
+
+
+# ---- processes --------------------------------------------------------------------------------------------
+
+_running = []
+
+
+def sudo(command):
+    """The command, as root."""
+    if IS_ROOT:
+        return command
+    if not shutil.which("sudo"):
+        raise Skip("needs root, and there is no sudo")
+    return ["sudo", "-n", *command]
+
+
+def children_of(pid):
+    try:
+        with open("/proc/%d/task/%d/children" % (pid, pid)) as f:
+            return [int(n) for n in f.read().split()]
+    except OSError:
+        return []
+
+
+class Process:
+    """A child with its output collected line by line; root=True: through sudo where we are not root."""
+
+    def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None):
+        self.root = root and not IS_ROOT
+        self.command = sudo(command) if root else command
+        self.out, self.err = [], []
+        self.lock = threading.Condition()
+        self.popen = subprocess.Popen(self.command, stdin=stdin, stdout=stdout or subprocess.PIPE,
+                                      stderr=subprocess.PIPE, env=env, cwd=cwd)
+        self.started = time.monotonic()
+        self.readers = []
+        for stream, lines in ((self.popen.stdout, self.out), (self.popen.stderr, self.err)):
+            if stream is not None:
+                t = threading.Thread(target=self._read, args=(stream, lines), daemon=True)
+                t.start()
+                self.readers.append(t)
+        _running.append(self)
+
+    def _read(self, stream, lines):
+        with stream:
+            for raw in iter(stream.readline, b""):
+                with self.lock:
+                    lines.append((time.monotonic(), raw.decode("utf-8", "replace")))
+                    self.lock.notify_all()
+        with self.lock:
+            self.lock.notify_all()
+
+    @property
+    def pid(self):
+        """Of the program itself, not of a sudo before it."""
+        if not self.root:
+            return self.popen.pid
+        limit = time.monotonic() + 10
+        while time.monotonic() < limit and self.alive():
+            found = children_of(self.popen.pid)
+            if found:
+                return children_of(found[0])[0] if children_of(found[0]) else found[0]
+            time.sleep(0.02)
+        raise Failure("sudo started nothing: %s" % self.stderr())
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def stdout(self):
+        with self.lock:
+            return "".join(text for _, text in self.out)
+
+    def stderr(self):
+        with self.lock:
+            return "".join(text for _, text in self.err)
+
+    def wait_line(self, pattern, seconds=60, stream="out"):
+        """The first line that matches; fails when the process ends or the time is over before."""
+        limit = time.monotonic() + seconds
+        lines = self.out if stream == "out" else self.err
+        seen = 0
+        with self.lock:
+            while True:
+                for when, text in lines[seen:]:
+                    if re.search(pattern, text):
+                        return text
+                seen = len(lines)
+                left = limit - time.monotonic()
+                ended = self.popen.poll() is not None and not any(t.is_alive() for t in self.readers)
+                if ended and seen == len(lines):
+                    break
+                if left <= 0:
+                    break
+                self.lock.wait(min(left, 0.2))
+        raise Failure("no line with %r on std%s of %s within %.0f s (exit %s); stdout: %s stderr: %s" % (
+            pattern, stream, self.name(), seconds, self.popen.poll(), self.tail(self.stdout()), self.tail(self.stderr())))
+
+    @staticmethod
+    def tail(text):
+        return repr(text[-1500:])
+
+    def name(self):
+        return " ".join(os.path.basename(a) if "/" in a else a for a in self.command[:6])
+
+    def send(self, text="\n"):
+        with contextlib.suppress(BrokenPipeError):
+            self.popen.stdin.write(text.encode())
+            self.popen.stdin.flush()
+
+    def signal(self, number):
+        if self.root:
+            subprocess.run(sudo(["kill", "-%d" % number, str(self.pid)]), check=False)
+        else:
+            self.popen.send_signal(number)
+
+    def wait(self, seconds=60):
+        try:
+            code = self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failure("%s did not end within %.0f s; stderr: %s" % (
+                self.name(), seconds, self.tail(self.stderr()))) from None
+        for t in self.readers:
+            t.join(5)
+        return code
+
+    def stop(self):
+        """By pid, whatever state it is in."""
+        if self.popen.poll() is None:
+            with contextlib.suppress(Exception):
+                self.signal(signal.SIGKILL)
+            with contextlib.suppress(Exception):
+                self.popen.kill()
+            with contextlib.suppress(Exception):
+                self.popen.wait(10)
+        if self.popen.stdin:
+            with contextlib.suppress(Exception):
+                self.popen.stdin.close()
+        if self in _running:
+            _running.remove(self)
+
+
+def spawn(command, **kwargs):
+    return Process(command, **kwargs)
+
+
+@atexit.register
+def stop_all():
+    for p in list(_running):
+        p.stop()
+
+
+def on_signal(number, _frame):
+    stop_all()
+    os._exit(128 + number)
+
+
+# ---- the tool ---------------------------------------------------------------------------------------------
+
+def tool(*args, root=False, seconds=60, stdin=subprocess.DEVNULL, text=True, prefix=(), cwd=None):
+    """Runs the tool to its end: (exit code, stdout, stderr)."""
+    command = [*prefix, TOOL, *args]
+    try:
+        done = subprocess.run(sudo(command) if root else command, stdin=stdin, capture_output=True,
+                              timeout=seconds, cwd=cwd, check=False)
+    except subprocess.TimeoutExpired:
+        raise Failure("%s did not end within %d s" % (" ".join(args), seconds)) from None
+    err = done.stderr.decode("utf-8", "replace")
+    return done.returncode, done.stdout.decode("utf-8", "replace") if text else done.stdout, err
+
+
+def record(pid, output, *options, wait=True):
+    """Starts `record`; returns once it says that it is attached."""
+    p = spawn([TOOL, "record", "-p", str(pid), "-o", output, "-f", *options], root=True)
+    if wait:
+        p.wait_line(ATTACHED, 30, stream="err")
+    return p
+
+
+ATTACHED = r"(?i)\b(attached|recording)\b"
+
+
+def interrupt(p, seconds=30):
+    """Ctrl-C, and the exit code."""
+    p.signal(signal.SIGINT)
+    return p.wait(seconds)
+
+
+def finish(p, seconds=30):
+    code = interrupt(p, seconds)
+    check(code == 0, "%s ended with %s: %s", p.name(), code, p.tail(p.stderr()))
+
+
+def own(path):
+    """A recording written as root, readable by us."""
+    if not IS_ROOT and not os.access(path, os.R_OK):
+        subprocess.run(sudo(["chown", str(os.getuid()), path]), check=True)
+
+
+def report(path, *options, at="end", by="line", expect=0):
+    own(path)
+    code, out, err = tool("report", "--format", "json", "--at", at, "--by", by, *options, path, seconds=180)
+    check(code == expect, "report of %s ended with %d: %s", path, code, err[-1000:])
+    return json.loads(out)
+
+
+def device(doc, name="cpu"):
+    for d in doc["devices"]:
+        if d["device"] == name:
+            return d
+    raise Failure("no device %s in the report: %s" % (name, doc["devices"]))
+
+
+# ---- targets ----------------------------------------------------------------------------------------------
+
+ROLES = ("main", "newest", "old")
+
+
+def python(role="main"):
+    """The interpreter with torch of that role: see tools/deps.sh."""
+    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "python", role], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Skip("no torch (%s): %s" % (role, done.stderr.strip() or "run tools/deps.sh torch test"))
+    return done.stdout.strip()
+
+
+def workload(name, *args, role="main", cwd=None):
+    env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1")
+    return spawn([python(role), os.path.join(WORKLOADS, name), *args], env=env, cwd=cwd)
+
+
+TINY = ("--batch", "2", "--context", "32", "--width", "32", "--layers", "2", "--heads", "2")
+
+
+def patched_bytes(pid, names=("libc10.so", "libpython", "libtorch_python.so", "libtorch_cpu.so", "python3")):
+    """How many bytes of the target's code differ from its files: those that a probe replaced."""
+    code = r"""
+import mmap, os, re, sys
+pid, names = int(sys.argv[1]), sys.argv[2].split(",")
+total = 0
+with open("/proc/%d/mem" % pid, "rb", buffering=0) as mem:
+    for line in open("/proc/%d/maps" % pid):
+        m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r-xp ([0-9a-f]+) \S+ \d+\s+(/.*)", line)
+        if not m or not any(os.path.basename(m[4]).startswith(n) for n in names):
+            continue
+        start, end, offset = int(m[1], 16), int(m[2], 16), int(m[3], 16)
+        with open(m[4], "rb") as f:
+            while start < end:
+                n = min(1 << 20, end - start)
+                f.seek(offset); mem.seek(start)
+                a, b = f.read(n), mem.read(n)
+                b = b[:len(a)]
+                if a != b:
+                    total += sum(x != y for x, y in zip(a, b))
+                start += n; offset += n
+print(total)
+"""
+    done = subprocess.run(sudo([sys.executable, "-c", code, str(pid), ",".join(names)]), capture_output=True, text=True, check=False)
+    check(done.returncode == 0, "cannot compare the target's code: %s", done.stderr[-500:])
+    return int(done.stdout)
+
+
+# ---- running ----------------------------------------------------------------------------------------------
+
+def run(namespace):
+    signal.signal(signal.SIGTERM, on_signal)
+    signal.signal(signal.SIGINT, on_signal)
+    wanted = sys.argv[1:]
+    tests = [(n, f) for n, f in namespace.items() if n.startswith("test_") and callable(f)]
+    if wanted:
+        tests = [t for t in tests if t[0] in wanted]
+        if len(tests) != len(wanted):
+            sys.exit("no such test: %s" % " ".join(set(wanted) - {t[0] for t in tests}))
+    file = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    failed = skipped = 0
+    if not os.access(TOOL, os.X_OK):
+        print("FAIL %s: %s is not there: run make" % (file, TOOL))
+        sys.exit(1)
+    for name, function in tests:
+        begin = time.monotonic()
+        why = detail = ""
+        try:
+            function()
+            verdict = "PASS"
+        except Skip as e:
+            verdict, why = "SKIP", str(e)
+            skipped += 1
+        except Failure as e:
+            verdict, why = "FAIL", str(e)
+            failed += 1
+        except Exception as e:  # a test must never take the others with it
+            verdict, why, detail = "FAIL", "%s: %s" % (type(e).__name__, e), traceback.format_exc()
+            failed += 1
+        finally:
+            stop_all()
+        print("%s %s.%s (%.1f s)%s" % (verdict, file, name, time.monotonic() - begin, ": " + why if why else ""), flush=True)
+        if detail:
+            sys.stderr.write(detail)
+    if failed:
+        sys.exit(1)
+    sys.exit(77 if skipped == len(tests) else 0)

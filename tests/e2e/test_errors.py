@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""What goes wrong says what, on what, why and what to try, with the right exit code; and leaves nothing behind."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+from harness import (IS_ROOT, Skip, check, device, equal, finish, interrupt, own, record, report, run, scratch, spawn, sudo,
+                     tool, workload)
+
+OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
+
+
+def refused(done, code, *words):
+    """The exit code, and each word in the message, which has no more than a few lines."""
+    got, out, err = done
+    check(got == code, "exit code %d, expected %d; stderr: %r", got, code, err[-800:])
+    for word in words:
+        check(word.lower() in err.lower(), "%r is not in the message %r", word, err[-800:])
+    if code != USAGE:
+        lines = err.strip().splitlines()
+        check(1 <= len(lines) <= 4, "%d lines of message: %r", len(lines), err[-800:])
+        check(all(x.startswith("memtrace-bpf: ") for x in lines), "a line that does not say who speaks: %r", err)
+    check(out == "", "a refusal wrote to standard output: %r", out[:200])
+
+
+def ended_pid():
+    p = subprocess.Popen(["true"])
+    p.wait()
+    return p.pid
+
+
+def sleeper():
+    return spawn(["sleep", "120"])
+
+
+def test_usage():
+    refused(tool(), USAGE)
+    refused(tool("no-such-command"), USAGE, "no-such-command")
+    for command in ("record", "report", "export"):
+        refused(tool(command), USAGE)
+        refused(tool(command, "--no-such-option"), USAGE, "no-such-option")
+    refused(tool("-p", "abc"), USAGE, "abc")
+    for bad in ("0", "-1", "1x", "99999999999999999999"):
+        refused(tool("record", "-p", bad), USAGE)
+    for bad in ("0", "-5s", "10x", "s", "1e400s"):
+        refused(tool("record", "-p", "1", "-d", bad), USAGE)
+    refused(tool("record", "-p", "1", "--max-size", "12Q"), USAGE)
+    refused(tool("record", "-p", "1", "--max-events", "0"), USAGE)
+    refused(tool("record", "-p", "1", "--steps", "-3"), USAGE)
+    refused(tool("export", "no-such-format", "x.mtr"), USAGE, "no-such-format")
+    refused(tool("report", "--at", "noon", "x.mtr"), USAGE, "noon")
+    refused(tool("report", "--by", "colour", "x.mtr"), USAGE, "colour")
+    refused(tool("report", "--format", "xml", "x.mtr"), USAGE, "xml")
+
+
+def test_help_and_version():
+    for args in (("--help",), ("record", "--help"), ("report", "--help"), ("export", "--help"), ("check", "--help")):
+        code, out, err = tool(*args)
+        equal((code, err), (OK, ""), "code and stderr of %s" % (args,))
+        check("memtrace-bpf" in out and len(out) > 100, "thin help: %r", out)
+    code, out, _ = tool("--version")
+    check(code == OK and out.startswith("memtrace-bpf"), "version: %r", out)
+
+
+def test_no_such_pid():
+    pid = ended_pid()
+    for command in (("record", "-o", scratch("none.mtr")), (), ("check",)):
+        code, _, err = tool(*command, "-p", str(pid), root=True)
+        equal(code, UNUSABLE, "exit code of %s" % (command,))
+        check(str(pid) in err, "the PID is not in %r", err)
+    check(not os.path.exists(scratch("none.mtr")), "an output was left behind")
+    refused(tool("record", "-p", str(pid), "-o", scratch("none.mtr"), root=True), UNUSABLE, "no such process")
+
+
+def test_not_python():
+    p = sleeper()
+    refused(tool("record", "-p", str(p.popen.pid), "-o", scratch("sleep.mtr"), root=True), UNUSABLE, "python", str(p.popen.pid))
+    check(not os.path.exists(scratch("sleep.mtr")), "an output was left behind")
+    check(p.alive(), "the process that was looked at ended")
+
+
+def test_not_permitted():
+    """As nobody, on another user's process; the tool is copied to where nobody may run it."""
+    if not shutil.which("setpriv"):
+        raise Skip("setpriv is not here")
+    copy = scratch("as-nobody")
+    os.mkdir(copy)
+    os.chmod(copy, 0o755)
+    shutil.copy(harness.TOOL, copy)
+    binary = os.path.join(copy, "memtrace-bpf")
+    os.chmod(binary, 0o755)
+    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
+    target.wait_line("^step", 120)
+    prefix = sudo(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
+    done = subprocess.run([*prefix, binary, "record", "-p", str(target.popen.pid), "-o", "/tmp/none-%d.mtr" % os.getpid()],
+                          capture_output=True, text=True, timeout=30, check=False)
+    check(not os.path.exists("/tmp/none-%d.mtr" % os.getpid()), "an output was left behind")
+    refused((done.returncode, done.stdout, done.stderr), NOT_PERMITTED, "sudo")
+    done = subprocess.run([*prefix, binary, "check"], capture_output=True, text=True, timeout=30, check=False)
+    equal(done.returncode, NOT_PERMITTED, "exit code of check as nobody (%r)" % done.stderr[-300:])
+    check(target.alive(), "the target ended")
+
+
+def test_python_without_torch():
+    target = spawn([sys.executable, os.path.join(harness.WORKLOADS, "plain.py")])
+    target.wait_line("^ready")
+    recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", scratch("plain.mtr")], root=True)
+    recorder.wait_line("waiting.*import torch", 10, stream="err")
+    equal(interrupt(recorder), OK, "exit code after Ctrl-C while waiting")
+    check(not os.path.exists(scratch("plain.mtr")), "an empty recording was left behind")
+    recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", scratch("plain.mtr")], root=True)
+    recorder.wait_line("waiting.*import torch", 10, stream="err")
+    target.signal(signal.SIGKILL)
+    equal(recorder.wait(10), UNUSABLE, "exit code when the target ends before importing torch")
+    check("without importing torch" in recorder.stderr(), "message: %r", recorder.stderr())
+
+
+def test_late_import():
+    target = workload("late_import.py")
+    target.wait_line("^ready")
+    path = scratch("late.mtr")
+    recorder = record(target.popen.pid, path, "-d", "4s", wait=False)
+    recorder.wait_line("waiting.*import torch", 10, stream="err")
+    target.send()
+    recorder.wait_line("attached to PID", 60, stream="err")
+    equal(recorder.wait(60), OK, "exit code")
+    doc = report(path)
+    rows = [r for r in doc["rows"] if r["file"] and r["file"].endswith("late_import.py")]
+    check(sum(r["count"] for r in rows) >= 20, "%d blocks of the late importer in 4 s: %s", sum(r["count"] for r in rows), rows)
+    equal({(r["function"], r["bytes"] // r["count"]) for r in rows}, {("main", 4096)}, "its rows")
+
+
+def test_silence_is_said():
+    os.mkdir(scratch("silent"))
+    target = workload("exact.py", scratch("silent/e.json"), scratch("silent"), cwd=scratch("silent"))
+    target.wait_line("^ready", 120)
+    recorder = record(target.popen.pid, scratch("silent.mtr"))
+    begin = time.monotonic()
+    recorder.wait_line("no event for 5 s", 9, stream="err")
+    check(time.monotonic() - begin > 4, "said so before the time")
+    target.send()
+    target.wait_line("^done", 60)
+    finish(recorder)
+    check(device(report(scratch("silent.mtr")))["allocs"] > 1000, "nothing came after the silence")
+
+
+def test_output_exists():
+    path = scratch("there.mtr")
+    with open(path, "w", encoding="ascii") as f:
+        f.write("precious")
+    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
+    target.wait_line("^step", 120)
+    refused(tool("record", "-p", str(target.popen.pid), "-o", path, root=True), FAILED, "exists", "-f", path)
+    with open(path, encoding="ascii") as f:
+        equal(f.read(), "precious", "the file that was there")
+    code, _, err = tool("record", "-p", str(target.popen.pid), "-o", path, "-f", "-d", "500ms", root=True)
+    equal(code, OK, "with -f: %s" % err[-300:])
+    report(path)
+    target.signal(signal.SIGTERM)
+    equal(target.wait(30), 0, "the target's exit code")
+
+
+def test_disk_full():
+    target = workload("train_gpt.py", "--seconds", "90", *harness.TINY)
+    target.wait_line("^step", 120)
+    pid = str(target.popen.pid)
+    code, _, err = tool("record", "-p", pid, "-o", "/dev/full", "-f", "-d", "3s", root=True)
+    check(code == FAILED and "no space left" in err.lower(), "-o /dev/full: %d, %r", code, err[-400:])
+    check("attached" not in err, "attached before it knew that nothing can be written: %r", err)
+
+    mount = scratch("tiny")
+    os.mkdir(mount)
+    done = subprocess.run(sudo(["mount", "-t", "tmpfs", "-o", "size=256k,mode=777", "tmpfs", mount]), capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        raise Skip("cannot mount a tmpfs: " + done.stderr.strip())
+    try:
+        path = os.path.join(mount, "full.mtr")
+        code, _, err = tool("record", "-p", pid, "-o", path, "-d", "60s", root=True, seconds=90)
+        check(code == FAILED and "no space left" in err.lower(), "tiny tmpfs: %d, %r", code, err[-400:])
+        own(path)
+        code, out, err = tool("report", "--format", "json", path)
+        check(code == OK and '"complete":false' in out.replace(" ", ""), "report of it: %d, %r", code, err[-400:])
+        check("truncated" in err or "cut short" in err or "incomplete" in err, "does not say that it is cut short: %r", err)
+    finally:
+        subprocess.run(sudo(["umount", mount]), check=False)
+    code, _, err = tool("report", "--format", "json", scratch("nothing-here.mtr"))
+    equal(code, UNUSABLE, "report of no file: %r" % err)
+    check(target.alive(), "the target ended")
+
+
+def test_report_to_full_disk():
+    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
+    target.wait_line("^step", 120)
+    path = scratch("small.mtr")
+    equal(tool("record", "-p", str(target.popen.pid), "-o", path, "-d", "500ms", root=True)[0], OK, "record")
+    own(path)
+    with open("/dev/full", "wb") as full:
+        for args in (("report", path), ("report", "--format", "json", path), ("export", "folded", "-o", "-", path)):
+            done = subprocess.run([harness.TOOL, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
+            check(done.returncode == FAILED and "space" in done.stderr.lower(), "%s to a full disk: %d, %r", args, done.returncode,
+                  done.stderr[-300:])
+
+
+def test_not_a_recording():
+    for path, code in (("/etc/passwd", UNUSABLE), ("/dev/null", UNUSABLE), (scratch("absent.mtr"), UNUSABLE), ("/tmp", UNUSABLE)):
+        refused(tool("report", path), code, path)
+        refused(tool("export", "folded", "-o", "-", path), code, path)
+
+
+def test_truncated_recording():
+    """A recording cut anywhere opens, or is refused by name; it never crashes and never looks complete."""
+    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
+    target.wait_line("^step", 120)
+    path = scratch("whole.mtr")
+    equal(tool("record", "-p", str(target.popen.pid), "-o", path, "-d", "1500ms", root=True)[0], OK, "record")
+    own(path)
+    with open(path, "rb") as f:
+        data = f.read()
+    whole = report(path)["capture"]["events"]
+    opened = 0
+    for i in range(24):
+        cut = scratch("cut.mtr")
+        at = len(data) * i // 24 if i else 5
+        with open(cut, "wb") as f:
+            f.write(data[:at])
+        code, out, err = tool("report", "--format", "json", cut)
+        check(code in (OK, UNUSABLE), "cut at %d of %d: exit code %d, %r", at, len(data), code, err[-300:])
+        check(err.strip() != "", "cut at %d: nothing is said", at)
+        if code == OK:
+            check('"complete":false' in out.replace(" ", ""), "cut at %d: looks complete", at)
+            opened += 1
+    check(opened >= 12, "only %d of 24 cut recordings could be opened (%d events whole)", opened, whole)
+    for i in range(40):  # and with a byte changed
+        damaged = bytearray(data)
+        damaged[len(data) * (2 * i + 1) // 80] ^= 0x5a
+        with open(scratch("cut.mtr"), "wb") as f:
+            f.write(damaged)
+        code, out, err = tool("report", "--format", "json", scratch("cut.mtr"))
+        check(code in (OK, UNUSABLE), "byte changed: exit code %d, %r", code, err[-300:])
+        check(err.strip() != "", "a changed byte went unnoticed at %d of %d", len(data) * (2 * i + 1) // 80, len(data))
+
+
+if __name__ == "__main__":
+    run(globals())

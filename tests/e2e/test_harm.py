@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""A target is never changed: whatever happens to the tool, the job computes what it would have computed."""
+import random
+import signal
+import time
+
+import harness
+from harness import IS_ROOT, check, equal, finish, own, patched_bytes, python, read_json, record, run, scratch, tool, workload
+
+CYCLES = 20
+
+
+def train(name, *args):
+    target = workload("train_gpt.py", *harness.TINY, "--result", scratch(name), *args)
+    target.wait_line("^step", 120)
+    return target
+
+
+def result(target, name):
+    equal(target.wait(120), 0, "the job's exit code (%s)" % target.stderr()[-300:])
+    return read_json(scratch(name))
+
+
+def compare_with_untraced(got):
+    check(got["steps"] > 100, "only %d steps", got["steps"])
+    expected = result(train("untraced.json", "--steps", str(got["steps"])), "untraced.json")
+    equal(got, expected, "digest of parameters and losses, traced and untraced")
+
+
+def wait_clean(pid, what):
+    limit = time.monotonic() + 3
+    while True:
+        left = patched_bytes(pid)
+        if not left:
+            return
+        check(time.monotonic() < limit, "%d bytes of the target's code still differ 3 s after %s", left, what)
+        time.sleep(0.1)
+
+
+def test_probes_are_seen_in_the_code():
+    """What the next tests rely on: while attached, patched_bytes() is not 0."""
+    target = train("seen.json", "--seconds", "60")
+    pid = target.popen.pid
+    equal(patched_bytes(pid), 0, "bytes that differ before attaching")
+    recorder = record(pid, scratch("seen.mtr"))
+    time.sleep(0.5)
+    check(patched_bytes(pid) > 0, "no byte of the target's code differs while attached")
+    finish(recorder)
+    wait_clean(pid, "Ctrl-C")
+
+
+def test_kill_9():
+    rnd = random.Random(1)
+    target = train("killed.json")
+    opened = 0
+    for i in range(CYCLES):
+        path = scratch("killed-%d.mtr" % i)
+        recorder = record(target.popen.pid, path)
+        time.sleep(rnd.uniform(0, 1.6))
+        recorder.signal(signal.SIGKILL)
+        equal(recorder.wait(10), -signal.SIGKILL if IS_ROOT else 128 + signal.SIGKILL, "exit code of the killed tool")
+        check(target.alive(), "the target ended after kill %d: %s", i, target.stderr()[-500:])
+        own(path)
+        code, out, err = tool("report", "--format", "json", path)
+        check(code == 0, "report of recording %d of a killed tool: %d, %r", i, code, err[-400:])
+        check('"complete":false' in out.replace(" ", ""), "recording %d looks complete", i)
+        opened += 1
+    wait_clean(target.popen.pid, "kill -9")
+    target.signal(signal.SIGTERM)
+    compare_with_untraced(result(target, "killed.json"))
+    equal(opened, CYCLES, "recordings opened")
+
+
+def test_attach_detach():
+    rnd = random.Random(2)
+    target = train("detached.json")
+    for i in range(CYCLES):
+        path = scratch("detached-%d.mtr" % i)
+        recorder = record(target.popen.pid, path)
+        time.sleep(rnd.uniform(0, 0.6))
+        finish(recorder)
+        check(target.alive(), "the target ended after detach %d: %s", i, target.stderr()[-500:])
+        own(path)
+        code, out, err = tool("report", "--format", "json", path)
+        check(code == 0 and err == "", "report of recording %d: %d, %r", i, code, err[-400:])
+        check('"complete":true' in out.replace(" ", ""), "recording %d is not complete", i)
+    wait_clean(target.popen.pid, "detaching")
+    target.signal(signal.SIGTERM)
+    compare_with_untraced(result(target, "detached.json"))
+
+
+def test_target_ends():
+    """Under trace to its very end: the target's exit code is its own, ours 0, the recording complete."""
+    target = train("ended.json", "--steps", "600")
+    recorder = record(target.popen.pid, scratch("ended.mtr"))
+    got = result(target, "ended.json")
+    equal(recorder.wait(15), 0, "exit code of the tool (%s)" % recorder.stderr()[-300:])
+    own(scratch("ended.mtr"))
+    code, out, err = tool("report", "--format", "json", scratch("ended.mtr"))
+    check(code == 0 and '"complete":true' in out.replace(" ", ""), "report: %d, %r", code, err)
+    compare_with_untraced(got)
+
+
+def test_target_is_killed():
+    target = train("sigkill.json")
+    recorder = record(target.popen.pid, scratch("sigkill.mtr"))
+    time.sleep(0.5)
+    target.signal(signal.SIGKILL)
+    equal(recorder.wait(15), 0, "exit code of the tool (%s)" % recorder.stderr()[-300:])
+    own(scratch("sigkill.mtr"))
+    equal(tool("report", scratch("sigkill.mtr"))[0], 0, "report")
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""memtrace-bpf -p PID, not on a terminal: a block of text per interval, the summary at the end. And check -p."""
+import re
+import signal
+import time
+
+import harness
+from harness import TINY, check, equal, interrupt, patched_bytes, run, spawn, tool, workload
+
+
+def target():
+    t = workload("train_gpt.py", "--seconds", "90", *TINY)
+    t.wait_line("^step 20 ", 120)
+    return t
+
+
+def live(t, *options):
+    p = spawn([harness.TOOL, "-p", str(t.popen.pid), *options], root=True)
+    p.wait_line("attached", 20, stream="err")
+    return p
+
+
+def test_blocks_and_summary():
+    t = target()
+    p = live(t, "-i", "500ms")
+    time.sleep(3)
+    before = p.stdout()
+    blocks = re.findall(r"(?m)^.*allocated .*peak .*$", before)
+    check(4 <= len(blocks) <= 8, "%d blocks in 3 s at one per 500 ms:\n%s", len(blocks), before[:1500])
+    check(re.search(r"model\.py:\d+ \(forward\)", before), "no user line in:\n%s", before[:2000])
+    equal(interrupt(p), 0, "exit code after Ctrl-C")
+    summary = p.stdout()[len(before):]
+    check("Max mem" in summary and "model.py" in summary, "no summary after Ctrl-C:\n%s", summary[:1500])
+    check(t.alive(), "the target ended")
+    equal(patched_bytes(t.popen.pid), 0, "bytes of the target's code that still differ")
+
+
+def test_target_end():
+    t = target()
+    p = live(t)
+    t.signal(signal.SIGTERM)
+    equal(p.wait(20), 0, "exit code at the target's end")
+    check("Max mem" in p.stdout(), "no summary:\n%s", p.stdout()[-1500:])
+
+
+def test_reader_goes_away():
+    t = target()
+    p = live(t, "-i", "200ms")
+    p.wait_line("allocated", 10)
+    p.popen.stdout.close()
+    check(p.wait(15) in (0, 1), "exit code after a broken pipe: %s", p.popen.returncode)
+    check(t.alive(), "the target ended")
+
+
+def test_check_process():
+    t = target()
+    code, out, err = tool("check", "-p", str(t.popen.pid), root=True)
+    equal((code, err), (0, ""), "check -p")
+    for word in ("Python", "PyTorch", "capabilities", "BPF"):
+        check(word in out, "no %r in:\n%s", word, out)
+    check(not re.search(r"(?m)^NO ", out), "says NO, and exits with 0:\n%s", out)
+    equal(patched_bytes(t.popen.pid), 0, "bytes of the target's code that differ: check attaches nothing")
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""The manual page is sound, and it and --help name the same options, command by command."""
+import os
+import re
+import shutil
+import subprocess
+
+import harness
+from harness import Skip, check, equal, run, tool
+
+PAGE = os.path.join(harness.REPO, "docs", "memtrace-bpf.8")
+COMMANDS = ("record", "report", "export", "check")
+COMMON = {"--help", "--usage", "--version"}
+
+
+def options_of_help(command):
+    code, out, err = tool(*([command] if command else []), "--help")
+    equal(code, 0, "%s --help: %s" % (command, err))
+    found = set()
+    for line in out.splitlines():
+        m = re.match(r"\s{1,7}((?:-\w, )?(?:--[a-z-]+|-\w)[^ ]*(?:, --?[a-z-]+[^ ]*)*)", line)
+        if m:
+            found |= set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*|-[a-zA-Z?])(?![\w-])", m[1]))
+    return found - {"-?", "-V"}
+
+
+def plain(text):
+    return text.replace("\\-", "-").replace("\\(hy", "-")
+
+
+def sections_of_page():
+    """Options tagged in each command's part of the page: `.It Fl` lines, and the shared list."""
+    parts, name = {}, None
+    with open(PAGE, encoding="utf-8") as f:
+        for line in f:
+            line = plain(line.rstrip("\n"))
+            m = re.match(r"\.S[sh] (.*)", line)
+            if m:
+                name = m[1].strip('"').lower()
+            if re.match(r"\.It Fl", line):
+                for flag in re.findall(r"Fl (\S+)", line):
+                    parts.setdefault(name, set()).add("-" + flag)
+    return parts
+
+
+def test_lint():
+    if not shutil.which("mandoc"):
+        raise Skip("mandoc is not here")
+    done = subprocess.run(["mandoc", "-Tlint", "-W", "warning", PAGE], capture_output=True, text=True, check=False)
+    equal((done.returncode, done.stdout), (0, ""), "mandoc -Tlint")
+
+
+def test_same_options():
+    parts = sections_of_page()
+    shared = parts.get("capture options", set())
+    wrong = []
+    for command in COMMANDS + ("",):
+        title = command or "live view"
+        check(title in parts or title == "live view", "no section '%s' among %s", title, sorted(map(str, parts)))
+        page = parts.get(title, set()) | (shared if command in ("record", "") else set())
+        given = options_of_help(command)
+        page, given = page - COMMON, given - COMMON
+        if page != given:
+            wrong.append("%s: only in the manual page: %s; only in --help: %s" % (
+                title, sorted(page - given), sorted(given - page)))
+    check(not wrong, "; ".join(wrong))
+
+
+def test_all_formats_named():
+    with open(PAGE, encoding="utf-8") as f:
+        page = plain(f.read())
+    _, out, _ = tool("export", "--help")
+    formats = re.findall(r"^\s+(flamegraph|folded|speedscope|timeline|[a-z]{3,12})\s{2,}\S", out, re.M)
+    check(len(formats) >= 4, "export --help lists %s", formats)
+    for name in formats:
+        check(re.search(r"\b%s\b" % name, page), "format %s is not in the manual page", name)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,98 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#
+# Runs all tests, one line each, and ends with "N passed, N failed[, N skipped]". Details go to
+# .output/test-logs/. Exits with 1 when something failed, or when what matters most could not be run.
+#
+#   tests/run.sh                 everything
+#   tests/run.sh unit            unit tests only
+#   tests/run.sh test_exact ...  these e2e files only
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+OUTPUT=${OUTPUT:-.output}
+export OUTPUT
+LOGS=$OUTPUT/test-logs
+E2E=(test_manual test_errors test_exact test_train test_live test_harm test_lossless)
+MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
+passed=0 failed=0 skipped=0
+
+mkdir -p "$LOGS"
+
+count() { grep -c "$1" "$2"; }
+
+seconds() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'; }
+
+run_unit() {
+	local test name log begin rc ok bad skip
+	for test in "$OUTPUT"/tests/unit/test_*; do
+		case $test in
+		*.d | *.o) continue ;;
+		esac
+		[ -x "$test" ] || continue
+		name=$(basename "$test")
+		log=$LOGS/unit-$name.log
+		begin=$EPOCHREALTIME
+		timeout -k 5 120 "$test" >"$log" 2>&1 </dev/null
+		rc=$?
+		ok=$(count '^\[       OK \]' "$log")
+		bad=$(count '^\[  FAILED  \] [^0-9]' "$log")
+		skip=$(count '^\[  SKIPPED \] [^0-9]' "$log")
+		if [ $rc = 77 ]; then
+			skip=$((skip + 1))
+		elif [ $rc != 0 ]; then
+			# Each failing test is named when it fails and once more at the end; a crash names none.
+			bad=$(grep '^\[  FAILED  \] [^0-9]' "$log" | sort -u | wc -l)
+			[ "$bad" -gt 0 ] || bad=1
+			printf 'FAIL unit/%s (%s): exit %d, see %s\n' "$name" "$(seconds "$begin")" $rc "$log"
+			grep -E '^\[  (FAILED|ERROR)|error:|Error|ERROR' "$log" | head -8 | sed 's/^/     /'
+		else
+			bad=0
+			[ "$ok" -gt 0 ] || ok=1
+			printf 'PASS unit/%s (%s): %d tests\n' "$name" "$(seconds "$begin")" "$ok"
+		fi
+		passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+	done
+}
+
+run_e2e() {
+	local name=$1 log=$LOGS/$1.log rc p f
+	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 600 python3 "tests/e2e/$name.py" >"$log" 2>"$log.err" </dev/null &
+	local pid=$!
+	tail -n +1 -f --pid=$pid -s 0.2 "$log" 2>/dev/null
+	wait $pid
+	rc=$?
+	cat "$log.err" >>"$log"
+	p=$(count '^PASS ' "$log")
+	f=$(count '^FAIL ' "$log")
+	if [ $rc != 0 ] && [ $rc != 77 ] && [ "$f" = 0 ]; then
+		printf 'FAIL %s: exit %d before its end, see %s\n' "$name" $rc "$log"
+		tail -5 "$log.err"
+		f=1
+	fi
+	rm -f "$log.err"
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + $(count '^SKIP ' "$log")))
+}
+
+[ $# -gt 0 ] || set -- unit "${E2E[@]}"
+for what in "$@"; do
+	if [ "$what" = unit ]; then
+		run_unit
+	else
+		run_e2e "$what"
+	fi
+done
+
+status=0
+[ $failed = 0 ] || status=1
+if grep -hq "^SKIP $MAIN_PATH" "$LOGS"/test_exact.log 2>/dev/null; then
+	echo "the main path, $MAIN_PATH, was skipped: nothing is proved"
+	status=1
+fi
+[ $((passed + failed)) -gt 0 ] || status=1
+if [ $skipped = 0 ]; then
+	echo "$passed passed, $failed failed"
+else
+	echo "$passed passed, $failed failed, $skipped skipped"
+fi
+exit $status

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Python that imports torch only on a line of standard input, then allocates ten tensors a second."""
+import sys
+import time
+
+
+def main():
+    print("ready", flush=True)
+    if not sys.stdin.readline():
+        return
+    import torch
+    print("imported", flush=True)
+    keep = []
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        keep.append(torch.empty(4096, dtype=torch.uint8))
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#
+# Installs what this machine lacks; quick when nothing is missing.
+#
+#   tools/deps.sh build          compiler, libraries and tools that the program is built with
+#   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
+#   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest or old
+#
+# The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
+set -euo pipefail
+
+VENVS=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}
+MAIN_TORCH=2.11.0
+OLD_TORCH=2.1.2
+NEED_MIB=6144 # of disk, for one environment
+
+# PACKAGE, or PACKAGE:COMMAND where another package may provide the command as well.
+BUILD_PACKAGES=(make:make gcc:gcc clang:clang llvm libbpf-dev bpftool:bpftool libelf-dev zlib1g-dev libzstd-dev
+	libjansson-dev libcmocka-dev python3:python3 ca-certificates)
+TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
+TEST_PACKAGES=(g++:g++ nodejs:node npm:npm chromium:chromium mandoc:mandoc util-linux)
+
+say() { printf 'deps: %s\n' "$*" >&2; }
+die() {
+	say "$*"
+	exit 1
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		die "not root, and there is no sudo: as root, run: $*"
+	fi
+}
+
+# ---- packages ---------------------------------------------------------------------------------------------
+
+have_package() {
+	case $1 in
+	*:*) ! PATH=$PATH:/usr/sbin command -v "${1#*:}" >/dev/null || return 0 ;;
+	esac
+	[ "$(dpkg-query -W -f='${db:Status-Status}' "${1%%:*}" 2>/dev/null)" = installed ]
+}
+
+packages() {
+	local missing=() p
+	for p in "$@"; do
+		have_package "$p" || missing+=("${p%%:*}")
+	done
+	[ ${#missing[@]} -gt 0 ] || return 0
+	command -v apt-get >/dev/null || die "this is not Debian or Ubuntu; install the equivalents of: ${missing[*]}"
+	say "installing ${missing[*]}"
+	# The lists may be old or absent: only then is an update needed.
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2 ||
+		{
+			as_root apt-get update -q >&2
+			as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2
+		} || die "apt-get could not install ${missing[*]}"
+}
+
+# ---- Python environments ------------------------------------------------------------------------------------
+
+# The first of these versions that is here and can make an environment. A name in PATH may be a wrapper
+# that knows no such version, so each one is asked.
+find_python() {
+	local version candidate
+	for version in "$@"; do
+		for candidate in "python$version" "${PYENV_ROOT:-${HOME:-/root}/.pyenv}/versions/$version".*/bin/"python$version"; do
+			"$candidate" -c "import sys, venv, ensurepip; v = '%d.%d' % sys.version_info[:2]; sys.exit(v != '$version')" \
+				>/dev/null 2>&1 || continue
+			"$candidate" -c 'import os, sys; print(os.path.realpath(sys.executable))'
+			return 0
+		done
+	done
+	return 1
+}
+
+full_version() {
+	"$1" -c 'import platform; print(platform.python_version())'
+}
+
+# A failed or interrupted installation leaves no stamp and begins anew.
+make_venv() { # role torch-version python [requirement ...]
+	local role=$1 torch=$2 python=$3 name dir free
+	shift 3
+	name=torch-$torch-py$(full_version "$python")
+	dir=$VENVS/$name
+	if [ ! -e "$dir/.complete" ]; then
+		rm -rf "$dir"
+		free=$(df -Pm "$VENVS" | awk 'NR == 2 { print $4 }')
+		[ "$free" -ge $NEED_MIB ] ||
+			die "$VENVS has $free MiB free; PyTorch $torch needs $NEED_MIB: make room, or set MEMTRACE_VENVS"
+		say "installing PyTorch $torch for $python into $dir (about a minute)"
+		"$python" -m venv "$dir" || die "$python could not make an environment: is python3-venv installed?"
+		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir --no-compile "torch==$torch" "$@" >&2 ||
+			die "pip could not install torch==$torch into $dir; run it again to continue"
+		"$dir/bin/python" -c 'import torch; torch.ones(1)' || die "PyTorch $torch in $dir does not run"
+		touch "$dir/.complete"
+	fi
+	ln -sfn "$name" "$VENVS/$role"
+}
+
+newest_torch() { # python
+	"$1" -m pip index versions torch --disable-pip-version-check 2>/dev/null |
+		sed -n 's/^torch (\([0-9.]*\)).*/\1/p'
+}
+
+venv_main() {
+	local python
+	python=$(find_python 3.12 3.11 3.13 3.10) || die "no CPython 3.10 to 3.13 with venv found: apt-get install python3-venv"
+	make_venv main $MAIN_TORCH "$python" numpy
+}
+
+venv_newest() {
+	local python torch
+	python=$(find_python 3.13 3.12 3.11 3.10) || die "no CPython 3.10 to 3.13 with venv found"
+	torch=$(newest_torch "$python") || true
+	if [ -z "$torch" ]; then
+		[ ! -e "$VENVS/newest/.complete" ] || return 0
+		die "cannot ask the package index for the newest PyTorch"
+	fi
+	make_venv newest "$torch" "$python" numpy
+}
+
+venv_old() {
+	local python
+	python=$(find_python 3.8 3.9 3.10 3.11) || {
+		say "no CPython 3.8 to 3.11 found: tests with PyTorch $OLD_TORCH will be skipped"
+		return 0
+	}
+	make_venv old $OLD_TORCH "$python" 'numpy<2'
+}
+
+venvs() {
+	local role
+	mkdir -p "$VENVS"
+	exec 9>"$VENVS/.lock"
+	flock 9
+	for role in "$@"; do
+		"venv_$role"
+	done
+	exec 9>&-
+}
+
+print_python() {
+	local dir
+	dir=$(readlink -f "$VENVS/$1" || true)
+	[ -e "$dir/.complete" ] || die "no environment '$1' in $VENVS: run tools/deps.sh torch test"
+	echo "$dir/bin/python"
+}
+
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test ... or python main|newest|old"
+if [ "$1" = python ]; then
+	print_python "${2:-main}"
+	exit
+fi
+for what in "$@"; do
+	case $what in
+	build) packages "${BUILD_PACKAGES[@]}" ;;
+	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
+	test) packages "${TEST_PACKAGES[@]}" && venvs main newest old ;;
+	*) die "unknown: $what" ;;
+	esac
+done
