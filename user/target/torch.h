@@ -24,10 +24,11 @@ struct hook {
 	enum hook_id id;
 	bool found;
 	bool required;	    /* without it there is nothing to trace */
-	char path[64];	    /* "/proc/PID/map_files/..." or /proc/PID/root/...: what the kernel is given */
-	char file[256];	    /* the file's own path, for people */
+	char path[512];	    /* "/proc/PID/map_files/..." or /proc/PID/root/...: what the kernel is given */
+	char file[256];	    /* the file's own path, for people: hostile text, its beginning cut when long */
 	char symbol[128];   /* mangled name, or "PyCode_Type.tp_dealloc" */
 	uint64_t offset;    /* of the probed instruction in the file, bytes */
+	unsigned others;    /* further mapped files that export the symbol: calls there are not seen */
 	struct site site;   /* which instruction and why */
 	const char *why_not; /* static text where not found */
 };
@@ -35,8 +36,8 @@ struct hook {
 struct torch_info {
 	bool found;	    /* libc10 is mapped */
 	bool cuda;	    /* libc10_cuda is mapped */
-	char version[64];   /* "2.11.0+cu130" from torch/version.py, "" unknown */
-	char cuda_runtime[64]; /* "libcudart.so.13" as mapped, "" none */
+	char version[64];   /* "2.11.0+cu130" from torch/version.py, "" unknown (or replaced since) */
+	char cuda_runtime[64]; /* "libcudart.so.13" as mapped, "" none: hostile text */
 };
 
 /* Looks through the maps; reads torch/version.py beside libtorch. 0 or -errno. */
@@ -49,7 +50,11 @@ const char *hook__name(enum hook_id id);
  * 0, -ENOENT when a required one is missing (its why_not says), -errno.
  */
 int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks);
-/* Fills a hook from a function's address in the target (for those found by data). 0 or -errno, why_not set. */
+/*
+ * Fills a hook from a function's address in the target (for those found by data): all but id, required
+ * and symbol, which are the caller's. 0 or -errno with why_not set. torch__hooks zeroes the whole array,
+ * so it comes first.
+ */
 int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args, struct hook *h);
 
 #endif
