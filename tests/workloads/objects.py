@@ -75,6 +75,13 @@ class Dict(dict):
     pass
 
 
+def with_holes():
+    d = {"k%d" % i: object() for i in range(1000)}
+    for i in range(0, 1000, 3):
+        del d["k%d" % i]
+    return d
+
+
 def dicts():
     emit_dict({}, ["a"])
     emit_dict({"a": 1, "b": [2], "\xe9t\xe9": 3, "\u4f60": 4, "\U0001f600": 5}, ["a", "b", "\xe9t\xe9", "\u4f60", "\U0001f600", "c"])
@@ -83,10 +90,8 @@ def dicts():
     for n in (5, 6, 40, 60, 85, 86, 170, 171, 256, 257, 300, 5000, 43690, 43691, 65537, 70000):
         emit_dict({"k%d" % i: object() for i in range(n)}, ["k0", "k%d" % (n - 1), "k%d" % n])
     emit_dict({i * 7: object() for i in range(70000)})
-    d = {"k%d" % i: object() for i in range(1000)}
-    for i in range(0, 1000, 3):
-        del d["k%d" % i]
-    emit_dict(d, ["k0", "k1", "k999", "k998"])
+    emit_dict(with_holes(), ["k0", "k1", "k999", "k998"])
+    d = with_holes()
     d["k0"] = "again"
     emit_dict(d, ["k0"])
     d = {"a": 1}
@@ -206,12 +211,16 @@ def instances():
         o = Derived()
         del o.first
         emit_attrs(make(o), ["training", "second", "third"], ["first"])
+        o = Derived()
+        del o.first
         o.first = object()
         emit_attrs(make(o), ["first", "second"])
-        o = make(Derived())
+        o = Derived()
+        if make is materialise:
+            keep(o.__dict__)
         o.late = object()
         del o.training
-        emit_attrs(o, ["late", "first"], ["training"])
+        emit_attrs(make(o), ["late", "first"], ["training"])
         o = Slots()
         o.slot, o.free = object(), object()
         emit_attrs(make(o), ["free"], ["slot"])

@@ -287,10 +287,13 @@ static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 	err = pymem__read(m, addr, raw, 8 + 9 * v->cap);
 	if (err)
 		return err;
-	if (raw[0] != v->cap || raw[1] > v->cap || raw[3] > 1)
+	if (raw[0] != v->cap || raw[1] > v->cap || raw[2] > 1)
 		return -EAGAIN;
-	/* Not valid: the attributes moved to a dict of their own, or were all taken away. */
-	v->n = raw[3] ? raw[1] : 0;
+	/*
+	 * Embedded ones that are not valid: the attributes moved to a dict of their own, or were all taken away.
+	 * For others CPython leaves that byte as it was.
+	 */
+	v->n = raw[2] && !raw[3] ? 0 : raw[1];
 	memcpy(v->v, raw + 8, 8 * v->cap);
 	memcpy(v->order, raw + 8 + 8 * v->cap, v->cap);
 	return 0;
