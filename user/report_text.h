@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_REPORT_TEXT_H
+#define MT_REPORT_TEXT_H
+/*
+ * The report as text: for `report` and for the end of a live session. Everything from the target passes
+ * text__clean(). Zeroed options are the defaults. Errors of out are the caller's to check; the
+ * functions return 0 or -ENOMEM.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "model/model.h"
+
+struct dict;
+struct facts;
+
+struct report_text_opts {
+	enum group by;
+	enum row_when when;   /* ROWS_AT_MARK: the moment that the model was made for ... */
+	enum moment at;	      /* ... which is this one */
+	uint64_t at_time;
+	bool innermost;	      /* --frames all */
+	size_t top;	      /* rows before "(N more rows)"; 0: all */
+	unsigned width;	      /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
+	uint64_t duration;    /* ns; 0: the fact duration_ns */
+	uint64_t lost;	      /* events lost, where the caller knows of more than facts and model */
+	const char *cut;      /* why the recording is not complete; NULL: it is */
+};
+
+/* Header, table, trust line. device: index in the model, -1: there is none. */
+int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d, const struct facts *f,
+			 const struct report_text_opts *o);
+/* The table alone, with what it adds up to in front. */
+int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
+		       const struct report_text_opts *o);
+/* Events, losses, drift, how whole the stacks are: one line, printed always. */
+void report_text__trust(FILE *out, const struct model *m, int device, const struct facts *f,
+			const struct report_text_opts *o);
+
+/* Whole stacks (their walk reached the root, or there was none to walk) of all allocations, and those without any line. */
+struct report_stacks {
+	uint64_t all, full, truncated, none, failed;
+};
+void report__stacks(const struct model *m, struct report_stacks *ret);
+/* The name of a walk's outcome, as in the facts: "no_thread". */
+const char *report__walk_name(unsigned walk);
+/* Events lost: what the stream says, or the facts, whichever is more. */
+uint64_t report__lost(const struct model *m, const struct facts *f);
+
+#endif
