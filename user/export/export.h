@@ -27,6 +27,7 @@ struct export_format {
 	const char *name;   /* "speedscope" */
 	const char *suffix; /* ".speedscope.json": memtrace-<recording><suffix> */
 	const char *help;   /* one line for --help: file, and who reads it */
+	const char *next;   /* what to do with the file, for the message after it was written */
 	/* For formats that want every event: called before the model has seen it, and once at the start. May be NULL. */
 	int (*begin)(struct export_ctx *c, void **state);
 	int (*event)(struct export_ctx *c, void *state, const struct event *e);

@@ -22,6 +22,7 @@ enum note {
 	NOTE_CUT,
 	NOTE_OUTER_UNREADABLE,
 	NOTE_UNRESOLVED,
+	NOTE_SMALLER,
 };
 
 static const char *const notes[] = {
@@ -33,6 +34,7 @@ static const char *const notes[] = {
 	[NOTE_CUT] = "[outer frames cut off]",
 	[NOTE_OUTER_UNREADABLE] = "[outer frames unreadable]",
 	[NOTE_UNRESOLVED] = "[frame without a name]",
+	[NOTE_SMALLER] = "[smaller stacks]",
 };
 
 /* Keys of the map: one space for code locations, modules and notes. */
@@ -293,4 +295,9 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 	*ret = f->row;
 	*n = used;
 	return 0;
+}
+
+int frames__smaller(struct frames *f, uint32_t *ret)
+{
+	return note(f, NOTE_SMALLER, ret);
 }

@@ -29,6 +29,8 @@ size_t frames__count(const struct frames *f);
 const struct frame *frames__at(const struct frames *f, uint32_t i); /* good until the next frames__of_row() */
 /* The frames of a row grouped BY_STACK, outermost first, never none; *ret is f's, good until the next call. 0 or -ENOMEM. */
 int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret, uint32_t *n);
+/* The frame for what a format does not show one by one. 0 or -ENOMEM. */
+int frames__smaller(struct frames *f, uint32_t *ret);
 
 /* What a file is part of, by its path. */
 enum frame_kind frames__kind_of_file(const char *file);

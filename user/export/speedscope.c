@@ -33,7 +33,7 @@ static void profiles__free(struct profiles *p)
 	free(p->all);
 }
 
-/* Adds one view of a device, if there is anything in it. */
+/* Adds one view of a device, if there is anything in it. -ENOENT: the moment never came on this device. */
 static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, enum row_when when, const char *view,
 		       bool counts)
 {
@@ -44,7 +44,7 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 	int err = model__rows(c->model, device, &opts, &profile.rows, &profile.n);
 
 	if (err)
-		return err == -ENOENT ? 0 : err;
+		return err;
 	if (!profile.n) {
 		free(profile.rows);
 		return 0;
@@ -61,22 +61,33 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 	return 0;
 }
 
+static int add_device(struct export_ctx *c, struct profiles *p, size_t device, bool *marked)
+{
+	int err = add_profile(c, p, device, ROWS_AT_MARK, c->moment, false);
+
+	if (err && err != -ENOENT)
+		return err;
+	*marked |= !err;
+	err = 0;
+	if (strcmp(c->moment, "end"))
+		err = add_profile(c, p, device, ROWS_NOW, "end", false);
+	if (!err)
+		err = add_profile(c, p, device, ROWS_TOTAL, "total", false);
+	if (!err)
+		err = add_profile(c, p, device, ROWS_TOTAL, "allocations", true);
+	return err;
+}
+
 static int collect(struct export_ctx *c, struct profiles *p)
 {
-	int err = 0;
+	size_t n = model__devices(c->model);
+	bool marked = false;
+	int err = n ? 0 : -ENODATA;
 
-	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
-		if (c->device >= 0 && (size_t)c->device != i)
-			continue;
-		err = add_profile(c, p, i, ROWS_AT_MARK, c->moment, false);
-		if (!err && strcmp(c->moment, "end"))
-			err = add_profile(c, p, i, ROWS_NOW, "end", false);
-		if (!err)
-			err = add_profile(c, p, i, ROWS_TOTAL, "total", false);
-		if (!err)
-			err = add_profile(c, p, i, ROWS_TOTAL, "allocations", true);
-	}
-	return err;
+	for (size_t i = 0; i < n && !err; i++)
+		if (c->device < 0 || (size_t)c->device == i)
+			err = add_device(c, p, i, &marked);
+	return err ? err : marked ? 0 : -ENOENT;
 }
 
 /* The profile to show first: the marked moment of the device that a report would be about. */
@@ -148,6 +159,8 @@ static int put_profile(struct json *j, struct frames *frames, const struct profi
 	json__uint(j, "endValue", sum);
 	json__open_array(j, "samples");
 	for (size_t i = 0; i < p->n && !err; i++) {
+		if (!weight(p, i))
+			continue;
 		err = frames__of_row(frames, &p->rows[i], &ids, &n);
 		json__open_array(j, NULL);
 		for (uint32_t k = 0; k < n && !err; k++)
@@ -157,7 +170,8 @@ static int put_profile(struct json *j, struct frames *frames, const struct profi
 	json__close_array(j);
 	json__open_array(j, "weights");
 	for (size_t i = 0; i < p->n; i++)
-		json__uint(j, NULL, weight(p, i));
+		if (weight(p, i))
+			json__uint(j, NULL, weight(p, i));
 	json__close_array(j);
 	json__close_object(j);
 	return err;
@@ -209,5 +223,6 @@ const struct export_format export_speedscope = {
 	.name = "speedscope",
 	.suffix = ".speedscope.json",
 	.help = "one profile for each device and view (peak, end, total): speedscope",
+	.next = "https://www.speedscope.app opens it, and keeps it on your machine",
 	.end = speedscope_end,
 };

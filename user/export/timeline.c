@@ -413,6 +413,8 @@ static int timeline_end(struct export_ctx *c, void *state)
 		return err;
 	timeline__summary(c, t->j, t->written);
 	json__close_object(t->j);
+	json__free(t->j); /* writes the last line end: not later, when the stream may be gone */
+	t->j = NULL;
 	return 0;
 }
 
@@ -432,8 +434,9 @@ static void timeline_release(void *state)
 
 const struct export_format export_timeline = {
 	.name = "timeline",
-	.suffix = ".timeline.json",
+	.suffix = ".json",
 	.help = "every event, statistics by layer, totals, as JSON: pandas, matplotlib",
+	.next = "json.load() reads it, pandas.DataFrame(t[\"events\"]) makes a table of it",
 	.begin = timeline_begin,
 	.event = timeline_event,
 	.end = timeline_end,

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Writes a made-up recording, for tests of the exports where nothing can be captured: make_recording FILE [oom] */
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "record/mtr.h"
+#include "unit/synthetic.h"
+
+struct writer {
+	struct sink sink;
+	struct mtr_writer *w;
+};
+
+static int write_event(struct sink *s, const struct event *e)
+{
+	return mtr_writer__event(((struct writer *)s)->w, e);
+}
+
+int main(int argc, char **argv)
+{
+	struct synthetic_opts opts = { .layers = 12, .steps = 4, .cpu = true, .oom = argc > 2 };
+	struct writer writer = { .sink = { .event = write_event } };
+	struct dict *d = dict__new();
+	struct facts *f = facts__new();
+	uint64_t duration = 0;
+	int fd, err;
+
+	fd = argc > 1 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
+	if (fd < 0 || !d || !f) {
+		fprintf(stderr, "usage: make_recording FILE [oom]\n");
+		return 64;
+	}
+	syn_facts(f);
+	writer.w = mtr_writer__new(fd, d, f, &(struct mtr_writer_opts){ 0 });
+	if (!writer.w)
+		return 1;
+	err = synthetic__run(d, f, &writer.sink, opts, &duration);
+	facts__setf(f, "duration_ns", "%llu", (unsigned long long)duration);
+	facts__set(f, "stop_reason", "signal");
+	err = mtr_writer__close(writer.w) ?: err;
+	close(fd);
+	dict__free(d);
+	facts__free(f);
+	return err ? 1 : 0;
+}

@@ -1,0 +1,756 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* A capture through the model into each format; what comes out is read back and its sums are checked. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/export.h"
+#include "export/frames.h"
+#include "unit/synthetic.h"
+
+struct world {
+	struct sink sink;
+	struct dict *d;
+	struct facts *f;
+	struct model *m;
+	struct model_opts opts;
+	struct export_ctx ctx;
+	const struct export_format *format;
+	void *state;
+	char *text;
+	size_t size;
+	uint64_t last;
+};
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	struct world *w = (struct world *)s;
+	int err = 0;
+
+	if (w->format->event)
+		err = w->format->event(&w->ctx, w->state, e);
+	w->last = e->time;
+	return err ? err : model__event(w->m, e);
+}
+
+static void world__open(struct world *w, const char *format, enum moment at, const char *moment)
+{
+	memset(w, 0, sizeof(*w));
+	w->sink.event = on_event;
+	w->opts.at = at;
+	w->d = dict__new();
+	w->f = facts__new();
+	w->m = model__new(w->d, w->f, &w->opts);
+	w->format = export__find(format);
+	assert_non_null(w->d);
+	assert_non_null(w->f);
+	assert_non_null(w->m);
+	assert_non_null(w->format);
+	w->ctx = (struct export_ctx){
+		.out = open_memstream(&w->text, &w->size),
+		.dict = w->d,
+		.facts = w->f,
+		.model = w->m,
+		.device = -1,
+		.name = "run",
+		.moment = moment,
+	};
+	if (w->format->begin)
+		assert_int_equal(w->format->begin(&w->ctx, &w->state), 0);
+}
+
+/* Finishes the model and writes the document into w->text. Returns what end() did. */
+static int world__end(struct world *w)
+{
+	int err;
+
+	w->ctx.duration = w->last;
+	model__finish(w->m, w->last);
+	err = w->format->end(&w->ctx, w->state);
+	fflush(w->ctx.out);
+	return err;
+}
+
+static void world__close(struct world *w)
+{
+	if (w->format->release)
+		w->format->release(w->state);
+	fclose(w->ctx.out);
+	free(w->text);
+	model__free(w->m);
+	facts__free(w->f);
+	dict__free(w->d);
+}
+
+static void world__run(struct world *w, struct synthetic_opts opts)
+{
+	uint64_t duration;
+
+	assert_int_equal(synthetic__run(w->d, w->f, &w->sink, opts, &duration), 0);
+}
+
+static const struct synthetic_opts small = { .layers = 2, .steps = 3, .cpu = true };
+
+static json_t *parse(const char *text, size_t size)
+{
+	json_error_t error;
+	json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+
+	if (!j)
+		print_error("line %d column %d: %s\n", error.line, error.column, error.text);
+	assert_non_null(j);
+	return j;
+}
+
+static uint64_t rows_sum(const struct model *m, size_t device, enum row_when when, uint64_t *count)
+{
+	const struct row_opts opts = { .by = BY_STACK, .when = when };
+	struct row *rows;
+	uint64_t sum = 0;
+	size_t n;
+
+	assert_int_equal(model__rows(m, device, &opts, &rows, &n), 0);
+	for (size_t i = 0; i < n; i++) {
+		sum += rows[i].bytes;
+		if (count)
+			*count += rows[i].count;
+	}
+	free(rows);
+	return sum;
+}
+
+/* --- folded */
+
+/* The sum of the lines whose root frame is that; checks the shape of each. */
+static uint64_t folded_sum(const char *text, const char *root)
+{
+	uint64_t sum = 0;
+
+	while (*text) {
+		const char *end = strchr(text, '\n'), *space = end;
+		char *rest;
+		uint64_t bytes;
+
+		assert_non_null(end);
+		while (space > text && space[-1] != ' ')
+			space--;
+		assert_true(space > text);
+		bytes = strtoull(space, &rest, 10);
+		assert_ptr_equal(rest, end);
+		assert_true(bytes > 0);
+		/* "name 3 100" would be read as two counts. */
+		for (rest = (char *)space - 2; rest > text && ((*rest >= '0' && *rest <= '9') || *rest == '.'); rest--)
+			;
+		assert_true(*rest != ' ' || rest == space - 2);
+		for (const char *p = text; p < end; p++)
+			assert_true((unsigned char)*p >= ' ' && *p != 0x7f);
+		assert_null(memmem(text, end - text, ";;", 2));
+		if (!strncmp(text, root, strlen(root)) && text[strlen(root)] == ';')
+			sum += bytes;
+		text = end + 1;
+	}
+	return sum;
+}
+
+static void test_folded_sums(void **state)
+{
+	struct model_device d;
+	struct world w;
+
+	(void)state;
+	world__open(&w, "folded", AT_PEAK, "peak");
+	world__run(&w, small);
+	assert_int_equal(world__end(&w), 0);
+	assert_int_equal(model__devices(w.m), 2);
+	for (size_t i = 0; i < 2; i++) {
+		model__device(w.m, i, &d);
+		assert_true(d.peak_allocated > 0);
+		assert_int_equal(folded_sum(w.text, d.name), d.peak_allocated);
+	}
+	assert_non_null(strstr(w.text, "cuda:0;[before attach] 1272971264\n"));
+	assert_non_null(strstr(w.text, ";blocks.1.mlp.fc (Linear);Module._call_impl (module.py:1786);Linear.forward "
+				       "(linear.py:134) "));
+	world__close(&w);
+}
+
+static void test_folded_one_device_at_end(void **state)
+{
+	struct model_device d;
+	struct world w;
+
+	(void)state;
+	world__open(&w, "folded", AT_END, "end");
+	world__run(&w, small);
+	w.ctx.device = 0;
+	assert_int_equal(world__end(&w), 0);
+	model__device(w.m, 0, &d);
+	assert_string_equal(d.name, "cuda:0");
+	assert_int_equal(folded_sum(w.text, "cuda:0"), d.allocated);
+	assert_int_equal(folded_sum(w.text, "cpu"), 0);
+	assert_non_null(strstr(w.text, "cuda:0;[backward, no Python frame] "));
+	assert_non_null(strstr(w.text, "cuda:0;[native thread] "));
+	world__close(&w);
+}
+
+/* --- speedscope */
+
+static void check_profile(const json_t *profile, size_t nframes, uint64_t want)
+{
+	json_t *samples = json_object_get(profile, "samples"), *weights = json_object_get(profile, "weights");
+	uint64_t sum = 0;
+	size_t i, k;
+	json_t *v, *frame;
+
+	assert_string_equal(json_string_value(json_object_get(profile, "type")), "sampled");
+	assert_int_equal(json_integer_value(json_object_get(profile, "startValue")), 0);
+	assert_int_equal(json_array_size(samples), json_array_size(weights));
+	json_array_foreach(weights, i, v) {
+		assert_true(json_integer_value(v) > 0);
+		sum += json_integer_value(v);
+	}
+	json_array_foreach(samples, i, v) {
+		assert_true(json_array_size(v) > 0);
+		json_array_foreach(v, k, frame)
+			assert_true(json_is_integer(frame) && (size_t)json_integer_value(frame) < nframes);
+	}
+	assert_int_equal(sum, want);
+	assert_int_equal(json_integer_value(json_object_get(profile, "endValue")), want);
+}
+
+static void check_frames(const json_t *frames)
+{
+	json_t *seen = json_object(), *v;
+	size_t i;
+
+	json_array_foreach(frames, i, v) {
+		char key[512];
+		const char *file = json_string_value(json_object_get(v, "file"));
+
+		assert_non_null(json_string_value(json_object_get(v, "name")));
+		snprintf(key, sizeof(key), "%s|%s|%lld", json_string_value(json_object_get(v, "name")), file ? file : "",
+			 (long long)json_integer_value(json_object_get(v, "line")));
+		assert_null(json_object_get(seen, key));
+		json_object_set_new(seen, key, json_true());
+	}
+	json_decref(seen);
+}
+
+static void test_speedscope_sums(void **state)
+{
+	static const char *const names[] = { "cuda:0 peak", "cuda:0 end", "cuda:0 total", "cuda:0 allocations",
+					     "cpu peak",    "cpu end",	  "cpu total",	  "cpu allocations" };
+	json_t *j, *profiles, *frames;
+	uint64_t want[8], counts[2] = { 0 };
+	struct model_device d;
+	struct world w;
+
+	(void)state;
+	world__open(&w, "speedscope", AT_PEAK, "peak");
+	world__run(&w, small);
+	assert_int_equal(world__end(&w), 0);
+	for (size_t i = 0; i < 2; i++) {
+		model__device(w.m, i, &d);
+		want[4 * i] = d.peak_allocated;
+		want[4 * i + 1] = d.allocated;
+		want[4 * i + 2] = rows_sum(w.m, i, ROWS_TOTAL, &counts[i]);
+		want[4 * i + 3] = counts[i];
+		assert_int_equal(want[4 * i + 2], d.total_allocated);
+		assert_int_equal(counts[i], d.allocs);
+	}
+	j = parse(w.text, w.size);
+	assert_string_equal(json_string_value(json_object_get(j, "$schema")),
+			    "https://www.speedscope.app/file-format-schema.json");
+	assert_string_equal(json_string_value(json_object_get(j, "exporter")), "memtrace-bpf@0.1");
+	assert_int_equal(json_integer_value(json_object_get(j, "activeProfileIndex")), 0);
+	profiles = json_object_get(j, "profiles");
+	frames = json_object_get(json_object_get(j, "shared"), "frames");
+	check_frames(frames);
+	assert_int_equal(json_array_size(profiles), 8);
+	for (size_t i = 0; i < 8; i++) {
+		const json_t *p = json_array_get(profiles, i);
+
+		assert_string_equal(json_string_value(json_object_get(p, "name")), names[i]);
+		assert_string_equal(json_string_value(json_object_get(p, "unit")), i % 4 == 3 ? "none" : "bytes");
+		check_profile(p, json_array_size(frames), want[i]);
+	}
+	json_decref(j);
+	world__close(&w);
+}
+
+/* --- timeline */
+
+struct layer_stack {
+	const char *names[64];
+	size_t n;
+};
+
+/* Follows the events of thread 4242: enters and exits nest, and each allocation is inside what was entered last. */
+static void check_layers(const json_t *events, uint64_t *enters)
+{
+	struct layer_stack s = { .n = 0 };
+	json_t *e;
+	size_t i;
+
+	*enters = 0;
+	json_array_foreach(events, i, e) {
+		const char *type = json_string_value(json_object_get(e, "event_type"));
+		const char *layer = json_string_value(json_object_get(e, "layer_name"));
+
+		if (json_integer_value(json_object_get(e, "thread")) != 4242)
+			continue;
+		if (!strcmp(type, "layer_enter")) {
+			assert_non_null(layer);
+			assert_true(s.n < 64);
+			s.names[s.n++] = layer;
+			++*enters;
+		} else if (!strcmp(type, "layer_exit")) {
+			assert_true(s.n > 0);
+			assert_string_equal(s.names[--s.n], layer);
+		} else if (!strcmp(type, "alloc") && s.n) {
+			assert_non_null(layer);
+			assert_string_equal(layer, s.names[s.n - 1]);
+		} else if (!strcmp(type, "alloc")) {
+			assert_null(layer);
+		}
+	}
+	assert_int_equal(s.n, 0);
+}
+
+static uint64_t field(const json_t *e, const char *name)
+{
+	const json_t *v = json_object_get(e, name);
+
+	assert_true(json_is_integer(v));
+	return json_integer_value(v);
+}
+
+/* Each allocation and free moves the device's total by its size; the peak is what the model says. */
+static void check_totals(const json_t *events, const struct model_device *d, uint64_t start)
+{
+	uint64_t now = start, peak = 0, allocs = 0, frees = 0, snapshots = 0, peak_shown = 0;
+	json_t *e;
+	size_t i;
+
+	json_array_foreach(events, i, e) {
+		const char *type = json_string_value(json_object_get(e, "event_type"));
+		double frag = json_number_value(json_object_get(e, "fragmentation_ratio"));
+
+		if (strcmp(json_string_value(json_object_get(e, "device")), d->name))
+			continue;
+		if (!strcmp(type, "alloc")) {
+			now += field(e, "size_bytes");
+			allocs++;
+		} else if (!strcmp(type, "free")) {
+			assert_true(field(e, "size_bytes") > 0);
+			now -= field(e, "size_bytes");
+			frees++;
+		} else if (!strcmp(type, "snapshot")) {
+			snapshots++;
+			if (!strcmp(json_string_value(json_object_get(e, "reason")), "peak"))
+				peak_shown = field(e, "allocated_bytes");
+		}
+		assert_int_equal(field(e, "allocated_bytes"), now);
+		assert_true(frag >= 0 && frag <= 1);
+		if (field(e, "reserved_bytes"))
+			assert_true(frag * field(e, "reserved_bytes") - (field(e, "reserved_bytes") - now) < 1e6);
+		peak = now > peak ? now : peak;
+	}
+	assert_int_equal(peak, d->peak_allocated);
+	assert_int_equal(peak_shown, d->peak_allocated);
+	assert_int_equal(allocs, d->allocs);
+	assert_int_equal(frees, d->frees);
+	assert_true(snapshots >= 3);
+}
+
+static void test_timeline(void **state)
+{
+	json_t *j, *events, *stats, *summary, *layer;
+	struct model_device d;
+	uint64_t enters;
+	struct world w;
+
+	(void)state;
+	world__open(&w, "timeline", AT_PEAK, "peak");
+	world__run(&w, small);
+	assert_int_equal(world__end(&w), 0);
+	j = parse(w.text, w.size);
+	events = json_object_get(j, "events");
+	check_layers(events, &enters);
+	/* Each step: the root, an embedding, two blocks with 10 modules each, the head. */
+	assert_int_equal(enters, 3 * (1 + 1 + 2 * 10 + 1));
+	for (size_t i = 0; i < model__devices(w.m); i++) {
+		model__device(w.m, i, &d);
+		check_totals(events, &d, d.before_attach_start);
+	}
+	stats = json_object_get(j, "layer_stats");
+	assert_int_equal(json_object_size(stats), model__layers(w.m));
+	layer = json_object_get(stats, "blocks.0.attn.qkv");
+	assert_non_null(layer);
+	assert_int_equal(field(layer, "total_allocations"), 3);
+	assert_int_equal(field(layer, "total_deallocations"), 3);
+	assert_int_equal(field(layer, "peak_allocated"), 72 * SYN_MIB);
+	assert_non_null(json_object_get(stats, "GPT"));
+	summary = json_object_get(j, "summary");
+	model__device(w.m, 0, &d);
+	assert_int_equal(field(summary, "peak_allocated"), d.peak_allocated);
+	assert_int_equal(field(summary, "steps"), 3);
+	assert_int_equal(field(summary, "events"), model__events(w.m));
+	json_decref(j);
+	world__close(&w);
+}
+
+static void test_timeline_one_device(void **state)
+{
+	json_t *j, *e;
+	struct world w;
+	size_t i;
+
+	(void)state;
+	world__open(&w, "timeline", AT_PEAK, "peak");
+	w.ctx.device_name = "cuda";
+	world__run(&w, small);
+	w.ctx.device = 0;
+	assert_int_equal(world__end(&w), 0);
+	j = parse(w.text, w.size);
+	json_array_foreach(json_object_get(j, "events"), i, e)
+		assert_string_equal(json_string_value(json_object_get(e, "device")), "cuda:0");
+	assert_true(i > 50);
+	assert_int_equal(json_array_size(json_object_get(json_object_get(j, "summary"), "devices")), 1);
+	json_decref(j);
+	world__close(&w);
+}
+
+static void send(struct world *w, struct event e)
+{
+	static uint64_t now;
+
+	e.time = now += 1000;
+	assert_int_equal(w->sink.event(&w->sink, &e), 0);
+}
+
+static struct event alloc_of(uint32_t stack, uint8_t walk, uint64_t addr, uint64_t size)
+{
+	return (struct event){ .kind = EVENT_ALLOC, .walk = walk, .stack = stack, .addr = addr, .size = size };
+}
+
+static uint32_t module_of(struct world *w, const char *name)
+{
+	return dict__module(w->d, (struct dict_module){ .name = dict__string(w->d, name, strlen(name)),
+							.cls = dict__string(w->d, "C", 1) });
+}
+
+/* A stack of module calls, innermost first. */
+static uint32_t module_stack(struct world *w, uint8_t walk, uint32_t n, const uint32_t *modules)
+{
+	struct dict_frame frames[8] = { { 0 } };
+	struct dict_loc loc = { .file = dict__string(w->d, "m.py", 4), .func = dict__string(w->d, "f", 1), .line = 1 };
+
+	assert_true(n <= 8);
+	for (uint32_t i = 0; i < n; i++)
+		frames[i] = (struct dict_frame){ .loc = dict__loc(w->d, loc), .module = modules[i] };
+	return dict__stack(w->d, frames, n, walk);
+}
+
+/* What cannot be seen of a stack is not taken for having been left. */
+static void test_timeline_partial_stacks(void **state)
+{
+	uint32_t a, b, c, whole, cut;
+	char order[256] = "";
+	struct world w;
+	json_t *j, *e;
+	size_t i;
+
+	(void)state;
+	world__open(&w, "timeline", AT_PEAK, "peak");
+	a = module_of(&w, "a");
+	b = module_of(&w, "a.b");
+	c = module_of(&w, "a.b.c");
+	whole = module_stack(&w, MT_WALK_OK, 2, (uint32_t[]){ b, a });
+	cut = module_stack(&w, MT_WALK_TRUNCATED, 2, (uint32_t[]){ c, b });
+	send(&w, alloc_of(whole, MT_WALK_OK, 0x1000, 10));
+	send(&w, alloc_of(0, MT_WALK_BUSY, 0x2000, 10));
+	send(&w, alloc_of(cut, MT_WALK_TRUNCATED, 0x3000, 10));
+	send(&w, alloc_of(0, MT_WALK_OK, 0x4000, 10));
+	assert_int_equal(world__end(&w), 0);
+	j = parse(w.text, w.size);
+	json_array_foreach(json_object_get(j, "events"), i, e) {
+		const char *type = json_string_value(json_object_get(e, "event_type"));
+
+		if (!strncmp(type, "layer", 5)) {
+			strcat(order, type[6] == 'e' && type[7] == 'n' ? "+" : "-");
+			strcat(order, json_string_value(json_object_get(e, "layer_name")));
+			strcat(order, " ");
+		}
+	}
+	assert_string_equal(order, "+a +a.b +a.b.c -a.b.c -a.b -a ");
+	json_decref(j);
+	world__close(&w);
+}
+
+/* --- flame graph */
+
+static json_t *page_data(const struct world *w)
+{
+	static const char open[] = "<script type=\"application/json\" id=\"data\">";
+	const char *start = strstr(w->text, open), *end;
+
+	assert_non_null(start);
+	start += strlen(open);
+	end = strstr(start, "</script>");
+	assert_non_null(end);
+	return parse(start, end - start);
+}
+
+static uint64_t array_sum(const json_t *array)
+{
+	uint64_t sum = 0;
+	json_t *v;
+	size_t i;
+
+	json_array_foreach(array, i, v)
+		sum += json_integer_value(v);
+	return sum;
+}
+
+static const json_t *view_of(const json_t *data, size_t device, size_t view)
+{
+	const json_t *d = json_array_get(json_object_get(data, "devices"), device);
+
+	return json_array_get(json_object_get(d, "views"), view);
+}
+
+static void check_tree(const json_t *data)
+{
+	const json_t *nodes = json_object_get(data, "nodes");
+	const json_t *parents = json_object_get(nodes, "parent"), *frames = json_object_get(nodes, "frame");
+	size_t n = json_array_size(json_object_get(data, "frames")), i;
+	json_t *v;
+
+	assert_int_equal(n % 4, 0);
+	assert_int_equal(json_array_size(parents), json_array_size(frames));
+	json_array_foreach(parents, i, v)
+		assert_true(json_integer_value(v) >= -1 && json_integer_value(v) < (json_int_t)i);
+	json_array_foreach(frames, i, v)
+		assert_true(json_integer_value(v) >= 0 && (size_t)json_integer_value(v) < n / 4);
+	json_array_foreach(json_object_get(data, "frames"), i, v) {
+		json_int_t x = json_integer_value(v);
+
+		if (i % 4 < 2)
+			assert_true(x >= -(json_int_t)(i % 4) &&
+				    x < (json_int_t)json_array_size(json_object_get(data, "strings")));
+		else if (i % 4 == 3)
+			assert_true(x >= 0 && x < FRAME_KIND_NR);
+	}
+}
+
+static void test_flamegraph_sums(void **state)
+{
+	static const char *const ids[] = { "peak", "end", "total" };
+	struct model_device d;
+	struct world w;
+	json_t *data;
+
+	(void)state;
+	world__open(&w, "flamegraph", AT_PEAK, "peak");
+	world__run(&w, small);
+	assert_int_equal(world__end(&w), 0);
+	data = page_data(&w);
+	check_tree(data);
+	for (size_t i = 0; i < 2; i++) {
+		uint64_t want[3];
+
+		model__device(w.m, i, &d);
+		want[0] = d.peak_allocated;
+		want[1] = d.allocated;
+		want[2] = d.total_allocated;
+		for (size_t k = 0; k < 3; k++) {
+			const json_t *view = view_of(data, i, k);
+
+			assert_string_equal(json_string_value(json_object_get(view, "id")), ids[k]);
+			assert_int_equal(array_sum(json_object_get(view, "bytes")), want[k]);
+			assert_int_equal(json_array_size(json_object_get(view, "bytes")),
+					 json_array_size(json_object_get(view, "node")));
+		}
+	}
+	/* One page that needs nothing else. */
+	assert_null(strstr(w.text, "@@"));
+	assert_null(strstr(w.text, "src="));
+	assert_null(strstr(w.text, "href="));
+	assert_null(strstr(w.text, "url("));
+	assert_null(strstr(w.text, "//www"));
+	assert_non_null(strstr(w.text, "default-src 'none'"));
+	json_decref(data);
+	world__close(&w);
+}
+
+/* --- all of them */
+
+static const char *const all_formats[] = { "flamegraph", "folded", "speedscope", "timeline" };
+
+static void test_hostile_names(void **state)
+{
+	static const char *const names[] = {
+		"</script><script>alert(1)</script>", "<!--<script>", "\"quoted\" \\ 'names'", "tab\tnewline\nreturn\r\x1b[31m\x7f",
+		"\xff\xfe broken \xc3", "a;b;c", "ends in 3", "ends in 3.5", "-", "--", "kernel_[k]", " ", "\xc2\x85line",
+		"\xe2\x80\xa8separator", "\xe2\x80\xae" "desrever", "{\"events\":[", "__proto__", "constructor",
+	};
+	const size_t n = sizeof(names) / sizeof(names[0]);
+
+	(void)state;
+	for (size_t k = 0; k < 4; k++) {
+		struct world w;
+		json_t *j = NULL;
+
+		world__open(&w, all_formats[k], AT_PEAK, "peak");
+		facts__set(w.f, "cmdline", "[\"</script><img src=x onerror=alert(1)>\"]");
+		for (size_t i = 0; i < n; i++) {
+			uint32_t s = dict__string(w.d, names[i], strlen(names[i]));
+			struct dict_loc loc = { .file = i % 2 ? s : 0, .func = s, .line = i % 2 ? 7 : 0 };
+			struct dict_module m = { .name = s, .cls = i % 2 ? s : 0 };
+			struct dict_frame frames[] = { { .loc = dict__loc(w.d, loc) },
+						       { .loc = dict__loc(w.d, loc), .module = dict__module(w.d, m) } };
+
+			send(&w, alloc_of(dict__stack(w.d, frames, 2, MT_WALK_OK), MT_WALK_OK, 0x1000 * (i + 1), 100 + i));
+			send(&w, alloc_of(dict__stack(w.d, frames, 1, MT_WALK_OK), MT_WALK_OK, 0x1000 * (i + 1) + 512, 1));
+		}
+		assert_int_equal(world__end(&w), 0);
+		switch (k) {
+		case 0:
+			j = page_data(&w);
+			check_tree(j);
+			assert_int_equal(array_sum(json_object_get(view_of(j, 0, 0), "bytes")), n * 101 + n * (n - 1) / 2);
+			assert_null(strstr(w.text, "</script><script>alert"));
+			break;
+		case 1:
+			assert_int_equal(folded_sum(w.text, "cpu"), n * 101 + n * (n - 1) / 2);
+			break;
+		default:
+			j = parse(w.text, w.size);
+		}
+		json_decref(j);
+		world__close(&w);
+	}
+}
+
+static void test_nothing_to_show(void **state)
+{
+	(void)state;
+	for (size_t k = 0; k < 3; k++) {
+		struct world w;
+
+		world__open(&w, all_formats[k], AT_PEAK, "peak");
+		assert_int_equal(world__end(&w), -ENODATA);
+		world__close(&w);
+		world__open(&w, all_formats[k], AT_OOM, "oom");
+		world__run(&w, small);
+		assert_int_equal(world__end(&w), -ENOENT);
+		world__close(&w);
+	}
+}
+
+static void test_empty_timeline(void **state)
+{
+	struct world w;
+	json_t *j;
+
+	(void)state;
+	world__open(&w, "timeline", AT_PEAK, "peak");
+	assert_int_equal(world__end(&w), 0);
+	j = parse(w.text, w.size);
+	assert_int_equal(json_array_size(json_object_get(j, "events")), 0);
+	assert_int_equal(json_object_size(json_object_get(j, "layer_stats")), 0);
+	json_decref(j);
+	world__close(&w);
+}
+
+static void test_oom_moment(void **state)
+{
+	struct synthetic_opts opts = small;
+	struct model_device d;
+	struct world w;
+	json_t *j;
+
+	(void)state;
+	opts.oom = true;
+	world__open(&w, "flamegraph", AT_OOM, "oom");
+	world__run(&w, opts);
+	assert_int_equal(world__end(&w), 0);
+	j = page_data(&w);
+	model__device(w.m, 0, &d);
+	assert_string_equal(json_string_value(json_object_get(view_of(j, 0, 0), "label")), "Out of memory");
+	assert_int_equal(array_sum(json_object_get(view_of(j, 0, 0), "bytes")), d.mark_allocated);
+	json_decref(j);
+	world__close(&w);
+}
+
+static void test_kinds_of_files(void **state)
+{
+	static const struct {
+		const char *file;
+		enum frame_kind kind;
+	} files[] = {
+		{ "/home/ada/train.py", FRAME_USER },
+		{ "train.py", FRAME_USER },
+		{ "<string>", FRAME_USER },
+		{ "/home/ada/torch/train.py", FRAME_USER },
+		{ "/venv/lib/python3.12/site-packages/torch/nn/functional.py", FRAME_TORCH },
+		{ "/venv/lib/python3.12/site-packages/torchvision/models/resnet.py", FRAME_LIBRARY },
+		{ "/usr/lib/python3/dist-packages/numpy/core.py", FRAME_LIBRARY },
+		{ "/src/pytorch/torch/nn/modules/module.py", FRAME_TORCH },
+		{ "<eval_with_key>.1", FRAME_TORCH },
+		{ "/usr/lib/python3.11/threading.py", FRAME_STDLIB },
+		{ "/opt/py/lib/python3.13t/threading.py", FRAME_STDLIB },
+		{ "<frozen runpy>", FRAME_STDLIB },
+		{ "/home/ada/python3/x.py", FRAME_USER },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+		assert_int_equal(frames__kind_of_file(files[i].file), files[i].kind);
+}
+
+static void test_formats_are_found(void **state)
+{
+	size_t n = 0;
+
+	(void)state;
+	for (; export_formats[n]; n++) {
+		assert_ptr_equal(export__find(export_formats[n]->name), export_formats[n]);
+		assert_non_null(export_formats[n]->help);
+		assert_non_null(export_formats[n]->next);
+		assert_int_equal(export_formats[n]->suffix[0], '.');
+		assert_true(!export_formats[n]->begin == !export_formats[n]->release);
+	}
+	assert_int_equal(n, 4);
+	assert_null(export__find("nothing"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_folded_sums),
+		cmocka_unit_test(test_folded_one_device_at_end),
+		cmocka_unit_test(test_speedscope_sums),
+		cmocka_unit_test(test_timeline),
+		cmocka_unit_test(test_timeline_one_device),
+		cmocka_unit_test(test_timeline_partial_stacks),
+		cmocka_unit_test(test_flamegraph_sums),
+		cmocka_unit_test(test_hostile_names),
+		cmocka_unit_test(test_nothing_to_show),
+		cmocka_unit_test(test_empty_timeline),
+		cmocka_unit_test(test_oom_moment),
+		cmocka_unit_test(test_kinds_of_files),
+		cmocka_unit_test(test_formats_are_found),
+	};
+
+	return cmocka_run_group_tests_name("export", tests, NULL, NULL);
+}

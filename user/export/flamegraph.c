@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The flame graph: one HTML page that needs nothing else. What it shows is data in a script element of
+ * type application/json: one tree of frames that all devices and views share (a stack is a node), and for
+ * each view the bytes and blocks of the stacks in it. assets/flamegraph.js draws it.
+ */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "assets/flamegraph.css.h"
+#include "assets/flamegraph.html.h"
+#include "assets/flamegraph.js.h"
+#include "export/export.h"
+#include "export/frames.h"
+#include "lib/json.h"
+#include "lib/map64.h"
+
+/* What a browser still draws at once. The rows come largest first: what is over goes into one frame. */
+#define MAX_NODES 100000
+
+struct view {
+	const char *id, *label;
+	struct row *rows;
+	size_t n;
+	size_t smaller; /* rows that went into the one frame */
+};
+
+enum { VIEW_MARK, VIEW_END, VIEW_TOTAL, VIEW_NR };
+
+struct page_device {
+	struct model_device info;
+	bool main;
+	struct view views[VIEW_NR]; /* rows NULL: not there */
+};
+
+struct node {
+	uint32_t frame, parent;
+};
+
+struct page {
+	struct export_ctx *c;
+	struct frames *frames;
+	struct json *j;
+	struct page_device *devices;
+	size_t ndevices;
+	struct map64 *children; /* (parent + 1, frame) -> node */
+	struct node *nodes;
+	size_t nnodes, room;
+};
+
+#define NO_NODE UINT32_MAX
+
+static int add_node(struct page *p, uint64_t key, struct node node)
+{
+	if (p->nnodes == p->room) {
+		size_t room = p->room ? p->room * 2 : 1024;
+		struct node *nodes = reallocarray(p->nodes, room, sizeof(*nodes));
+
+		if (!nodes)
+			return -ENOMEM;
+		p->nodes = nodes;
+		p->room = room;
+	}
+	p->nodes[p->nnodes] = node;
+	return map64__set(p->children, key, p->nnodes++);
+}
+
+/* The node of frames[0..n) from the root; makes what is missing. */
+static int find_node(struct page *p, const uint32_t *frames, uint32_t n, uint32_t *ret)
+{
+	uint32_t parent = NO_NODE;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t key = (uint64_t)(uint32_t)(parent + 1) << 32 | frames[i], found;
+		int err;
+
+		if (!map64__get(p->children, key, &found)) {
+			found = p->nnodes;
+			err = add_node(p, key, (struct node){ .frame = frames[i], .parent = parent });
+			if (err)
+				return err;
+		}
+		parent = found;
+	}
+	*ret = parent;
+	return 0;
+}
+
+/* The node of a row, or the one for what is over the limit. */
+static int node_of_row(struct page *p, struct view *v, const struct row *row, uint32_t *ret)
+{
+	const uint32_t *frames;
+	uint32_t n, smaller;
+	int err = frames__of_row(p->frames, row, &frames, &n);
+
+	if (err)
+		return err;
+	if (p->nnodes < MAX_NODES)
+		return find_node(p, frames, n, ret);
+	v->smaller++;
+	err = frames__smaller(p->frames, &smaller);
+	return err ? err : find_node(p, &smaller, 1, ret);
+}
+
+static int get_rows(struct page *p, size_t device, enum row_when when, struct view *v)
+{
+	const struct row_opts opts = { .by = BY_STACK, .when = when };
+	int err = model__rows(p->c->model, device, &opts, &v->rows, &v->n);
+
+	return err == -ENOENT ? 0 : err;
+}
+
+static const char *moment_label(const char *moment)
+{
+	if (!strcmp(moment, "peak"))
+		return "Peak";
+	if (!strcmp(moment, "oom"))
+		return "Out of memory";
+	return !strcmp(moment, "end") ? "End" : moment;
+}
+
+static int add_device(struct page *p, size_t i)
+{
+	struct page_device *d = &p->devices[p->ndevices];
+	bool mark_is_end = !strcmp(p->c->moment, "end");
+	int err;
+
+	p->ndevices++;
+	model__device(p->c->model, i, &d->info);
+	d->main = model__main_device(p->c->model) == (int)i;
+	d->views[VIEW_MARK] = (struct view){ .id = p->c->moment, .label = moment_label(p->c->moment) };
+	d->views[VIEW_END] = (struct view){ .id = "end", .label = "End" };
+	d->views[VIEW_TOTAL] = (struct view){ .id = "total", .label = "Total allocated" };
+	err = get_rows(p, i, ROWS_AT_MARK, &d->views[VIEW_MARK]);
+	if (!err && !mark_is_end)
+		err = get_rows(p, i, ROWS_NOW, &d->views[VIEW_END]);
+	if (!err)
+		err = get_rows(p, i, ROWS_TOTAL, &d->views[VIEW_TOTAL]);
+	return err;
+}
+
+static int collect(struct page *p)
+{
+	size_t n = model__devices(p->c->model);
+	bool marked = false;
+	int err = 0;
+
+	if (!n)
+		return -ENODATA;
+	p->devices = calloc(n, sizeof(*p->devices));
+	if (!p->devices)
+		return -ENOMEM;
+	for (size_t i = 0; i < n && !err; i++)
+		if (p->c->device < 0 || (size_t)p->c->device == i)
+			err = add_device(p, i);
+	for (size_t i = 0; i < p->ndevices; i++)
+		marked |= !!p->devices[i].views[VIEW_MARK].rows;
+	return err ? err : marked ? 0 : -ENOENT;
+}
+
+static int put_view(struct page *p, struct view *v, const struct model_device *d, bool marked)
+{
+	uint32_t node;
+	int err = 0;
+
+	json__open_object(p->j, NULL);
+	json__string(p->j, "id", v->id);
+	json__string(p->j, "label", v->label);
+	if (marked) {
+		json__uint(p->j, "reserved", d->has_totals ? d->mark_reserved : 0);
+		json__double(p->j, "time", (double)d->mark_time / 1e9, 3);
+	}
+	if (marked && !strcmp(v->id, "peak")) {
+		json__uint(p->j, "step", d->peak_step);
+		json__string(p->j, "phase", phase__name(d->peak_phase));
+	}
+	json__open_array(p->j, "node");
+	for (size_t i = 0; i < v->n && !err; i++) {
+		err = node_of_row(p, v, &v->rows[i], &node);
+		json__uint(p->j, NULL, err ? 0 : node);
+	}
+	json__close_array(p->j);
+	json__open_array(p->j, "bytes");
+	for (size_t i = 0; i < v->n; i++)
+		json__uint(p->j, NULL, v->rows[i].bytes);
+	json__close_array(p->j);
+	json__open_array(p->j, "count");
+	for (size_t i = 0; i < v->n; i++)
+		json__uint(p->j, NULL, v->rows[i].count);
+	json__close_array(p->j);
+	json__uint(p->j, "smaller", v->smaller);
+	json__close_object(p->j);
+	return err;
+}
+
+static int put_devices(struct page *p)
+{
+	int err = 0;
+
+	json__open_array(p->j, "devices");
+	for (size_t i = 0; i < p->ndevices && !err; i++) {
+		struct page_device *d = &p->devices[i];
+
+		json__open_object(p->j, NULL);
+		json__string(p->j, "name", d->info.name);
+		json__bool(p->j, "main", d->main);
+		json__open_array(p->j, "views");
+		for (int k = 0; k < VIEW_NR && !err; k++)
+			if (d->views[k].rows)
+				err = put_view(p, &d->views[k], &d->info, k == VIEW_MARK);
+		json__close_array(p->j);
+		json__close_object(p->j);
+	}
+	json__close_array(p->j);
+	return err;
+}
+
+static void put_nodes(struct page *p)
+{
+	json__open_object(p->j, "nodes");
+	json__open_array(p->j, "frame");
+	for (size_t i = 0; i < p->nnodes; i++)
+		json__uint(p->j, NULL, p->nodes[i].frame);
+	json__close_array(p->j);
+	json__open_array(p->j, "parent");
+	for (size_t i = 0; i < p->nnodes; i++)
+		json__int(p->j, NULL, p->nodes[i].parent == NO_NODE ? -1 : (int64_t)p->nodes[i].parent);
+	json__close_array(p->j);
+	json__close_object(p->j);
+}
+
+/* Strings by number: names and files repeat, and the dict has each of them once, so its pointers will do. */
+static int put_frames(struct page *p)
+{
+	size_t n = frames__count(p->frames);
+	struct map64 *numbers = map64__new();
+	uint64_t number;
+	int err = numbers ? 0 : -ENOMEM;
+
+	json__open_array(p->j, "strings");
+	for (size_t i = 0; i < 2 * n && !err; i++) {
+		const struct frame *f = frames__at(p->frames, i / 2);
+		const char *s = i % 2 ? f->file : f->name;
+
+		if (!s || map64__get(numbers, (uintptr_t)s, &number))
+			continue;
+		err = map64__set(numbers, (uintptr_t)s, map64__count(numbers));
+		json__string(p->j, NULL, s);
+	}
+	json__close_array(p->j);
+	json__open_array(p->j, "frames"); /* name, file (-1: none), line, kind, one after the other */
+	for (size_t i = 0; i < n && !err; i++) {
+		const struct frame *f = frames__at(p->frames, i);
+
+		json__uint(p->j, NULL, map64__get(numbers, (uintptr_t)f->name, &number) ? number : 0);
+		json__int(p->j, NULL,
+			  f->file && map64__get(numbers, (uintptr_t)f->file, &number) ? (int64_t)number : -1);
+		json__uint(p->j, NULL, f->line);
+		json__uint(p->j, NULL, f->kind);
+	}
+	json__close_array(p->j);
+	map64__free(numbers);
+	return err;
+}
+
+static int put_data(struct page *p)
+{
+	static const char *const facts[] = { "pid",	"comm", "cmdline", "python", "torch",  "cuda_runtime",
+					     "version", "start", "events",  "lost",   "attached_at" };
+	int err;
+
+	json__open_object(p->j, NULL);
+	json__string(p->j, "name", p->c->name);
+	json__double(p->j, "duration", (double)p->c->duration / 1e9, 3);
+	json__uint(p->j, "events", model__events(p->c->model));
+	json__uint(p->j, "lost", model__lost(p->c->model));
+	json__open_object(p->j, "facts");
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		if (facts__get(p->c->facts, facts[i]))
+			json__string(p->j, facts[i], facts__get(p->c->facts, facts[i]));
+	json__close_object(p->j);
+	err = put_devices(p);
+	if (err)
+		return err;
+	put_nodes(p);
+	err = put_frames(p);
+	json__close_object(p->j);
+	return err;
+}
+
+/* Writes the template up to a mark. Returns what follows the mark. */
+static const char *put_until(FILE *out, const char *html, const char *end, const char *mark)
+{
+	const char *at = memmem(html, end - html, mark, strlen(mark));
+
+	if (!at)
+		abort(); /* the template is our own */
+	fwrite(html, 1, at - html, out);
+	return at + strlen(mark);
+}
+
+static int put_page(struct page *p)
+{
+	const char *html = (const char *)asset_flamegraph_html, *end = html + asset_flamegraph_html_len;
+	FILE *out = p->c->out;
+	int err;
+
+	html = put_until(out, html, end, "@@STYLE@@");
+	fwrite(asset_flamegraph_css, 1, asset_flamegraph_css_len, out);
+	html = put_until(out, html, end, "@@DATA@@");
+	err = put_data(p);
+	html = put_until(out, html, end, "@@SCRIPT@@");
+	fwrite(asset_flamegraph_js, 1, asset_flamegraph_js_len, out);
+	fwrite(html, 1, end - html, out);
+	return err;
+}
+
+static int flamegraph_end(struct export_ctx *c, void *state)
+{
+	struct page p = { .c = c };
+	int err = -ENOMEM;
+
+	(void)state;
+	p.frames = frames__new(c->dict);
+	p.children = map64__new();
+	p.j = json__new(c->out, false);
+	if (p.frames && p.children && p.j)
+		err = collect(&p);
+	if (!err)
+		err = put_page(&p);
+	for (size_t i = 0; i < p.ndevices; i++)
+		for (int k = 0; k < VIEW_NR; k++)
+			free(p.devices[i].views[k].rows);
+	free(p.devices);
+	json__free(p.j);
+	map64__free(p.children);
+	frames__free(p.frames);
+	free(p.nodes);
+	return err;
+}
+
+const struct export_format export_flamegraph = {
+	.name = "flamegraph",
+	.suffix = ".html",
+	.help = "one page with zoom and search, for peak, end and total: any browser, offline",
+	.next = "any browser opens it, without a network",
+	.end = flamegraph_end,
+};
