@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "target/proc.h"
+
+/* ---- maps ---- */
+
+static int parse(const char *text, struct maps *m)
+{
+	return maps__parse(text, strlen(text), m);
+}
+
+static void test_maps_fields(void **state)
+{
+	static const char text[] =
+		"55d1598ab000-55d1598ad000 r--p 00000000 fe:00 247026                     /usr/bin/cat\n"
+		"55d1598ad000-55d1598b2000 r-xs 00002000 103:1f 18446744073709551615      /a b/c d\n"
+		"7f0000000000-7f0000001000 rw-p 00000000 00:00 0 \n"
+		"7f0000001000-7f0000002000 ---p 00000000 00:00 0\n"
+		"7f0000002000-7f0000003000 rw-p 00000000 00:01 1024                       /memfd:x (deleted)\n"
+		"7f0000003000-7f0000004000 rwxp 00000000 00:00 0                          [anon: (deleted)]\n"
+		"7f0000004000-7f0000005000 r--p 00000000 fe:00 9                          /new\\012line (deleted)\n"
+		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]";
+	struct maps m;
+
+	(void)state;
+	assert_int_equal(parse(text, &m), 0);
+	assert_int_equal(m.n, 8);
+	assert_true(m.v[0].start == 0x55d1598ab000 && m.v[0].end == 0x55d1598ad000);
+	assert_true(m.v[0].r && !m.v[0].w && !m.v[0].x && !m.v[0].deleted);
+	assert_true(m.v[0].dev_major == 0xfe && m.v[0].dev_minor == 0 && m.v[0].inode == 247026);
+	assert_string_equal(m.v[0].path, "/usr/bin/cat");
+	assert_true(m.v[1].x && m.v[1].offset == 0x2000 && m.v[1].inode == UINT64_MAX);
+	assert_true(m.v[1].dev_major == 0x103 && m.v[1].dev_minor == 0x1f);
+	assert_string_equal(m.v[1].path, "/a b/c d");
+	assert_string_equal(m.v[2].path, "");
+	assert_string_equal(m.v[3].path, "");
+	assert_true(m.v[4].deleted);
+	assert_string_equal(m.v[4].path, "/memfd:x");
+	assert_false(m.v[5].deleted);
+	assert_true(m.v[5].r && m.v[5].w && m.v[5].x);
+	assert_string_equal(m.v[6].path, "/new\\012line");
+	assert_true(m.v[6].deleted);
+	assert_true(m.v[7].start == 0xffffffffff600000);
+	assert_string_equal(m.v[7].path, "[vsyscall]");
+	maps__free(&m);
+	assert_true(m.n == 0 && !m.v && !m.text);
+}
+
+static void test_maps_bad(void **state)
+{
+	static const char *const bad[] = {
+		"\n",
+		"x",
+		"1000",
+		"1000-",
+		"1000-2000",
+		"1000-2000 ",
+		"1000-2000 r--",
+		"1000-2000 r--q 0 0:0 0",
+		"1000-2000 x--p 0 0:0 0",
+		"1000-2000 r--p 0 0:0",
+		"1000-2000 r--p 0 0:0 ",
+		"1000-2000 r--p 0 00 0",
+		"1000-2000 r--p 0 0:0 0/x",
+		"1000-2000 r--p  0 0:0 0",
+		"2000-1000 r--p 0 0:0 0",
+		"1000-1000 r--p 0 0:0 0",
+		"11111111111111111-2 r--p 0 0:0 0",
+		"1000-2000 r--p 11111111111111111 0:0 0",
+		"1000-2000 r--p 0 100000000:0 0",
+		"1000-2000 r--p 0 0:100000000 0",
+		"1000-2000 r--p 0 0:0 18446744073709551616",
+		"-2000 r--p 0 0:0 0",
+		"1000-2000 r--p 0 0:0 0 /ok\n\n",
+		"1000-2000 r--p 0 0:0 0 /ok\nrest of a name with a newline\n",
+	};
+	struct maps m = { .n = 77 };
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		if (parse(bad[i], &m) != -EINVAL)
+			fail_msg("accepted: %s", bad[i]);
+	assert_int_equal(maps__parse("1000-2000 r--p 0 0:0 0 /a\0b\n", 28, &m), -EINVAL);
+	assert_int_equal(m.n, 77);
+	assert_int_equal(maps__parse("", 0, &m), 0);
+	assert_int_equal(m.n, 0);
+	assert_null(maps__find(&m, 0));
+	maps__free(&m);
+}
+
+static void test_maps_find(void **state)
+{
+	struct maps m;
+
+	(void)state;
+	/* out of order, as no kernel writes them: sorted all the same */
+	assert_int_equal(parse("5000-6000 r--p 0 0:0 0\n1000-2000 r--p 0 0:0 0\n2000-3000 r-xp 0 0:0 0\n", &m), 0);
+	assert_null(maps__find(&m, 0xfff));
+	assert_true(maps__find(&m, 0x1000) == &m.v[0]);
+	assert_true(maps__find(&m, 0x1fff) == &m.v[0]);
+	assert_true(maps__find(&m, 0x2000) == &m.v[1] && m.v[1].x);
+	assert_null(maps__find(&m, 0x3000));
+	assert_null(maps__find(&m, 0x4fff));
+	assert_true(maps__find(&m, 0x5fff) == &m.v[2]);
+	assert_null(maps__find(&m, 0x6000));
+	assert_null(maps__find(&m, UINT64_MAX));
+	maps__free(&m);
+}
+
+/* ---- a process ---- */
+
+static struct proc *open_self(void)
+{
+	struct proc *p = proc__open(getpid());
+
+	assert_non_null(p);
+	return p;
+}
+
+static void test_self(void **state)
+{
+	char comm[64] = "", path[64] = "keep";
+	struct proc *p = open_self();
+	const struct map *map;
+	const char *cmd;
+	struct maps m;
+	size_t len;
+	FILE *f;
+
+	(void)state;
+	assert_int_equal(proc__pid(p), getpid());
+	assert_true(proc__alive(p));
+	f = fopen("/proc/self/comm", "r");
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%63[^\n]", comm), 1);
+	fclose(f);
+	assert_string_equal(proc__comm(p), comm);
+	cmd = proc__cmdline(p, &len);
+	assert_true(len > 0 && cmd[len] == '\0' && strlen(cmd) < len);
+	assert_int_equal(proc__maps(p, &m), 0);
+	map = maps__find(&m, (uint64_t)(uintptr_t)&test_self);
+	assert_true(map && map->x && map->inode);
+	maps__free(&m);
+	assert_int_equal(proc__root_path(p, "relative", path, sizeof(path)), -EINVAL);
+	assert_int_equal(proc__root_path(p, "/much/too/long", path, 10), -ENAMETOOLONG);
+	assert_string_equal(path, "keep");
+	assert_int_equal(proc__root_path(p, "/x", path, sizeof(path)), 0);
+	snprintf(comm, sizeof(comm), "/proc/%d/root/x", getpid());
+	assert_string_equal(path, comm);
+	proc__free(p);
+	proc__free(NULL);
+}
+
+/* Of the calling process: the pages are its own. */
+static void check_reads(const struct proc *p)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint64_t value = 0x1122334455667788, got = 1, addr;
+	uint32_t got32 = 0;
+	char *two, buf[64];
+
+	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), 0);
+	assert_true(got == value);
+	assert_int_equal(proc__read_u32(p, (uint64_t)(uintptr_t)&value, &got32), 0);
+	assert_true(got32 == 0x55667788);
+	two = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(two != MAP_FAILED);
+	memset(two, 'q', 2 * page);
+	assert_int_equal(munmap(two + page, page), 0);
+	addr = (uint64_t)(uintptr_t)two + page;
+	assert_int_equal(proc__read(p, addr - 64, buf, 64), 0);
+	assert_true(buf[0] == 'q' && buf[63] == 'q');
+	assert_int_equal(proc__read(p, addr - 63, buf, 64), -EFAULT); /* the last byte is unmapped */
+	got = 7;
+	assert_int_equal(proc__read_u64(p, addr - 4, &got), -EFAULT);
+	assert_int_equal(proc__read_u64(p, addr, &got), -EFAULT);
+	assert_int_equal(proc__read_u64(p, 0, &got), -EFAULT);
+	assert_int_equal(proc__read_u64(p, UINT64_MAX - 7, &got), -EFAULT);
+	assert_int_equal(proc__read_u64(p, UINT64_MAX - 3, &got), -EFAULT);
+	assert_int_equal(proc__read_u64(p, 1ull << 63, &got), -EFAULT);
+	assert_int_equal(proc__read(p, 0, NULL, 0), 0);
+	assert_true(got == 7);
+	munmap(two, page);
+}
+
+static void test_read(void **state)
+{
+	struct proc *p = open_self();
+
+	(void)state;
+	check_reads(p);
+	proc__free(p);
+}
+
+/* In a child that may not call process_vm_readv, all the same must hold through /proc/PID/mem. */
+static void test_read_fallback(void **state)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog prog = { .len = 4, .filter = code };
+	int status;
+	pid_t pid;
+
+	(void)state;
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		struct proc *p;
+
+		if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog))
+			_exit(77);
+		p = proc__open(getpid());
+		if (!p)
+			_exit(2);
+		check_reads(p);
+		_exit(0); /* a failed check ends the child by another way */
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("SKIP: no seccomp filters here, /proc/PID/mem was not tried\n");
+		skip();
+	}
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static pid_t spawn_sleeper(void)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (!pid) {
+		for (;;)
+			pause();
+	}
+	return pid;
+}
+
+static void test_death(void **state)
+{
+	pid_t pid = spawn_sleeper();
+	struct pollfd pfd = { .events = POLLIN };
+	static const uint64_t value = 5;
+	uint64_t got = 0;
+	struct maps m = { .n = 9 };
+	char name[32] = "keep";
+	struct proc *p;
+	siginfo_t info;
+
+	(void)state;
+	p = proc__open(pid);
+	assert_non_null(p);
+	assert_true(proc__alive(p));
+	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), 0); /* the fork's copy */
+	assert_true(got == 5);
+	assert_int_equal(proc__thread_comm(p, pid, name, sizeof(name)), 0);
+	assert_string_equal(name, proc__comm(p));
+	pfd.fd = proc__pidfd(p);
+	assert_int_equal(poll(&pfd, 1, 0), 0);
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	assert_int_equal(poll(&pfd, 1, 0), 1);
+	assert_false(proc__alive(p));
+	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), -ESRCH);
+	assert_int_equal(proc__maps(p, &m), -ESRCH);
+	assert_null(proc__open(pid)); /* a zombie */
+	assert_int_equal(errno, ESRCH);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	assert_false(proc__alive(p));
+	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), -ESRCH);
+	assert_int_equal(proc__maps(p, &m), -ESRCH);
+	assert_int_equal(m.n, 9);
+	assert_int_equal(proc__thread_comm(p, pid, name, sizeof(name)), -ESRCH);
+	assert_null(proc__open(pid));
+	assert_int_equal(errno, ESRCH);
+	proc__free(p);
+}
+
+struct thread_arg {
+	pthread_barrier_t ready, done;
+	pid_t tid;
+};
+
+static void *named_thread(void *arg)
+{
+	struct thread_arg *t = arg;
+
+	prctl(PR_SET_NAME, "a) (thread\n");
+	t->tid = (pid_t)syscall(SYS_gettid);
+	pthread_barrier_wait(&t->ready);
+	pthread_barrier_wait(&t->done);
+	return NULL;
+}
+
+static void test_thread(void **state)
+{
+	struct proc *p = open_self();
+	struct thread_arg arg;
+	char name[32] = "keep";
+	pthread_t thread;
+
+	(void)state;
+	pthread_barrier_init(&arg.ready, NULL, 2);
+	pthread_barrier_init(&arg.done, NULL, 2);
+	assert_int_equal(pthread_create(&thread, NULL, named_thread, &arg), 0);
+	pthread_barrier_wait(&arg.ready);
+	assert_int_equal(proc__thread_comm(p, arg.tid, name, sizeof(name)), 0);
+	assert_string_equal(name, "a) (thread\n"); /* one line feed is the file's, this one the thread's */
+	assert_int_equal(proc__thread_comm(p, arg.tid, name, 3), 0);
+	assert_string_equal(name, "a)");
+	assert_null(proc__open(arg.tid)); /* a thread's number is no process */
+	assert_int_equal(errno, ESRCH);
+	pthread_barrier_wait(&arg.done);
+	pthread_join(thread, NULL);
+	proc__free(p);
+}
+
+static void test_no_process(void **state)
+{
+	char name[32] = "";
+	FILE *f;
+
+	(void)state;
+	assert_null(proc__open(0));
+	assert_int_equal(errno, ESRCH);
+	assert_null(proc__open(-1));
+	assert_int_equal(errno, ESRCH);
+	assert_null(proc__open(INT32_MAX));
+	assert_int_equal(errno, ESRCH);
+	f = fopen("/proc/2/comm", "r");
+	if (!f || !fgets(name, sizeof(name), f) || strcmp(name, "kthreadd\n")) {
+		print_message("note: no kernel thread to be seen here; that refusal was not tried\n");
+	} else {
+		assert_null(proc__open(2));
+		assert_int_equal(errno, EINVAL);
+	}
+	if (f)
+		fclose(f);
+}
+
+/* ---- files ---- */
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+	(void)state;
+	snprintf(dir, sizeof(dir), "/tmp/test_proc.XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int remove_dir(void **state)
+{
+	char cmd[128];
+
+	(void)state;
+	snprintf(cmd, sizeof(cmd), "%s/lib", dir);
+	unlink(cmd);
+	snprintf(cmd, sizeof(cmd), "%s/fifo", dir);
+	unlink(cmd);
+	snprintf(cmd, sizeof(cmd), "%s/link", dir);
+	unlink(cmd);
+	return rmdir(dir);
+}
+
+static void write_file(const char *path, char fill)
+{
+	char page[4096];
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+
+	assert_true(fd >= 0);
+	memset(page, fill, sizeof(page));
+	assert_int_equal(write(fd, page, sizeof(page)), sizeof(page));
+	close(fd);
+}
+
+static char first_byte(int fd)
+{
+	char c;
+
+	assert_int_equal(pread(fd, &c, 1, 0), 1);
+	return c;
+}
+
+static const struct map *map_of(const struct proc *p, const void *addr, struct maps *m)
+{
+	const struct map *map;
+
+	assert_int_equal(proc__maps(p, m), 0);
+	map = maps__find(m, (uint64_t)(uintptr_t)addr);
+	assert_non_null(map);
+	return map;
+}
+
+/* A library replaced on disk while it is mapped: only the mapped one will do. */
+static void test_replaced_file(void **state)
+{
+	char path[128], name[600], small[10] = "keep";
+	struct proc *p = open_self();
+	const struct map *map;
+	struct maps m;
+	void *mem;
+	int fd;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/lib", dir);
+	write_file(path, 'o');
+	fd = open(path, O_RDONLY);
+	mem = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+	assert_true(mem != MAP_FAILED);
+	close(fd);
+	map = map_of(p, mem, &m);
+	assert_false(map->deleted);
+	assert_string_equal(map->path, path);
+	fd = proc__open_map(p, map);
+	assert_true(fd >= 0);
+	assert_true(first_byte(fd) == 'o' && (fcntl(fd, F_GETFD) & FD_CLOEXEC));
+	close(fd);
+	assert_int_equal(proc__map_path(p, map, name, sizeof(name)), 0);
+	assert_int_equal(proc__map_path(p, map, small, sizeof(small)), -ENAMETOOLONG);
+	assert_string_equal(small, "keep");
+	maps__free(&m);
+
+	assert_int_equal(unlink(path), 0);
+	write_file(path, 'n');
+	map = map_of(p, mem, &m);
+	assert_true(map->deleted);
+	assert_string_equal(map->path, path);
+	fd = proc__open_map(p, map);
+	if (fd < 0) {
+		assert_true(fd == -EPERM || fd == -EACCES);
+		assert_true(proc__map_path(p, map, name, sizeof(name)) < 0);
+		print_message("note: map_files is not permitted here; a replaced file was refused, not opened\n");
+	} else {
+		assert_int_equal(first_byte(fd), 'o');
+		close(fd);
+		assert_int_equal(proc__map_path(p, map, name, sizeof(name)), 0);
+		fd = open(name, O_RDONLY);
+		assert_true(fd >= 0);
+		assert_int_equal(first_byte(fd), 'o');
+		close(fd);
+	}
+	maps__free(&m);
+	munmap(mem, 4096);
+	unlink(path);
+	proc__free(p);
+}
+
+/* A mapping that is no more: its path is taken only for the same file. */
+static void test_open_by_path(void **state)
+{
+	char path[128], fifo[128], name[600];
+	struct proc *p = open_self();
+	struct map gone = { .start = 0x1000, .end = 0x2000, .path = path };
+	struct stat st;
+	int fd;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/lib", dir);
+	write_file(path, 'o');
+	assert_int_equal(stat(path, &st), 0);
+	gone.inode = st.st_ino;
+	gone.dev_major = major(st.st_dev);
+	gone.dev_minor = minor(st.st_dev);
+	fd = proc__open_map(p, &gone);
+	assert_true(fd >= 0);
+	assert_int_equal(first_byte(fd), 'o');
+	close(fd);
+	assert_int_equal(proc__map_path(p, &gone, name, sizeof(name)), 0);
+	assert_non_null(strstr(name, "/root/tmp/"));
+	gone.inode++;
+	assert_int_equal(proc__open_map(p, &gone), -ESTALE);
+	assert_int_equal(proc__map_path(p, &gone, name, sizeof(name)), -ESTALE);
+	gone.inode = st.st_ino;
+	gone.dev_minor++;
+	assert_int_equal(proc__open_map(p, &gone), -ESTALE);
+	gone.dev_minor--;
+	gone.deleted = true;
+	assert_true(proc__open_map(p, &gone) < 0);
+	gone.inode = 0;
+	assert_int_equal(proc__open_map(p, &gone), -ENOENT);
+	unlink(path);
+
+	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	assert_int_equal(stat(fifo, &st), 0);
+	gone = (struct map){ .start = 0x1000, .end = 0x2000, .path = fifo, .inode = st.st_ino,
+			     .dev_major = major(st.st_dev), .dev_minor = minor(st.st_dev) };
+	assert_int_equal(proc__open_map(p, &gone), -EINVAL); /* at once: nobody writes to it */
+	assert_int_equal(proc__map_path(p, &gone, name, sizeof(name)), -EINVAL);
+	proc__free(p);
+}
+
+static void test_open_file(void **state)
+{
+	char path[128], fifo[128], sym[128];
+	struct proc *p = open_self();
+	int fd;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/lib", dir);
+	snprintf(fifo, sizeof(fifo), "%s/fifo", dir);
+	snprintf(sym, sizeof(sym), "%s/link", dir);
+	write_file(path, 'f');
+	assert_int_equal(symlink(path, sym), 0);
+	fd = proc__open_file(p, sym);
+	assert_true(fd >= 0);
+	assert_int_equal(first_byte(fd), 'f');
+	close(fd);
+	assert_int_equal(proc__open_file(p, dir), -EINVAL);
+	assert_int_equal(proc__open_file(p, fifo), -EINVAL);
+	assert_int_equal(proc__open_file(p, "relative"), -EINVAL);
+	assert_int_equal(proc__open_file(p, "/dev/null"), -EINVAL);
+	assert_int_equal(proc__open_file(p, "/nonexistent/file"), -ENOENT);
+	/* through another process's open files one would get anywhere */
+	unlink(sym);
+	assert_int_equal(symlink("/proc/self/exe", sym), 0);
+	assert_int_equal(proc__open_file(p, sym), -ELOOP);
+	proc__free(p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_maps_fields),   cmocka_unit_test(test_maps_bad),
+		cmocka_unit_test(test_maps_find),     cmocka_unit_test(test_self),
+		cmocka_unit_test(test_read),	      cmocka_unit_test(test_read_fallback),
+		cmocka_unit_test(test_death),	      cmocka_unit_test(test_thread),
+		cmocka_unit_test(test_no_process),    cmocka_unit_test(test_replaced_file),
+		cmocka_unit_test(test_open_by_path),  cmocka_unit_test(test_open_file),
+	};
+
+	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}
