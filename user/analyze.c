@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "analyze.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "lib/text.h"
+#include "record/dict.h"
+
+#define PROGRESS_SIZE (UINT64_C(64) << 20) /* smaller files are read before one could look */
+#define PROGRESS_EVERY (1 << 17)	   /* events */
+
+/* A path for a message: it may be a target's doing, as file names are. */
+static const char *clean(char *buf, size_t size, const char *s)
+{
+	return text__clean(buf, size, s, strlen(s));
+}
+
+static char *make_name(const char *path)
+{
+	const char *base = strrchr(path, '/');
+	size_t len;
+
+	if (!strcmp(path, "-"))
+		return strdup("stdin");
+	base = base ? base + 1 : path;
+	len = strlen(base);
+	if (len > 4 && !strcmp(base + len - 4, ".mtr"))
+		len -= 4;
+	return strndup(base, len);
+}
+
+static int say_open(const char *path, int err, const char *why)
+{
+	char name[512];
+
+	clean(name, sizeof(name), !strcmp(path, "-") ? "standard input" : path);
+	switch (err) {
+	case EINVAL:
+		log_err("%s: not a recording of memtrace-bpf (%s); make one with `memtrace-bpf record`", name,
+			why ? why : "bad magic");
+		return EXIT_UNUSABLE;
+	case ENOTSUP:
+		log_err("%s: %s; read it with the version that wrote it or a later one", name,
+			why ? why : "a newer format");
+		return EXIT_UNUSABLE;
+	case ENOMEM:
+	case EIO:
+	case EMFILE:
+	case ENFILE:
+		log_err("%s: cannot read: %s", name, strerror(err));
+		return EXIT_FAILED;
+	}
+	log_err("%s: cannot open: %s", name, strerror(err));
+	return EXIT_UNUSABLE;
+}
+
+int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret)
+{
+	struct analysis *a = calloc(1, sizeof(*a));
+	const char *why = NULL;
+	int status;
+
+	if (!a)
+		goto nomem;
+	a->path = strdup(path);
+	a->name = make_name(path);
+	if (!a->path || !a->name)
+		goto nomem;
+	a->reader = mtr_reader__open(path, &why);
+	if (!a->reader) {
+		status = say_open(path, errno, why);
+		analysis__free(a);
+		return status;
+	}
+	a->dict = mtr_reader__dict(a->reader);
+	a->facts = mtr_reader__facts(a->reader);
+	a->model = model__new(a->dict, a->facts, opts);
+	if (!a->model)
+		goto nomem;
+	*ret = a;
+	return 0;
+nomem:
+	analysis__free(a);
+	log_err("out of memory");
+	return EXIT_FAILED;
+}
+
+void analysis__free(struct analysis *a)
+{
+	if (!a)
+		return;
+	model__free(a->model); /* borrows the reader's dict and facts */
+	mtr_reader__free(a->reader);
+	free(a->path);
+	free(a->name);
+	free(a);
+}
+
+static void progress(const struct analysis *a, bool *shown)
+{
+	uint64_t size = mtr_reader__size(a->reader);
+	char name[64];
+
+	*shown = true;
+	fprintf(stderr, "\r\033[Kreading %s: %" PRIu64 " %%", clean(name, sizeof(name), a->name),
+		mtr_reader__position(a->reader) * 100 / size);
+	fflush(stderr);
+}
+
+/* 1 at the end of what can be read, or the negative error; *whose says what failed. */
+static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx, bool *shown,
+		const char **whose)
+{
+	bool show = mtr_reader__size(a->reader) >= PROGRESS_SIZE && isatty(STDERR_FILENO);
+	struct event e;
+	int err;
+
+	for (;;) {
+		*whose = "cannot read";
+		err = mtr_reader__next(a->reader, &e);
+		if (err <= 0)
+			return err ? err : 1;
+		*whose = "cannot go on";
+		err = each ? each(ctx, &e) : 0;
+		if (!err)
+			err = model__event(a->model, &e);
+		if (err)
+			return err;
+		if (e.time > a->last_time)
+			a->last_time = e.time;
+		if (++a->events % PROGRESS_EVERY == 0 && show)
+			progress(a, shown);
+	}
+}
+
+static void read_duration(struct analysis *a)
+{
+	const char *s = facts__get(a->facts, "duration_ns");
+
+	a->duration = s ? strtoull(s, NULL, 10) : 0;
+	/* In a recording that was cut short the fact is as old as the last flush. */
+	if (a->last_time > a->duration)
+		a->duration = a->last_time;
+}
+
+static int say_end(const struct analysis *a)
+{
+	char name[512], events[32];
+
+	clean(name, sizeof(name), !strcmp(a->path, "-") ? "standard input" : a->path);
+	text__count(events, sizeof(events), a->events);
+	if (a->end == MTR_DAMAGED && !a->events) {
+		log_err("%s: damaged at byte %" PRIu64 " (%s): no event can be read", name, a->end_offset, a->end_why);
+		return EXIT_UNUSABLE;
+	}
+	if (a->end == MTR_DAMAGED)
+		log_warn("%s: damaged at byte %" PRIu64 " (%s): the %s events before that are used", name,
+			 a->end_offset, a->end_why, events);
+	else if (a->end == MTR_TRUNCATED)
+		log_warn("%s: stops at byte %" PRIu64 " without an end (%s): the recorder was killed, is still at work, "
+			 "or the copy is short; its %s events are used",
+			 name, a->end_offset, a->end_why, events);
+	return 0;
+}
+
+int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx)
+{
+	const char *whose;
+	bool shown = false;
+	int err = feed(a, each, ctx, &shown, &whose);
+	char name[512];
+
+	if (shown)
+		fprintf(stderr, "\r\033[K");
+	if (err < 0) {
+		log_err("%s: %s: %s", clean(name, sizeof(name), a->path), whose, strerror(-err));
+		return EXIT_FAILED;
+	}
+	read_duration(a);
+	model__finish(a->model, a->duration);
+	a->end_why = "";
+	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);
+	a->complete = a->end == MTR_COMPLETE;
+	return say_end(a);
+}
+
+int analyze__parse_at(const char *s, struct model_opts *ret)
+{
+	uint64_t time;
+
+	if (!strcmp(s, "peak"))
+		ret->at = AT_PEAK;
+	else if (!strcmp(s, "end"))
+		ret->at = AT_END;
+	else if (!strcmp(s, "oom"))
+		ret->at = AT_OOM;
+	else if (!text__parse_time(s, &time))
+		*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };
+	else
+		return -EINVAL;
+	return 0;
+}
+
+int analysis__device(const struct analysis *a, const char *name, size_t *ret)
+{
+	int i = name ? model__find_device(a->model, name) : model__main_device(a->model);
+	char path[512], wanted[64], there[256] = "";
+	struct model_device d;
+	size_t len = 0, n = model__devices(a->model);
+
+	if (i >= 0) {
+		*ret = i;
+		return 0;
+	}
+	clean(path, sizeof(path), a->path);
+	if (!n) {
+		log_err("%s: no memory event of any device in it", path);
+		return EXIT_UNUSABLE;
+	}
+	for (size_t k = 0; k < n && len < sizeof(there) - 24; k++) {
+		model__device(a->model, k, &d);
+		len += snprintf(there + len, sizeof(there) - len, "%s%s", k ? ", " : "", d.name);
+	}
+	log_err("%s: no device '%s' in it; there %s %s", path, clean(wanted, sizeof(wanted), name), n == 1 ? "is" : "are",
+		there);
+	return EXIT_UNUSABLE;
+}
+
+int analyze__check_output(FILE *out, const char *name)
+{
+	char clean_name[512];
+	int err = 0;
+
+	errno = 0;
+	if (fflush(out) || ferror(out))
+		err = errno ? errno : EIO;
+	if (!err)
+		return 0;
+	log_err("cannot write %s: %s", clean(clean_name, sizeof(clean_name), name), strerror(err));
+	/* Said once: nobody is to try the rest again at exit. */
+	__fpurge(out);
+	clearerr(out);
+	return EXIT_FAILED;
+}
