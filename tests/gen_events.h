@@ -6,7 +6,7 @@
  * one thread and backward on another, a cache of free blocks by size as c10's allocator keeps, some
  * tensors whose size changes with every batch, some CPU tensors, 5 to 50 us between events.
  */
-#include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +46,16 @@ static inline uint64_t gen__random(struct gen *g)
 	return g->rng;
 }
 
-static inline uint32_t gen__str(struct dict *d, const char *fmt, unsigned int a, unsigned int b)
+static inline __attribute__((format(printf, 2, 3))) uint32_t gen__str(struct dict *d, const char *fmt, ...)
 {
 	char s[160];
+	va_list args;
+	int n;
 
-	return dict__string(d, s, (size_t)snprintf(s, sizeof(s), fmt, a, b));
+	va_start(args, fmt);
+	n = vsnprintf(s, sizeof(s), fmt, args);
+	va_end(args);
+	return dict__string(d, s, (size_t)n);
 }
 
 /* Stacks of 20 to 45 frames which share most of them, as those of a program do. */
@@ -70,18 +75,18 @@ static inline void gen__dict(struct gen *g, struct dict *d)
 			struct dict_loc l = { dict__string(d, files[what % 3], strlen(files[what % 3])),
 					      gen__str(d, "function_%u_%u", what % 61, depth), 10 + what };
 			struct dict_module m = { gen__str(d, "layers.%u.block.%u", s / GEN_OPS % GEN_LAYERS, depth),
-						 gen__str(d, "Class%u%.0u", depth, 0),
-						 gen__str(d, "Transformer%.0u%.0u", 0, 0) };
+						 gen__str(d, "Class%u", depth),
+						 gen__str(d, "Transformer") };
 
 			base[i].loc = dict__loc(d, l);
 			base[i].module = depth % 5 == 4 ? dict__module(d, m) : 0;
 		}
-		base[0].loc = dict__loc(d, (struct dict_loc){ 0, gen__str(d, "op%u_%u", s, 0), s });
+		base[0].loc = dict__loc(d, (struct dict_loc){ 0, gen__str(d, "op%u", s), s });
 		g->stacks[s] = dict__stack(d, base, n, 0);
 	}
 	g->module = 1;
-	g->threads[0] = dict__thread(d, (struct dict_thread){ 4242, gen__str(d, "python%.0u%.0u", 0, 0) });
-	g->threads[1] = dict__thread(d, (struct dict_thread){ 4250, gen__str(d, "pt_autograd_%u%.0u", 0, 0) });
+	g->threads[0] = dict__thread(d, (struct dict_thread){ 4242, gen__str(d, "python") });
+	g->threads[1] = dict__thread(d, (struct dict_thread){ 4250, gen__str(d, "pt_autograd_0") });
 }
 
 static inline void gen__init(struct gen *g, struct dict *d, uint64_t seed, int (*emit)(void *, const struct event *),

@@ -1,0 +1,637 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What goes into a recording comes out of it; bounds and errors of writing. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <linux/types.h>
+
+#include "gen_events.h"
+#include "memtrace.h"
+#include "mtr_util.h"
+
+struct world {
+	struct dict *d;
+	struct facts *f;
+	uint32_t stack, cut_stack, module, thread;
+};
+
+static struct world world__new(void)
+{
+	struct world w = { .d = dict__new(), .f = facts__new() };
+	struct dict_frame frames[2];
+	uint32_t file, func;
+
+	assert_non_null(w.d);
+	assert_non_null(w.f);
+	file = dict__string(w.d, "train.py", 8);
+	func = dict__string(w.d, "main", 4);
+	w.module = dict__module(w.d, (struct dict_module){ func, file, file });
+	frames[0] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 7 }), w.module };
+	frames[1] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 0 }), 0 };
+	w.stack = dict__stack(w.d, frames, 2, MT_WALK_OK);
+	w.cut_stack = dict__stack(w.d, frames, 1, MT_WALK_FAULT_FRAME);
+	w.thread = dict__thread(w.d, (struct dict_thread){ 4242, func });
+	assert_int_equal(facts__set(w.f, "comm", "python"), 0);
+	return w;
+}
+
+static void world__free(struct world *w)
+{
+	dict__free(w->d);
+	facts__free(w->f);
+}
+
+static void write_events(struct world *w, int fd, const struct events *l, size_t flush_every)
+{
+	struct mtr_writer *wr = mtr_writer__new(fd, w->d, w->f, NULL);
+
+	assert_non_null(wr);
+	for (size_t i = 0; i < l->n; i++) {
+		assert_int_equal(mtr_writer__event(wr, &l->e[i]), 0);
+		if (flush_every && i % flush_every == flush_every - 1)
+			assert_int_equal(mtr_writer__flush(wr), 0);
+	}
+	assert_int_equal(mtr_writer__close(wr), 0);
+}
+
+static void assert_dicts(const struct dict *got, const struct dict *want)
+{
+	struct dict_counts a = dict__counts(got), b = dict__counts(want);
+
+	assert_memory_equal(&a, &b, sizeof(a));
+	for (uint32_t i = 0; i < a.strings; i++)
+		assert_string_equal(dict__str(got, i), dict__str(want, i));
+	for (uint32_t i = 0; i < a.locs; i++) {
+		struct dict_loc x = dict__get_loc(got, i), y = dict__get_loc(want, i);
+
+		assert_memory_equal(&x, &y, sizeof(x));
+	}
+	for (uint32_t i = 0; i < a.modules; i++) {
+		struct dict_module x = dict__get_module(got, i), y = dict__get_module(want, i);
+
+		assert_memory_equal(&x, &y, sizeof(x));
+	}
+	for (uint32_t i = 0; i < a.stacks; i++) {
+		struct dict_stack x = dict__get_stack(got, i), y = dict__get_stack(want, i);
+
+		assert_int_equal(x.n, y.n);
+		assert_int_equal(x.walk, y.walk);
+		if (x.n)
+			assert_memory_equal(x.frames, y.frames, x.n * sizeof(*x.frames));
+	}
+	for (uint32_t i = 0; i < a.threads; i++) {
+		struct dict_thread x = dict__get_thread(got, i), y = dict__get_thread(want, i);
+
+		assert_memory_equal(&x, &y, sizeof(x));
+	}
+}
+
+static void check_round_trip(struct world *w, const struct events *l, size_t flush_every)
+{
+	int fd = memory_file();
+	struct events got = { 0 };
+	struct mtr_reader *r;
+	struct stat st;
+	uint64_t offset;
+	const char *why;
+
+	write_events(w, fd, l, flush_every);
+	r = read_all(fd, &got);
+	assert_int_equal(got.n, l->n);
+	for (size_t i = 0; i < l->n; i++)
+		assert_event(&got.e[i], &l->e[i]);
+	assert_int_equal(mtr_reader__end(r, &offset, &why), MTR_COMPLETE);
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_true(offset == (uint64_t)st.st_size);
+	assert_true(mtr_reader__size(r) == (uint64_t)st.st_size);
+	assert_true(mtr_reader__position(r) == (uint64_t)st.st_size);
+	assert_int_equal(mtr_reader__version(r), 1);
+	if (l->n) /* with no event nothing is needed */
+		assert_dicts(mtr_reader__dict(r), w->d);
+	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
+	assert_string_equal(facts__get(mtr_reader__facts(r), "dropped_events"), "0");
+	mtr_reader__free(r);
+	events__free(&got);
+	close(fd);
+}
+
+static void test_every_kind(void **state)
+{
+	struct world w = world__new();
+	struct events l = { 0 };
+	const struct device cpu = { DEVICE_CPU, 0 }, gpu = { DEVICE_CUDA, 0 }, other = { 255, 255 };
+	const struct event list[] = {
+		{ .kind = EVENT_ALLOC, .device = gpu, .thread = w.thread, .stack = w.stack, .time = 1000,
+		  .addr = 0x7f0000000000, .size = 512, .totals = true, .allocated = 512, .reserved = 2 << 20 },
+		{ .kind = EVENT_FREE, .device = gpu, .thread = w.thread, .time = 900, .addr = 0x7f0000000000,
+		  .size = 512, .totals = true, .reserved = 2 << 20 },
+		/* totals that are not as predicted, and wrap */
+		{ .kind = EVENT_FREE, .device = gpu, .time = 901, .addr = 0x7f0000000000, .size = 1024, .totals = true,
+		  .allocated = UINT64_MAX, .reserved = 1 },
+		{ .kind = EVENT_ALLOC, .device = cpu, .time = 902, .addr = 0, .walk = MT_WALK_NO_THREAD },
+		{ .kind = EVENT_ALLOC, .device = cpu, .time = UINT64_MAX, .addr = UINT64_MAX, .size = UINT64_MAX,
+		  .walk = MT_WALK_NO_THREAD, .thread = w.thread },
+		{ .kind = EVENT_FREE, .device = cpu, .time = 0, .addr = UINT64_MAX },
+		{ .kind = EVENT_ALLOC, .device = cpu, .addr = UINT64_MAX, .size = UINT64_MAX, .stack = w.cut_stack,
+		  .walk = MT_WALK_FAULT_FRAME },
+		{ .kind = EVENT_ALLOC, .device = cpu, .addr = 1, .size = 1, .stack = w.cut_stack, .walk = MT_WALK_OK },
+		{ .kind = EVENT_OOM, .device = gpu, .size = 1ull << 40, .stack = w.stack, .totals = true,
+		  .allocated = 5, .reserved = 6 },
+		/* a device with totals, then without, then again with what they were */
+		{ .kind = EVENT_FREE, .device = gpu, .addr = 9 },
+		{ .kind = EVENT_OOM, .device = gpu, .size = 3, .totals = true, .allocated = 5, .reserved = 6,
+		  .walk = MT_WALK_BUSY },
+		{ .kind = EVENT_STEP, .device = cpu, .stack = w.stack, .thread = w.thread },
+		{ .kind = EVENT_CALL, .device = cpu, .module = w.module },
+		{ .kind = EVENT_CALL, .device = other, .stack = w.stack, .walk = MT_WALK_FAULT_SELF },
+		{ .kind = EVENT_LOST, .device = cpu, .size = 1234567 },
+		{ .kind = EVENT_LOST, .device = cpu, .size = 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
+		events__add(&l, &list[i]);
+	check_round_trip(&w, &l, 0);
+	check_round_trip(&w, &l, 1);
+	check_round_trip(&w, &l, 3);
+	l.n = 0;
+	check_round_trip(&w, &l, 0);
+	events__free(&l);
+	world__free(&w);
+}
+
+/* Anything that an event can say, in any order, with more devices than a block can hold. */
+static void test_random_events(void **state)
+{
+	struct world w = world__new();
+	struct events l = { 0 };
+	struct gen g = { .rng = 88172645463325252ull };
+
+	(void)state;
+	for (int i = 0; i < 150000; i++) {
+		uint64_t r = gen__random(&g), s = gen__random(&g);
+		struct event e = { .kind = (uint8_t)(1 + r % 6), .time = s >> (r >> 8 & 63) };
+
+		e.device.type = (uint8_t)(r >> 16 & 0xff);
+		e.device.index = (uint8_t)(r >> 24 & 3);
+		e.thread = r >> 32 & 1 ? w.thread : 0;
+		e.totals = r >> 33 & 1;
+		if (e.totals) {
+			e.allocated = s << 7;
+			e.reserved = s >> 9;
+		}
+		if (e.kind <= EVENT_FREE)
+			e.addr = r >> 34 & 1 ? s >> 50 : s;
+		if (e.kind <= EVENT_OOM || e.kind == EVENT_LOST)
+			e.size = r >> 35 & 1 ? s & 7 : s ^ r;
+		if (e.kind != EVENT_FREE && e.kind != EVENT_LOST) {
+			e.stack = r >> 36 & 1 ? w.stack : r >> 37 & 1 ? w.cut_stack : 0;
+			e.walk = (uint8_t)((s >> 40) % MT_WALK_NR);
+		}
+		if (e.kind == EVENT_CALL)
+			e.module = r >> 38 & 1 ? w.module : 0;
+		events__add(&l, &e);
+	}
+	check_round_trip(&w, &l, 0);
+	check_round_trip(&w, &l, 997);
+	events__free(&l);
+	world__free(&w);
+}
+
+struct into {
+	struct mtr_writer *w;
+	struct events *l;
+	uint64_t last;
+};
+
+static int emit(void *arg, const struct event *e)
+{
+	struct into *i = arg;
+
+	if (i->l)
+		events__add(i->l, e);
+	if (e->time - i->last > 1000000000) { /* as a capture does */
+		int err = mtr_writer__flush(i->w);
+
+		if (err)
+			return err;
+		i->last = e->time;
+	}
+	return mtr_writer__event(i->w, e);
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static void test_training_loop(void **state)
+{
+	struct dict *d = dict__new();
+	struct facts *f = facts__new();
+	struct gen *g = malloc(sizeof(*g));
+	struct events want = { 0 }, got = { 0 };
+	struct into into = { .l = &want };
+	int fd = memory_file();
+	struct mtr_reader *r;
+	struct event e;
+	uint64_t n = 0;
+	double start, each;
+
+	(void)state;
+	into.w = mtr_writer__new(fd, d, f, NULL);
+	assert_non_null(into.w);
+	gen__init(g, d, 1, emit, &into);
+	for (int i = 0; i < 100; i++)
+		gen__step(g);
+	assert_int_equal(g->err, 0);
+	assert_int_equal(mtr_writer__close(into.w), 0);
+	r = read_all(fd, &got);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	assert_int_equal(got.n, want.n);
+	for (size_t i = 0; i < got.n; i++)
+		assert_event(&got.e[i], &want.e[i]);
+	assert_dicts(mtr_reader__dict(r), d);
+	each = (double)mtr_reader__size(r) / (double)got.n;
+	mtr_reader__free(r);
+
+	start = seconds();
+	r = open_fd(fd, NULL);
+	while (mtr_reader__next(r, &e) == 1)
+		n++;
+	print_message("%zu events, %.2f bytes each, read at %.1f M/s\n", got.n, each,
+		      (double)n / (seconds() - start) / 1e6);
+	assert_true(each <= 6);
+	mtr_reader__free(r);
+	events__free(&want);
+	events__free(&got);
+	free(g);
+	dict__free(d);
+	facts__free(f);
+	close(fd);
+}
+
+/* The dictionary may grow beyond one block between two flushes. */
+static void test_large_dictionary(void **state)
+{
+	struct world w = world__new();
+	struct events l = { 0 };
+	struct dict_frame frames[256];
+	char text[DICT_MAX_STRING + 1];
+	struct event e = { .kind = EVENT_ALLOC, .addr = 1, .size = 1 };
+
+	(void)state;
+	for (uint32_t i = 0; i < 3000; i++) {
+		memset(text, 'a' + (int)(i % 26), DICT_MAX_STRING);
+		snprintf(text, 16, "%u", i);
+		text[strlen(text)] = '!';
+		assert_int_not_equal(dict__string(w.d, text, DICT_MAX_STRING - i % 7), UINT32_MAX);
+		for (uint32_t k = 0; k < 256; k++)
+			frames[k] = (struct dict_frame){ (i + k) % 2, w.module };
+		frames[i % 256].loc = 2;
+		frames[i / 256].module = 0;
+		e.stack = dict__stack(w.d, frames, 256, 0);
+	}
+	events__add(&l, &e);
+	check_round_trip(&w, &l, 0);
+	events__free(&l);
+	world__free(&w);
+}
+
+static void test_facts_follow(void **state)
+{
+	struct world w = world__new();
+	struct event e = { .kind = EVENT_STEP };
+	int fd = memory_file();
+	struct mtr_writer *wr = mtr_writer__new(fd, w.d, w.f, NULL);
+	struct mtr_reader *r;
+	uint64_t before;
+
+	(void)state;
+	assert_non_null(wr);
+	assert_int_equal(mtr_writer__event(wr, &e), 0);
+	facts__set(w.f, "duration_ns", "1");
+	assert_int_equal(mtr_writer__flush(wr), 0);
+	/* Nothing changed: nothing written. */
+	before = mtr_writer__bytes(wr);
+	assert_int_equal(mtr_writer__flush(wr), 0);
+	assert_true(mtr_writer__bytes(wr) == before);
+	facts__set(w.f, "duration_ns", "2");
+	facts__set(w.f, "torch", "\xff" "2.11\n");
+	assert_int_equal(mtr_writer__flush(wr), 0);
+	/* A writer that dies here leaves all that was flushed. */
+	r = read_all(fd, NULL);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_TRUNCATED);
+	assert_string_equal(facts__get(mtr_reader__facts(r), "duration_ns"), "2");
+	assert_string_equal(facts__get(mtr_reader__facts(r), "torch"), "\xef\xbf\xbd" "2.11\n");
+	assert_null(facts__get(mtr_reader__facts(r), "dropped_events"));
+	mtr_reader__free(r);
+	facts__set(w.f, "stop_reason", "signal");
+	assert_int_equal(mtr_writer__close(wr), 0);
+	r = read_all(fd, NULL);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	assert_string_equal(facts__get(mtr_reader__facts(r), "stop_reason"), "signal");
+	mtr_reader__free(r);
+	close(fd);
+	world__free(&w);
+}
+
+static void test_unfit_events(void **state)
+{
+	struct world w = world__new();
+	struct dict_counts n = dict__counts(w.d);
+	const struct event bad[] = {
+		{ .kind = 0 },
+		{ .kind = 7 },
+		{ .kind = EVENT_ALLOC, .walk = MT_WALK_NR },
+		{ .kind = EVENT_ALLOC, .stack = n.stacks },
+		{ .kind = EVENT_ALLOC, .thread = n.threads },
+		{ .kind = EVENT_CALL, .module = n.modules },
+	};
+	int fd = memory_file();
+	struct mtr_writer *wr = mtr_writer__new(fd, w.d, w.f, NULL);
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(mtr_writer__event(wr, &bad[i]), -EINVAL);
+	assert_int_equal(mtr_writer__close(wr), 0);
+	close(fd);
+	world__free(&w);
+}
+
+/* ---- bounds ---- */
+
+static void run_bounded(struct mtr_writer_opts opts, const char *reason)
+{
+	struct dict *d = dict__new();
+	struct facts *f = facts__new();
+	struct gen *g = malloc(sizeof(*g));
+	struct into into = { 0 };
+	struct events got = { 0 };
+	int fd = memory_file();
+	struct mtr_reader *r;
+	uint64_t dropped;
+	const char *full = NULL;
+
+	facts__setf(f, "cmdline", "[\"%04000d\"]", 0);
+	into.w = mtr_writer__new(fd, d, f, &opts);
+	assert_non_null(into.w);
+	assert_false(mtr_writer__full(into.w, &full));
+	assert_null(full);
+	gen__init(g, d, 3, emit, &into);
+	for (int i = 0; i < 40; i++) {
+		gen__step(g);
+		facts__setf(f, "duration_ns", "%" PRIu64, g->time);
+	}
+	assert_int_equal(g->err, 0);
+	assert_true(mtr_writer__full(into.w, &full));
+	assert_string_equal(full, reason);
+	dropped = mtr_writer__dropped(into.w);
+	facts__setf(f, "last", "%01000d", 1);
+	assert_int_equal(mtr_writer__close(into.w), 0);
+	r = read_all(fd, &got);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	assert_true(got.n + dropped == g->events);
+	assert_true(got.n > 0);
+	if (opts.max_size)
+		assert_true(mtr_reader__size(r) <= opts.max_size);
+	if (opts.max_events)
+		assert_true(got.n <= opts.max_events);
+	assert_true(strtoull(facts__get(mtr_reader__facts(r), "dropped_events"), NULL, 10) == dropped);
+	assert_true(strtoull(facts__get(mtr_reader__facts(r), "duration_ns"), NULL, 10) == g->time);
+	assert_int_equal(strlen(facts__get(mtr_reader__facts(r), "last")), 1000);
+	mtr_reader__free(r);
+	events__free(&got);
+	free(g);
+	dict__free(d);
+	facts__free(f);
+	close(fd);
+}
+
+static void test_bounds(void **state)
+{
+	struct world w = world__new();
+	int fd = memory_file();
+
+	(void)state;
+	run_bounded((struct mtr_writer_opts){ .max_events = 1 }, "max-events");
+	run_bounded((struct mtr_writer_opts){ .max_events = 12345 }, "max-events");
+	for (uint64_t max = 128 << 10; max < 400 << 10; max += 30011)
+		run_bounded((struct mtr_writer_opts){ .max_size = max }, "max-size");
+	/* Too little for even the facts. */
+	errno = 0;
+	assert_null(mtr_writer__new(fd, w.d, w.f, &(struct mtr_writer_opts){ .max_size = 1000 }));
+	assert_int_equal(errno, EFBIG);
+	close(fd);
+	world__free(&w);
+}
+
+/* ---- errors ---- */
+
+static void test_full_disk(void **state)
+{
+	struct world w = world__new();
+	int fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+
+	(void)state;
+	assert_true(fd >= 0);
+	errno = 0;
+	assert_null(mtr_writer__new(fd, w.d, w.f, NULL));
+	assert_int_equal(errno, ENOSPC);
+	assert_null(mtr_writer__new(-1, w.d, w.f, NULL));
+	assert_int_equal(errno, EBADF);
+	close(fd);
+	world__free(&w);
+}
+
+/* The disk fills up within a block: nothing comes after the torn block, all before it can be read. */
+static void test_disk_fills_up(void **state)
+{
+	struct dict *d = dict__new();
+	struct facts *f = facts__new();
+	struct gen *g = malloc(sizeof(*g));
+	struct events want = { 0 }, got = { 0 };
+	struct into into = { .l = &want };
+	struct rlimit old, limit;
+	int fd = memory_file();
+	struct mtr_reader *r;
+	struct stat st;
+	struct event e = { .kind = EVENT_STEP };
+
+	(void)state;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
+	limit = old;
+	limit.rlim_cur = 150001;
+	into.w = mtr_writer__new(fd, d, f, NULL);
+	gen__init(g, d, 5, emit, &into);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	for (int i = 0; i < 40; i++)
+		gen__step(g);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+	assert_int_equal(g->err, -EFBIG);
+	/* There is room again, but the file must not get holes. */
+	assert_int_equal(mtr_writer__event(into.w, &e), -EFBIG);
+	assert_int_equal(mtr_writer__flush(into.w), -EFBIG);
+	assert_int_equal(mtr_writer__close(into.w), -EFBIG);
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(st.st_size, 150001);
+	r = read_all(fd, &got);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_TRUNCATED);
+	assert_true(got.n > 10000);
+	for (size_t i = 0; i < got.n; i++)
+		assert_event(&got.e[i], &want.e[i]);
+	mtr_reader__free(r);
+	events__free(&want);
+	events__free(&got);
+	free(g);
+	dict__free(d);
+	facts__free(f);
+	close(fd);
+}
+
+static void write_to_pipe(int fd)
+{
+	struct dict *d = dict__new();
+	struct facts *f = facts__new();
+	struct gen *g = malloc(sizeof(*g));
+	struct into into = { 0 };
+
+	/* Not blocking: the writer has to wait by itself, and gets partial writes. */
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	into.w = mtr_writer__new(fd, d, f, NULL);
+	gen__init(g, d, 9, emit, &into);
+	for (int i = 0; i < 60; i++)
+		gen__step(g);
+	_exit(g->err || mtr_writer__close(into.w) ? 1 : 0);
+}
+
+static void test_pipe(void **state)
+{
+	int fds[2], saved = dup(STDIN_FILENO), status;
+	struct mtr_reader *r;
+	struct event e;
+	uint64_t n = 0;
+	pid_t child;
+
+	(void)state;
+	assert_int_equal(pipe(fds), 0);
+	child = fork();
+	assert_true(child >= 0);
+	if (!child) {
+		close(fds[0]);
+		write_to_pipe(fds[1]);
+	}
+	close(fds[1]);
+	assert_true(dup2(fds[0], STDIN_FILENO) == STDIN_FILENO);
+	close(fds[0]);
+	r = mtr_reader__open("-", NULL);
+	assert_non_null(r);
+	assert_true(mtr_reader__size(r) == 0);
+	while (mtr_reader__next(r, &e) == 1)
+		n++;
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	assert_true(n > 200000);
+	mtr_reader__free(r);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	if (saved >= 0) {
+		dup2(saved, STDIN_FILENO);
+		close(saved);
+	}
+}
+
+/* ---- the example of docs/FORMAT.md ---- */
+
+static size_t example_bytes(uint8_t *dst, size_t room)
+{
+	FILE *doc = fopen("docs/FORMAT.md", "r");
+	char line[256];
+	bool inside = false;
+	size_t n = 0;
+
+	if (!doc)
+		return 0;
+	while (fgets(line, sizeof(line), doc)) {
+		unsigned int byte;
+		int used;
+
+		if (!strncmp(line, "```", 3)) {
+			inside = !strcmp(line, "```hex\n");
+			continue;
+		}
+		/* "0010  01 02 03   what it says" */
+		for (char *p = line + 6; inside && sscanf(p, "%2x%n", &byte, &used) == 1 && used == 2; p += 3) {
+			assert_true(n < room);
+			dst[n++] = (uint8_t)byte;
+			if (p[2] != ' ' || p[3] == ' ')
+				break;
+		}
+	}
+	fclose(doc);
+	return n;
+}
+
+static void test_example(void **state)
+{
+	struct world w = { .d = dict__new(), .f = facts__new() };
+	const struct device gpu = { DEVICE_CUDA, 0 };
+	uint32_t file = dict__string(w.d, "train.py", 8), func = dict__string(w.d, "main", 4);
+	struct dict_frame frame = { dict__loc(w.d, (struct dict_loc){ file, func, 7 }), 0 };
+	uint32_t stack = dict__stack(w.d, &frame, 1, MT_WALK_OK);
+	uint32_t thread = dict__thread(w.d, (struct dict_thread){ 4242, dict__string(w.d, "python", 6) });
+	struct events l = { 0 };
+	struct event e = { .kind = EVENT_ALLOC, .device = gpu, .thread = thread, .stack = stack, .time = 1000000,
+			   .addr = 0x7f3210000000, .size = 1024, .totals = true, .allocated = 1024, .reserved = 2097152 };
+	uint8_t want[1024], *got;
+	size_t n, len;
+	int fd = memory_file();
+
+	(void)state;
+	facts__set(w.f, "comm", "python");
+	events__add(&l, &e);
+	e.time += 20000;
+	e.kind = EVENT_FREE;
+	e.stack = 0;
+	e.allocated = 0;
+	events__add(&l, &e);
+	write_events(&w, fd, &l, 0);
+	got = file_bytes(fd, &len);
+	n = example_bytes(want, sizeof(want));
+	if (n != len || memcmp(want, got, n)) {
+		for (size_t i = 0; i < len; i++)
+			print_message("%02x%s", got[i], i % 16 == 15 ? "\n" : " ");
+		print_message("\n");
+	}
+	assert_int_equal(n, len);
+	assert_memory_equal(got, want, n);
+	free(got);
+	events__free(&l);
+	world__free(&w);
+	close(fd);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_kind),	cmocka_unit_test(test_random_events),
+		cmocka_unit_test(test_training_loop),	cmocka_unit_test(test_large_dictionary),
+		cmocka_unit_test(test_facts_follow),	cmocka_unit_test(test_unfit_events),
+		cmocka_unit_test(test_bounds),		cmocka_unit_test(test_full_disk),
+		cmocka_unit_test(test_disk_fills_up),	cmocka_unit_test(test_pipe),
+		cmocka_unit_test(test_example),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
