@@ -25,6 +25,23 @@ def difference(got, expected):
     return text
 
 
+def settle_fleeting(got, expected):
+    """
+    Tensors made by code that was gone within microseconds: named rightly, or charged to the line that called that
+    code. What is not named is expected there, wherever the line is; a wrong name is expected nowhere.
+    """
+    rows, moved = by_key(expected["rows"]), [0, 0]
+    for key in [k for k in rows if os.path.basename(k[0]).startswith(expected["fleeting"])]:
+        if key not in got:
+            count, size = rows.pop(key)
+            moved = [moved[0] + count, moved[1] + size]
+    if moved[0]:
+        caller = [k for k in got if k[2] == expected["fleeting_caller"]]
+        check(len(caller) == 1, "code that is gone is charged to %s", caller)
+        rows[caller[0]] = moved
+    return rows
+
+
 def exact(role):
     folder = scratch("exact-" + role)
     os.mkdir(folder)
@@ -48,7 +65,7 @@ def exact(role):
     equal(cpu["allocated"], expected["bytes"], "bytes alive at the end")
     equal(sum(r["bytes"] for r in doc["rows"]), expected["bytes"], "sum of the rows")
     equal(sum(r["count"] for r in doc["rows"]), expected["count"], "blocks in the rows")
-    wrong = difference(by_key(doc["rows"]), by_key(expected["rows"]))
+    wrong = difference(by_key(doc["rows"]), settle_fleeting(by_key(doc["rows"]), expected))
     check(not wrong, "%d of %d rows differ:\n    %s", len(wrong), len(expected["rows"]), "\n    ".join(wrong[:20]))
     failed = {k: v for k, v in doc["capture"]["stacks"].get("failed", {}).items() if v}
     check(not failed, "stacks that could not be read: %s", failed)

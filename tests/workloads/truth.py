@@ -26,6 +26,11 @@ def now():
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
+def name_of(code):
+    """Qualified, where this Python's code objects know it: from 3.11 on."""
+    return getattr(code, "co_qualname", code.co_name)
+
+
 def return_line(module):
     """The line of the return statement of a module whose forward is nothing else; None for any other."""
     forward = type(module).forward
@@ -58,12 +63,13 @@ class Truth:
             if self.count % self.every:
                 return
             if line is not None:
-                place = (type(module).forward.__code__.co_filename, line, "forward")
+                code = type(module).forward.__code__
+                place = (code.co_filename, line, name_of(code))
             else:
                 frame = sys._getframe(1)
                 while not frame.f_code.co_filename.startswith(USER_DIR):
                     frame = frame.f_back
-                place = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                place = (frame.f_code.co_filename, frame.f_lineno, name_of(frame.f_code))
             storage = output.untyped_storage()
             entry = {"address": storage.data_ptr(), "bytes": storage.nbytes(), "file": place[0],
                      "line": place[1], "function": place[2], "module": name,
