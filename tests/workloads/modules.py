@@ -6,6 +6,7 @@ After "ready" it obeys lines on its standard input, see commands().
 """
 import os
 import sys
+import threading
 import warnings
 
 import torch
@@ -270,13 +271,28 @@ class Thousand(nn.Module):
         self.blocks = nn.ModuleList(Block(2) for _ in range(110))  # of 9 modules each
 
 
+def churn(model):
+    """Changes everything but the names of what was there."""
+    n = 0
+    while True:
+        n += 1
+        model.counter = n
+        setattr(model, "attribute%d" % (n % 50), n)
+        if hasattr(model, "attribute%d" % ((n * 7) % 50)):
+            delattr(model, "attribute%d" % ((n * 7) % 50))
+        block = model.blocks[n % 100]
+        block.add_module("new%d" % (n % 30), nn.Identity())
+        block._modules.pop("new%d" % ((n * 7) % 30), None)
+        block.training = not block.training
+
+
 def main():
     for part in (plain_models, cyclic_models, wrapped_models, distributed_models, strays):
         part()
-    big = keep(Thousand().train())
-    emit("big", id(big), id(big.blocks[109].mlp[3]), len(names(big)))
     big2 = keep(Thousand())
     emit("big", id(big2), id(big2.blocks[109].mlp[3]), len(names(big2)))
+    big = keep(Thousand().train())
+    emit("big", id(big), id(big.blocks[109].mlp[3]), len(names(big)))
     method = getattr(nn.Module, "_wrapped_call_impl", nn.Module._call_impl)
     emit("codes", id(method.__code__))
     model = keep(nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.ReLU())))
@@ -290,6 +306,8 @@ def main():
             model.add_module("late", late)
         elif word == "rename":
             model._modules["renamed"] = model._modules.pop("1")
+        elif word == "churn":
+            threading.Thread(target=churn, args=(big,), daemon=True).start()
         elif word == "nothing":
             model.training = True
         emit(word)

@@ -164,7 +164,8 @@ static struct root *add_root(struct nnmodules *n, uint64_t addr)
 	return r;
 }
 
-/* Reads a root's tree again, or for the first time. On failure what was known stays. */
+/* Reads a root's tree again, or for the first time. On failure, or if the root is torn, what was known stays.
+ */
 static int read_root(struct nnmodules *n, struct root *r)
 {
 	uint64_t start = now_ns(), end, cost;
@@ -178,6 +179,10 @@ static int read_root(struct nnmodules *n, struct root *r)
 	r->next_read = end + (PAUSE_COSTS * cost > PAUSE_NS ? PAUSE_COSTS * cost : PAUSE_NS);
 	if (err)
 		return err;
+	if (r->tree && nntree__torn(t) && nntree__type(t, 0) == r->type) {
+		nntree__free(t);
+		return 0;
+	}
 	if (r->tree && compare(n, r->tree, t))
 		n->changed = true;
 	nntree__free(r->tree);
@@ -241,7 +246,7 @@ static int class_name(struct nnmodules *n, uint64_t type, char *buf)
 	pymem__forget(&n->m);
 	err = pytype__is_a(&n->m, type, "Module", TORCH_MODULE);
 	if (err <= 0)
-		return err ? err : -EBADMSG;
+		return err && err != -EAGAIN ? err : -EBADMSG;
 	return pytype__name(&n->m, type, buf, NN_MAX_CLASS);
 }
 

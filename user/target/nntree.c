@@ -20,7 +20,8 @@
 #define MAX_TEXT (64u << 20)
 #define MAX_ITEMS (32u << 20) /* entries of dicts in one walk, so that a hostile tree ends too */
 #define MAX_PENDING (4u << 20)
-#define STRIPPED UINT32_MAX   /* instead of a component: a wrapper's own, not part of the name */
+#define STRIPPED UINT32_MAX /* instead of a component: a wrapper's own, not part of the name */
+#define TRIES 3
 #define NOT_A_MODULE UINT32_MAX
 
 struct node {
@@ -48,6 +49,7 @@ struct nntree {
 	size_t n, cap, ntypes, types_cap, text_len, text_cap;
 	struct map64 *by_addr;
 	size_t root_class; /* index of a node */
+	bool torn;
 };
 
 struct pending {
@@ -103,7 +105,7 @@ static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
 /* True for errors that concern one object; others end the walk. */
 static bool is_local(int err)
 {
-	return err == -EFAULT || err == -EBADMSG || err == -ENOENT || err == -E2BIG;
+	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT || err == -E2BIG;
 }
 
 static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
@@ -300,23 +302,24 @@ static int walk(struct walk *w, uint64_t root)
 	err = visit(w, &(struct pending){.addr = root});
 	/* A module without readable children is still a module, be it the root. */
 	if (err && (!is_local(err) || !w->t->n))
-		return err;
+		return err == -EAGAIN ? -EBADMSG : err;
+	w->t->torn = err == -EAGAIN;
 	while (w->n && w->t->n < MAX_MODULES && w->items < MAX_ITEMS) {
 		struct pending p = w->stack[--w->n];
 
 		err = visit(w, &p);
 		if (err && !is_local(err))
 			return err;
+		w->t->torn |= err == -EAGAIN;
 	}
 	return 0;
 }
 
-int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret)
+static int read_once(struct pymem *m, uint64_t root, struct nntree **ret)
 {
 	struct walk w = {.m = m};
 	int err = -ENOMEM;
 
-	pymem__forget(m);
 	w.t = calloc(1, sizeof(*w.t));
 	w.types = map64__new();
 	w.keys = map64__new();
@@ -336,6 +339,33 @@ int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret)
 	return err;
 }
 
+int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret)
+{
+	struct nntree *t = NULL;
+	int err;
+
+	pymem__begin_snapshot(m);
+	err = read_once(m, root, &t);
+	if (pymem__holds(m) || err == -ENOMEM) {
+		if (!err)
+			t->torn = false; /* it is as it is */
+		goto out;
+	}
+	/* It changed meanwhile: object by object, each with its own check, is slower but gets through. */
+	for (int i = 0; i < TRIES; i++) {
+		nntree__free(t);
+		t = NULL;
+		pymem__forget(m);
+		err = read_once(m, root, &t);
+		if (err || !t->torn)
+			break;
+	}
+out:
+	if (!err)
+		*ret = t;
+	return err;
+}
+
 void nntree__free(struct nntree *t)
 {
 	if (!t)
@@ -345,6 +375,11 @@ void nntree__free(struct nntree *t)
 	free(t->types);
 	free(t->text);
 	free(t);
+}
+
+bool nntree__torn(const struct nntree *t)
+{
+	return t->torn;
 }
 
 size_t nntree__count(const struct nntree *t)

@@ -23,6 +23,8 @@ struct nntree;
 int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret);
 void nntree__free(struct nntree *t); /* NULL is fine */
 
+/* True if part of it changed all the time while it was read: modules may be missing that are there. */
+bool nntree__torn(const struct nntree *t);
 size_t nntree__count(const struct nntree *t);
 /* Index of a module; the root's is 0. */
 bool nntree__find(const struct nntree *t, uint64_t addr, size_t *ret);

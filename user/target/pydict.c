@@ -98,7 +98,32 @@ static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 	return 0;
 }
 
-/* Reads header and, for a small dict, entries in one go. -EAGAIN: it makes no sense (now). */
+/*
+ * The header, and the entries of a small dict with it, as one read. In a snapshot just the fields: the
+ * counter of references and the version change without meaning anything for us.
+ */
+static int read_keys_head(struct pymem *m, uint64_t addr, struct keys *k, bool old, size_t head)
+{
+	int err;
+
+	if (m->snapshot) {
+		size_t n_at = old ? 32 : 24;
+
+		memset(k->seen, 0, head);
+		err = pymem__read(m, addr + 8, k->seen + 8, old ? 8 : 4);
+		if (!err)
+			err = pymem__read(m, addr + n_at, k->seen + n_at, 8);
+		k->seen_len = head;
+		return err;
+	}
+	err = pymem__read_page(m, addr, k->seen, sizeof(k->seen));
+	if (err >= 0 && (size_t)err < head)
+		err = pymem__read(m, addr, k->seen, head) ?: (int)head;
+	k->seen_len = err > 0 ? err : 0;
+	return err < 0 ? err : 0;
+}
+
+/* -EAGAIN: it makes no sense (now). */
 static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
 {
 	bool old = m->l->minor <= 10;
@@ -107,14 +132,11 @@ static int read_keys(struct pymem *m, uint64_t addr, struct keys *k)
 	bool wide;
 	int err;
 
-	if (!addr || addr % 8)
+	if (!addr || addr % 8 || addr > UINT64_MAX - WINDOW)
 		return -EAGAIN;
-	err = pymem__read_page(m, addr, k->seen, sizeof(k->seen));
-	if (err >= 0 && (size_t)err < head)
-		err = pymem__read(m, addr, k->seen, head) ?: (int)head;
-	if (err < 0)
+	err = read_keys_head(m, addr, k, old, head);
+	if (err)
 		return err;
-	k->seen_len = err;
 	err = old ? parse_old_head(k->seen, &index_bytes, &slots, &n)
 		  : parse_new_head(k->seen, &index_bytes, &slots, &n);
 	if (err)
@@ -290,8 +312,8 @@ static int read_values_3_13(struct pymem *m, uint64_t addr, struct values *v)
 	if (raw[0] != v->cap || raw[1] > v->cap || raw[2] > 1)
 		return -EAGAIN;
 	/*
-	 * Embedded ones that are not valid: the attributes moved to a dict of their own, or were all taken away.
-	 * For others CPython leaves that byte as it was.
+	 * Embedded ones that are not valid: the attributes moved to a dict of their own, or were all taken
+	 * away. For others CPython leaves that byte as it was.
 	 */
 	v->n = raw[2] && !raw[3] ? 0 : raw[1];
 	memcpy(v->v, raw + 8, 8 * v->cap);
@@ -370,6 +392,8 @@ static int items_once(struct pymem *m, uint64_t dict, struct pyitems *it)
 	err = read_keys(m, a.keys, &k);
 	if (!err)
 		err = a.values ? split(m, &k, a.values, a.used, it) : combined(m, &k, a.used, it);
+	if (m->snapshot) /* checked at its end */
+		return err;
 	/* Keys that were let go of while we read them can be anything, also unmapped. */
 	if (read_head(m, dict, &b))
 		return -EFAULT;
@@ -388,7 +412,7 @@ int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret)
 		err = items_once(m, dict, ret);
 		if (err != -EAGAIN)
 			break;
-		err = i + 1 < TRIES ? 0 : -EBADMSG;
+		err = i + 1 < TRIES ? 0 : -EAGAIN;
 	}
 	if (err)
 		ret->n = 0;
@@ -467,7 +491,9 @@ static int find_attrs(struct pymem *m, uint64_t obj, const struct type_head *t, 
 	}
 	if (obj < 32)
 		return -EFAULT;
-	err = pymem__read(m, obj - 32, w, sizeof(w));
+	/* The word at -32 is a list of weak references from 3.12 on. */
+	w[0] = 0;
+	err = m->l->minor == 11 ? pymem__read(m, obj - 32, w, sizeof(w)) : pymem__u64(m, obj - 24, &w[1]);
 	if (err)
 		return err;
 	if (m->l->minor == 11) {
@@ -509,6 +535,8 @@ static int attrs_once(struct pymem *m, uint64_t obj, uint64_t type, struct pyite
 		if (!err)
 			err = split(m, &k, values, SIZE_MAX, it);
 	}
+	if (m->snapshot)
+		return err;
 	if (find_attrs(m, obj, &t, &dict2, &values2))
 		return -EFAULT;
 	return dict != dict2 || values != values2 ? -EAGAIN : err;
@@ -525,7 +553,6 @@ int pydict__attrs(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *
 		err = attrs_once(m, obj, type, ret);
 		if (err != -EAGAIN)
 			break;
-		err = -EBADMSG;
 	}
 	if (err)
 		ret->n = 0;

@@ -37,7 +37,7 @@ int pymem__type(struct pymem *m, uint64_t obj, uint64_t *type);
 
 /*
  * Entries of a dict object (dict or a subclass of it; an OrderedDict's own order after move_to_end() is not
- * looked at). 0, -EBADMSG not a dict or changing all the time, -E2BIG, -EFAULT, -ENOMEM.
+ * looked at). 0, -EBADMSG not a dict, -EAGAIN changing all the time, -E2BIG, -EFAULT, -ENOMEM.
  */
 int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret);
 /* Attributes in an instance's own dictionary, wherever its version keeps it. type: the instance's. */

@@ -11,6 +11,12 @@
 #include "target/python.h"
 #include "target/pytype.h"
 
+/* What keeps changing is, for our callers, not what it should be. */
+static int settle(int err)
+{
+	return err == -EAGAIN ? -EBADMSG : err;
+}
+
 int pyobj__str(const struct python *py, uint64_t obj, char *buf, size_t size)
 {
 	char tmp[PYOBJ_MAX_STRING + 1];
@@ -167,7 +173,7 @@ int pyobj__dict_each(const struct python *py, uint64_t dict,
 	int err;
 
 	pymem__init(&m, py, false);
-	err = pydict__items(&m, dict, &it);
+	err = settle(pydict__items(&m, dict, &it));
 	for (size_t i = 0; !err && i < it.n; i++)
 		err = fn(it.v[i].key, it.v[i].value, ctx);
 	pyitems__fini(&it);
@@ -194,7 +200,7 @@ int pyobj__dict_get(const struct python *py, uint64_t dict, const char *key, uin
 	pymem__init(&m, py, true);
 	err = dict_get(&m, dict, key, value);
 	pymem__fini(&m);
-	return err;
+	return settle(err);
 }
 
 int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_t *value)
@@ -214,7 +220,7 @@ int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_
 		err = pystr__find(&m, &it, name, NULL, value);
 	pyitems__fini(&it);
 	pymem__fini(&m);
-	return err;
+	return settle(err);
 }
 
 int pyobj__module(const struct python *py, const char *name, uint64_t *module)
@@ -237,7 +243,7 @@ int pyobj__module_attr(const struct python *py, uint64_t module, const char *nam
 	if (!err)
 		err = dict_get(&m, dict, name, value);
 	pymem__fini(&m);
-	return err;
+	return settle(err);
 }
 
 int pyobj__type_attr(const struct python *py, uint64_t type, const char *name, uint64_t *value)
@@ -248,7 +254,7 @@ int pyobj__type_attr(const struct python *py, uint64_t type, const char *name, u
 	pymem__init(&m, py, true);
 	err = pytype__attr(&m, type, name, value);
 	pymem__fini(&m);
-	return err;
+	return settle(err);
 }
 
 int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code)
