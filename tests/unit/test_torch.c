@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Hooks are looked for in this very process, into which files of its own making are mapped. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "elf_image.h"
+#include "target/torch.h"
+
+static const uint8_t push_r14[] = { 0x41, 0x56, 0x41, 0x5e, 0xc3 };
+static const uint8_t mov_push[] = { 0x48, 0x8b, 0x05, 0, 0, 0, 0, 0x41, 0x56, 0x41, 0x5e, 0xc3 };
+static const uint8_t cmp_je[] = { 0x80, 0x7f, 0x68, 0x00, 0x74, 0x01, 0xc3, 0xc3 };
+static const uint8_t bad_code[] = { 0x06, 0xc3 };
+
+#define REPORT "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
+#define OOM_OTHER "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE"
+#define CPU_NEW "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm"
+#define CPU_DELETE "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"
+#define SCOPE_END "_ZN2at14RecordFunction3endEv"
+
+static const struct image_func c10_funcs[] = {
+	{ REPORT, mov_push, sizeof(mov_push) },
+	{ CPU_NEW, push_r14, sizeof(push_r14) },
+	{ CPU_DELETE, push_r14, sizeof(push_r14) },
+	{ OOM_OTHER, push_r14, sizeof(push_r14) },
+};
+static const struct image_func cpu_funcs[] = { { SCOPE_END, cmp_je, sizeof(cmp_je) } };
+
+struct lib {
+	char path[160];
+	void *mem;
+};
+
+static char dir[64]; /* of the test under way */
+
+struct world {
+	struct lib libs[8];
+	size_t n;
+	struct proc *p;
+	struct maps m;
+	struct hook hooks[HOOK_NR];
+};
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+	char path[128];
+
+	assert_non_null(w);
+	strcpy(dir, "/tmp/test_torch.XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/torch", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	snprintf(path, sizeof(path), "%s/torch/lib", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	w->p = proc__open(getpid());
+	assert_non_null(w->p);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	char path[128];
+	size_t i;
+
+	for (i = 0; i < w->n; i++) {
+		munmap(w->libs[i].mem, IMAGE_SIZE);
+		unlink(w->libs[i].path);
+	}
+	snprintf(path, sizeof(path), "%s/torch/version.py", dir);
+	unlink(path);
+	snprintf(path, sizeof(path), "%s/torch/lib", dir);
+	rmdir(path);
+	snprintf(path, sizeof(path), "%s/torch", dir);
+	rmdir(path);
+	assert_int_equal(rmdir(dir), 0);
+	maps__free(&w->m);
+	proc__free(w->p);
+	free(w);
+	return 0;
+}
+
+/* Writes a library and maps it as the loader would map its code. */
+static struct lib *add_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n)
+{
+	struct lib *lib = &w->libs[w->n++];
+	struct image im;
+	int fd;
+
+	snprintf(lib->path, sizeof(lib->path), "%s/%s", dir, name);
+	image_build(&im, f, n, IMAGE_GNU_HASH);
+	fd = open(lib->path, O_RDWR | O_CREAT | O_EXCL, 0700);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, im.bytes, sizeof(im.bytes)), sizeof(im.bytes));
+	lib->mem = mmap(NULL, IMAGE_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	assert_true(lib->mem != MAP_FAILED);
+	close(fd);
+	return lib;
+}
+
+static void write_version(const char *text)
+{
+	char path[128];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/torch/version.py", dir);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static int find_hooks(struct world *w)
+{
+	maps__free(&w->m);
+	assert_int_equal(proc__maps(w->p, &w->m), 0);
+	return torch__hooks(w->p, &w->m, w->hooks);
+}
+
+/* The bytes that the kernel would find at the hook's path and offset. */
+static void read_hook(const struct hook *h, uint8_t *buf, size_t len)
+{
+	int fd = open(h->path, O_RDONLY);
+
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, buf, len, (off_t)h->offset), len);
+	close(fd);
+}
+
+static void test_no_torch(void **state)
+{
+	struct world *w = *state;
+	struct torch_info info;
+	int i;
+
+	memset(w->hooks, 0xff, sizeof(w->hooks));
+	assert_int_equal(find_hooks(w), -ENOENT);
+	for (i = 0; i < HOOK_NR; i++) {
+		assert_false(w->hooks[i].found);
+		assert_non_null(w->hooks[i].why_not);
+		assert_int_equal(w->hooks[i].id, i);
+	}
+	assert_true(w->hooks[HOOK_REPORT].required && w->hooks[HOOK_CPU_NEW].required);
+	assert_true(w->hooks[HOOK_CPU_DELETE].required && !w->hooks[HOOK_OOM].required);
+	assert_false(w->hooks[HOOK_SCOPE_END].required || w->hooks[HOOK_CODE_GONE].required);
+	assert_int_equal(torch__info(w->p, &w->m, &info), 0);
+	assert_false(info.found || info.cuda);
+	assert_string_equal(info.version, "");
+	assert_string_equal(info.cuda_runtime, "");
+}
+
+static void test_hooks(void **state)
+{
+	struct world *w = *state;
+	uint8_t buf[2];
+	struct lib *c10;
+	struct hook *h;
+
+	c10 = add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	assert_int_equal(find_hooks(w), 0);
+	h = &w->hooks[HOOK_REPORT];
+	assert_true(h->found && h->site.cls == SITE_PUSH && h->site.offset == 7);
+	assert_true(h->offset == IMAGE_CODE_OFF + 7 && h->others == 0 && !h->why_not);
+	assert_string_equal(h->file, c10->path);
+	assert_string_equal(h->symbol, REPORT);
+	read_hook(h, buf, 2);
+	assert_true(buf[0] == 0x41 && buf[1] == 0x56);
+	h = &w->hooks[HOOK_OOM];
+	assert_true(h->found && h->offset == IMAGE_CODE_OFF + 3 * IMAGE_SLOT);
+	assert_string_equal(h->symbol, OOM_OTHER);
+	assert_false(w->hooks[HOOK_SCOPE_END].found);
+
+	add_lib(w, "torch/lib/libtorch_cpu.so", cpu_funcs, 1);
+	assert_int_equal(find_hooks(w), 0);
+	h = &w->hooks[HOOK_SCOPE_END];
+	assert_true(h->found && h->site.cls == SITE_JCC && h->site.offset == 4);
+}
+
+/* A library replaced while it is mapped: the path must lead to the old one. */
+static void test_replaced(void **state)
+{
+	struct world *w = *state;
+	struct lib *old = add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	struct torch_info info;
+	uint8_t buf[2];
+	int err;
+
+	write_version("__version__ = '9.9'\n");
+	assert_int_equal(unlink(old->path), 0);
+	err = find_hooks(w);
+	if (err) {
+		assert_int_equal(err, -ENOENT);
+		assert_non_null(strstr(w->hooks[HOOK_REPORT].why_not, "cannot be opened"));
+		print_message("note: map_files is not permitted here; a replaced file was refused, not opened\n");
+	} else {
+		assert_non_null(strstr(w->hooks[HOOK_REPORT].file, "libc10.so (deleted)"));
+		read_hook(&w->hooks[HOOK_REPORT], buf, 2);
+		assert_true(buf[0] == 0x41 && buf[1] == 0x56);
+	}
+	assert_int_equal(torch__info(w->p, &w->m, &info), 0);
+	assert_true(info.found);
+	assert_string_equal(info.version, ""); /* that of the files there now says nothing */
+}
+
+/* The same symbols twice: the library beside libtorch_python is the one that Python uses. */
+static void test_two_libraries(void **state)
+{
+	struct world *w = *state;
+	struct lib *mine;
+
+	add_lib(w, "libc10-other.so", c10_funcs, 4);
+	mine = add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	add_lib(w, "torch/lib/libtorch_python.so", cpu_funcs, 1);
+	add_lib(w, "libc10-third.so", c10_funcs, 4);
+	assert_int_equal(find_hooks(w), 0);
+	assert_string_equal(w->hooks[HOOK_REPORT].file, mine->path);
+	assert_int_equal(w->hooks[HOOK_REPORT].others, 2);
+	assert_true(w->hooks[HOOK_SCOPE_END].found && w->hooks[HOOK_SCOPE_END].others == 0);
+}
+
+/* Linked into something with a name of its own. */
+static void test_other_name(void **state)
+{
+	struct world *w = *state;
+	struct lib *other = add_lib(w, "engine.bin", c10_funcs, 4);
+
+	assert_int_equal(find_hooks(w), 0);
+	assert_string_equal(w->hooks[HOOK_REPORT].file, other->path);
+}
+
+static void test_missing_and_bad(void **state)
+{
+	static const struct image_func bad[] = {
+		{ REPORT, bad_code, sizeof(bad_code) },
+		{ CPU_NEW, push_r14, sizeof(push_r14) },
+	};
+	struct world *w = *state;
+
+	add_lib(w, "torch/lib/libc10.so", bad, 2);
+	assert_int_equal(find_hooks(w), -ENOENT);
+	assert_false(w->hooks[HOOK_REPORT].found);
+	assert_non_null(strstr(w->hooks[HOOK_REPORT].why_not, "no instruction"));
+	assert_true(w->hooks[HOOK_CPU_NEW].found);
+	assert_false(w->hooks[HOOK_CPU_DELETE].found);
+	assert_non_null(strstr(w->hooks[HOOK_CPU_DELETE].why_not, "no mapped file exports it"));
+}
+
+static void test_version(void **state)
+{
+	static const struct {
+		const char *text, *version;
+	} c[] = {
+		{ "__version__ = '2.11.0+cu130'\n", "2.11.0+cu130" },
+		{ "from typing import Optional\n\n__all__ = ['__version__']\n__version__ = '2.1.2'\n", "2.1.2" },
+		{ "__version__: str = \"2.0.1\"", "2.0.1" },
+		{ "__version__='1.13.1'  # made by setup.py\r\n", "1.13.1" },
+		{ "__version__ = '2.0\n", "" },
+		{ "__version__ = \"2.0'\n", "" },
+		{ "__version__ = ''\n", "" },
+		{ "__version__ = '\033[2J'\n", "" },
+		{ "__version__ = version()\n", "" },
+		{ "__version__\n", "" },
+		{ "__version__ =", "" },
+		{ "__version__2 = '7'\n__version__ = '8'\n", "8" },
+		{ "__version__ = '1234567890123456789012345678901234567890123456789012345678901234'\n", "" },
+		{ "", "" },
+	};
+	struct world *w = *state;
+	struct torch_info info;
+	size_t i;
+
+	add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	add_lib(w, "torch/lib/libc10_cuda.so", cpu_funcs, 1);
+	add_lib(w, "torch/lib/libcudart-d0da41ae.so.11.0", cpu_funcs, 1);
+	assert_int_equal(proc__maps(w->p, &w->m), 0);
+	for (i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		write_version(c[i].text);
+		assert_int_equal(torch__info(w->p, &w->m, &info), 0);
+		assert_true(info.found && info.cuda);
+		if (strcmp(info.version, c[i].version))
+			fail_msg("%s gave \"%s\"", c[i].text, info.version);
+		assert_string_equal(info.cuda_runtime, "libcudart-d0da41ae.so.11.0");
+	}
+}
+
+static void test_at_address(void **state)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)dlsym(RTLD_DEFAULT, "gnu_get_libc_version");
+	struct world *w = *state;
+	struct hook h = { .id = HOOK_CODE_GONE, .symbol = "PyCode_Type.tp_dealloc" };
+	uint8_t buf[8];
+	void *anon;
+
+	assert_int_equal(proc__maps(w->p, &w->m), 0);
+	assert_int_equal(hook__at_address(w->p, &w->m, addr, 1, &h), 0);
+	assert_true(h.found && h.id == HOOK_CODE_GONE && h.site.cls != SITE_NONE);
+	assert_string_equal(h.symbol, "PyCode_Type.tp_dealloc");
+	read_hook(&h, buf, sizeof(buf));
+	assert_memory_equal(buf, (const void *)(uintptr_t)(addr + h.site.offset), sizeof(buf));
+
+	/* into the middle of a function, into data, into nothing */
+	assert_int_equal(hook__at_address(w->p, &w->m, addr + 1, 1, &h), -EINVAL);
+	assert_false(h.found);
+	assert_non_null(h.why_not);
+	assert_int_equal(hook__at_address(w->p, &w->m, (uint64_t)(uintptr_t)&h, 1, &h), -EFAULT);
+	assert_int_equal(hook__at_address(w->p, &w->m, 0, 1, &h), -EFAULT);
+	assert_int_equal(hook__at_address(w->p, &w->m, UINT64_MAX, 1, &h), -EFAULT);
+	anon = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(anon != MAP_FAILED);
+	maps__free(&w->m);
+	assert_int_equal(proc__maps(w->p, &w->m), 0);
+	assert_int_equal(hook__at_address(w->p, &w->m, (uint64_t)(uintptr_t)anon, 1, &h), -ENOENT);
+	munmap(anon, 4096);
+}
+
+static void test_names(void **state)
+{
+	int i;
+
+	(void)state;
+	for (i = 0; i < HOOK_NR; i++)
+		assert_string_not_equal(hook__name((enum hook_id)i), "unknown");
+	assert_string_equal(hook__name(HOOK_NR), "unknown");
+}
+
+#define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WORLD_TEST(test_no_torch),	WORLD_TEST(test_hooks),
+		WORLD_TEST(test_replaced),	WORLD_TEST(test_two_libraries),
+		WORLD_TEST(test_other_name),	WORLD_TEST(test_missing_and_bad),
+		WORLD_TEST(test_version),	WORLD_TEST(test_at_address),
+		cmocka_unit_test(test_names),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
