@@ -147,7 +147,7 @@ static __always_inline int emit_mark(__u8 type, __u64 self, const bool walk, con
 	return 0;
 }
 
-/* void at::RecordFunction::end(): the end of a record_function scope; an optimizer's step is in one. */
+/* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see user/target/torchpy.h */
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
 {

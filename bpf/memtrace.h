@@ -24,7 +24,7 @@ enum mt_rec_type {
 	MT_REC_CPU_DELETE = 4, /* ProfiledCPUMemoryReporter::Delete: struct mt_rec_free */
 	MT_REC_STACK = 5,     /* frames of a stack id, before its first use: struct mt_rec_stack */
 	MT_REC_CODE_GONE = 6, /* a code object of a sent stack is being freed: struct mt_rec_gone */
-	MT_REC_SCOPE_END = 7, /* at::RecordFunction::end: struct mt_rec_mark */
+	MT_REC_SCOPE_END = 7, /* a record_function scope is left: struct mt_rec_mark */
 	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a root module: struct mt_rec_mark */
 };
 

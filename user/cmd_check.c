@@ -16,7 +16,6 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
-#include "target/nnmodule.h"
 #include "target/proc.h"
 
 struct check_args {
@@ -89,13 +88,12 @@ static int check_machine(void)
 	return status;
 }
 
-static void check_python(const struct target *t)
+static void check_python(struct target *t)
 {
 	int major, minor, micro, with_frames = 0, n;
 	struct pythread *threads = NULL;
-	uint64_t codes[MT_MAX_MODULE_CODES];
 	struct pyframe frames[MT_MAX_FRAMES];
-	size_t n_threads = 0, i, n_codes;
+	size_t n_threads = 0, i;
 	char text[512], file[256];
 
 	if (!t->python) {
@@ -119,8 +117,7 @@ static void check_python(const struct target *t)
 	snprintf(text, sizeof(text), "%zu, %d of them with frames just now", n_threads, with_frames);
 	line(n_threads > 0, "Python threads", text, 0);
 	if (t->torch.found)
-		line(nnmodules__call_codes(t->python, codes, MT_MAX_MODULE_CODES, &n_codes) == 0, "nn.Module",
-		     "torch.nn.Module's calls", 0);
+		line(target__look_into_torch(t) == 0, "nn.Module", "calls of modules, by the code object of torch.nn.Module", 0);
 }
 
 static int check_hooks(const struct target *t, bool explain)
@@ -131,8 +128,6 @@ static int check_hooks(const struct target *t, bool explain)
 	for (i = 0; i < HOOK_NR; i++) {
 		const struct hook *h = &t->hooks[i];
 
-		if (i == HOOK_MODULE_CALL)
-			continue; /* found when the first module is seen */
 		if (h->found && explain)
 			snprintf(text, sizeof(text), "%s+%#" PRIx64 ": %s (%s, +%u), %s", h->file, h->offset, h->site.text,
 				 site__class_name(h->site.cls), h->site.offset, h->symbol);

@@ -25,12 +25,20 @@ struct target {
 	struct torch_info torch;
 	struct hook hooks[HOOK_NR];
 	int hooks_err; /* of torch__hooks */
+	uint64_t module_codes[MT_MAX_MODULE_CODES]; /* see nnmodules__call_codes() */
+	size_t n_module_codes;
+	bool module_self_in_cell; /* their `self` may lie in a cell (torch 2.0 and older) */
 };
 
 /* Opens the process. 0, or negative with *f. */
 int target__open(pid_t pid, struct target *t, struct failure *f);
 /* Looks (again) at what is mapped: interpreter, PyTorch, hooks. 0 or negative with *f (the process ended, ...). */
 int target__look(struct target *t, struct failure *f);
+/*
+ * What can be found once torch.nn is imported: the code objects of module calls, and the hooks that Python objects
+ * point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet.
+ */
+int target__look_into_torch(struct target *t);
 void target__close(struct target *t);
 /* The kernel side's layout for this interpreter; all zero when frames cannot be read. */
 struct mt_py_layout target__layout(const struct target *t);

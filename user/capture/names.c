@@ -146,24 +146,18 @@ static bool ends_with(const char *s, const char *end)
 	return a >= b && !strcmp(s + a - b, end);
 }
 
-/*
- * record_function.__exit__ called by the wrapper around an optimizer's step. Between it and the C++ side
- * may be the operator's own __call__ (torch/_ops.py).
- */
+/* record_function.__exit__ called by the wrapper around an optimizer's step. */
 static bool is_optimizer_exit(const struct dict *d, const struct dict_frame *f, uint32_t n)
 {
 	struct dict_loc loc;
-	uint32_t i = 0;
 
-	while (i < n && i < 3 && ends_with(dict__str(d, dict__get_loc(d, f[i].loc).file), "/torch/_ops.py"))
-		i++;
-	if (i + 1 >= n)
+	if (n < 2)
 		return false;
-	loc = dict__get_loc(d, f[i].loc);
+	loc = dict__get_loc(d, f[0].loc);
 	if (!ends_with(dict__str(d, loc.func), "__exit__") ||
 	    !ends_with(dict__str(d, loc.file), "/torch/autograd/profiler.py"))
 		return false;
-	loc = dict__get_loc(d, f[i + 1].loc);
+	loc = dict__get_loc(d, f[1].loc);
 	return ends_with(dict__str(d, loc.func), "wrapper") &&
 	       ends_with(dict__str(d, loc.file), "/torch/optim/optimizer.py");
 }

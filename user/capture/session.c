@@ -28,15 +28,12 @@
 #include "lib/map64.h"
 #include "lib/text.h"
 #include "record/dict.h"
-#include "target/nnmodule.h"
 #include "target/proc.h"
-#include "target/pyobj.h"
 
 #define MAX_STACK_IDS (1u << 20)
 #define OPTIMIZER_EXIT (1ULL << 32)
 #define LOOK_PAUSE_MIN 50000000ULL /* ns, doubling, while torch.nn is not there to be read */
 #define LOOK_PAUSE_MAX 2000000000ULL
-#define LIBRARIES_WAIT 3000000000ULL /* ns, for the rest of PyTorch's libraries once the first is mapped */
 #define FACTS_EVERY 1000000000ULL /* ns */
 
 struct thread {
@@ -61,7 +58,6 @@ struct session {
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
 	size_t n_threads, cap_threads;
-	uint64_t torch_seen; /* when libc10 appeared, where it was not there from the beginning */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
 	uint64_t round, epochs; /* epochs we know to have passed */
 	uint64_t last_facts, next_look, look_pause; /* ns */
@@ -217,30 +213,43 @@ static int set_facts(struct session *s)
 	return err ? -ENOMEM : 0;
 }
 
-/* Where `self` of modules is to be had: known once torch.nn is imported. */
-static void look_for_module_codes(struct session *s, uint64_t now)
+/* A hook that is worth having and not worth failing for. */
+static void attach_optional(struct session *s, enum hook_id id)
 {
-	uint64_t codes[MT_MAX_MODULE_CODES];
-	size_t n = 0;
+	const struct hook *h = &s->target.hooks[id];
+	int err;
 
+	if (!h->found) {
+		log_debug("%s: not probed: %s", hook__name(id), h->why_not);
+		return;
+	}
+	err = probes__attach(s->probes, proc__pid(s->target.proc), h);
+	if (err)
+		log_debug("%s: the kernel refused the probe: %s", hook__name(id), strerror(-err));
+}
+
+/* What can be found once torch is imported: where `self` of modules is to be had, where an optimizer's step ends. */
+static void look_into_torch(struct session *s, uint64_t now)
+{
 	if (s->have_codes || !s->target.python || !s->target.has_slot || now < s->next_look)
 		return;
 	s->look_pause = s->look_pause ? s->look_pause * 2 : LOOK_PAUSE_MIN;
 	if (s->look_pause > LOOK_PAUSE_MAX)
 		s->look_pause = LOOK_PAUSE_MAX;
 	s->next_look = now + s->look_pause;
-	if (nnmodules__call_codes(s->target.python, codes, MT_MAX_MODULE_CODES, &n))
+	if (target__look_into_torch(&s->target))
 		return;
-	probes__set_module_codes(s->probes, codes, n);
+	probes__set_module_codes(s->probes, s->target.module_codes, s->target.n_module_codes);
 	s->epochs++;
 	s->have_codes = true;
+	attach_optional(s, HOOK_SCOPE_END);
 }
 
 static int attach_all(struct session *s, struct failure *f)
 {
 	/* First those that keep what is read sound, then the events; frees before allocations. */
-	static const enum hook_id order[] = { HOOK_CODE_GONE,	HOOK_SCOPE_END, HOOK_CPU_DELETE,
-					      HOOK_CPU_NEW, HOOK_OOM, HOOK_REPORT };
+	static const enum hook_id order[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW, HOOK_OOM,
+					      HOOK_REPORT };
 	pid_t pid = proc__pid(s->target.proc);
 	size_t i;
 	int err;
@@ -268,38 +277,17 @@ static int attach_all(struct session *s, struct failure *f)
 	return 0;
 }
 
-/* In old versions of PyTorch `self` of the calls is captured by a closure: it lies in a cell. */
-static uint64_t cell_type_if_needed(const struct target *t)
-{
-	uint64_t codes[MT_MAX_MODULE_CODES];
-	struct pycode pc;
-	bool plain;
-	size_t n;
-
-	if (!t->python || nnmodules__call_codes(t->python, codes, MT_MAX_MODULE_CODES, &n) || !n ||
-	    pyobj__code(t->python, codes[0], &pc))
-		return 0;
-	plain = strstr(pc.name, "_wrapped_call_impl") != NULL;
-	pycode__free(&pc);
-	return plain ? 0 : python__symbol(t->python, "PyCell_Type");
-}
-
 int session__attach(struct session *s, struct failure *f)
 {
 	const char *why = "", *bench = getenv("MEMTRACE_BENCH");
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes };
 	int err;
 
-	if (!s->target.torch.found || s->target.hooks_err || s->torch_seen) {
+	if (!s->target.torch.found || s->target.hooks_err) {
 		err = target__look(&s->target, f);
 		if (err)
 			return err;
 		if (!s->target.torch.found)
-			return -EAGAIN;
-		/* In the middle of `import torch`: libc10 comes before the library that has the other hooks. */
-		if (!s->torch_seen)
-			s->torch_seen = monotonic();
-		if (!s->target.hooks[HOOK_SCOPE_END].found && monotonic() - s->torch_seen < LIBRARIES_WAIT)
 			return -EAGAIN;
 	}
 	if (s->target.hooks_err) {
@@ -313,8 +301,8 @@ int session__attach(struct session *s, struct failure *f)
 				    s->target.torch.version[0] ? s->target.torch.version : "version unknown", h[i].symbol,
 				    h[i].why_not ? h[i].why_not : "not found");
 	}
+	target__look_into_torch(&s->target); /* what is there already */
 	po.py = target__layout(&s->target);
-	po.py.type_cell = cell_type_if_needed(&s->target);
 	po.empty = bench && !strcmp(bench, "empty");
 	po.sleepable = bench && !strcmp(bench, "sleepable");
 	s->probes = probes__load(&po, &why);
@@ -323,10 +311,10 @@ int session__attach(struct session *s, struct failure *f)
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	look_for_module_codes(s, 0);
 	err = attach_all(s, f);
 	if (err)
 		return err;
+	look_into_torch(s, 0);
 	s->start = monotonic();
 	s->attached = true;
 	if (caps__limit())
@@ -512,24 +500,13 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 /* A root module was seen: from now on its calls are reported. */
 static void add_root(struct session *s, uint64_t self)
 {
-	struct hook *h = &s->target.hooks[HOOK_MODULE_CALL];
-	uint64_t addr, v;
-	int err;
+	uint64_t v;
 
 	if (map64__get(s->roots, self, &v) || probes__add_root(s->probes, self))
 		return;
 	map64__set(s->roots, self, 1);
-	if (probes__attached(s->probes, HOOK_MODULE_CALL) || h->why_not)
-		return;
-	h->id = HOOK_MODULE_CALL;
-	h->why_not = "nn.Module has no tp_call that can be read";
-	if (nnmodules__slot_call(s->target.python, &addr))
-		return;
-	if (hook__at_address(s->target.proc, &s->target.maps, addr, 1, h))
-		return;
-	err = probes__attach(s->probes, proc__pid(s->target.proc), h);
-	if (err)
-		log_debug("module calls: the kernel refused the probe: %s", strerror(-err));
+	if (!probes__attached(s->probes, HOOK_MODULE_CALL))
+		attach_optional(s, HOOK_MODULE_CALL);
 }
 
 static bool gone_later(void *ctx, uint64_t code)
@@ -752,7 +729,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	if (err)
 		return err;
 	maybe_go_sleepable(s, c);
-	look_for_module_codes(s, now);
+	look_into_torch(s, now);
 	if (names__recheck(s->names, now)) {
 		map64__clear(s->roots);
 		probes__bump_epoch(s->probes);

@@ -7,12 +7,14 @@
 
 #include "capture/attach.h"
 #include "lib/text.h"
+#include "target/nnmodule.h"
 #include "target/proc.h"
+#include "target/pyobj.h"
+#include "target/torchpy.h"
 
 /* From 3.11 on a frame is read in one go; before, its fields lie far from its start. */
 #define OLD_FRAME_BASE 24
-#define CODE_DEALLOC_ARGS 0x1
-#define SLOT_CALL_ARGS 0x1
+#define FIRST_ARG 0x1 /* the argument registers that our probe reads */
 
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 {
@@ -85,8 +87,42 @@ static void look_for_code_dealloc(struct target *t)
 	type = python__symbol(t->python, "PyCode_Type");
 	if (!type || proc__read_u64(t->proc, type + python__layout(t->python)->tp_dealloc, &addr))
 		return;
-	if (hook__at_address(t->proc, &t->maps, addr, CODE_DEALLOC_ARGS, h) == 0)
+	if (hook__at_address(t->proc, &t->maps, addr, FIRST_ARG, h) == 0)
 		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
+}
+
+/* A hook that a Python object points to. */
+static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr)
+{
+	struct hook *h = &t->hooks[id];
+
+	h->id = id;
+	h->found = false;
+	h->why_not = "PyTorch's own object for it cannot be read";
+	if (!err && hook__at_address(t->proc, &t->maps, addr, FIRST_ARG, h) == 0)
+		snprintf(h->symbol, sizeof(h->symbol), "%s", symbol);
+}
+
+int target__look_into_torch(struct target *t)
+{
+	struct pycode pc;
+	uint64_t addr = 0;
+	int err;
+
+	if (!t->python)
+		return -ENOENT;
+	err = nnmodules__call_codes(t->python, t->module_codes, MT_MAX_MODULE_CODES, &t->n_module_codes);
+	if (err)
+		return err;
+	if (t->n_module_codes && pyobj__code(t->python, t->module_codes[0], &pc) == 0) {
+		t->module_self_in_cell = !strstr(pc.name, "_wrapped_call_impl");
+		pycode__free(&pc);
+	}
+	err = torchpy__scope_exit(t->python, &addr);
+	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr);
+	err = nnmodules__slot_call(t->python, &addr);
+	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr);
+	return 0;
 }
 
 int target__look(struct target *t, struct failure *f)
@@ -148,5 +184,8 @@ struct mt_py_layout target__layout(const struct target *t)
 	k.lasti_scale = l->lasti_scale;
 	k.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
 	k.tag_mask = l->tag_mask;
+	k.type_cell = python__symbol(t->python, "PyCell_Type");
+	if (t->n_module_codes && !t->module_self_in_cell)
+		k.type_cell = 0; /* a plain local: spare the look at its type */
 	return k;
 }

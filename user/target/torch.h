@@ -14,7 +14,7 @@ enum hook_id {
 	HOOK_OOM,      /* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device), libc10, torch >= 1.13 */
 	HOOK_CPU_NEW,  /* c10::ProfiledCPUMemoryReporter::New(void*, size_t), libc10 */
 	HOOK_CPU_DELETE, /* c10::ProfiledCPUMemoryReporter::Delete(void*), libc10 */
-	HOOK_SCOPE_END,	/* at::RecordFunction::end(), libtorch_cpu: where an optimizer's step ends */
+	HOOK_SCOPE_END, /* the end of a record_function scope, libtorch_python: see torchpy.h */
 	HOOK_CODE_GONE, /* PyCode_Type.tp_dealloc, in the interpreter */
 	HOOK_MODULE_CALL, /* slot_tp_call, in the interpreter */
 	HOOK_NR

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf -p PID: attach and print, every interval, what lives and where it came from; at the end the summary. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/session.h"
+#include "capture_args.h"
+#include "capture_loop.h"
+#include "commands.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "model/model.h"
+#include "report_text.h"
+
+struct live_args {
+	struct capture_args capture;
+	uint64_t interval; /* ns */
+	size_t top;
+};
+
+struct live {
+	struct sink sink; /* first: the sink is the view */
+	struct live_args args;
+	struct capture_loop loop;
+	struct model *model;
+	uint64_t next_block;  /* ns since the start */
+	uint64_t last_events, last_time;
+	uint64_t last_allocated;
+};
+
+enum { OPT_TOP = 0x4000 };
+
+static const struct argp_option options[] = {
+	{ "interval", 'i', "TIME", 0, "Print every TIME (default 2s)", 0 },
+	{ "top", OPT_TOP, "N", 0, "Lines per block (default 10)", 0 },
+	{ 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct live_args *a = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &a->capture;
+		break;
+	case 'i':
+		if (text__parse_time(arg, &a->interval) || a->interval < 100000000ULL)
+			argp_error(state, "--interval: '%s' is no time of at least 100ms", arg);
+		break;
+	case OPT_TOP:
+		a->top = parse_count(state, "--top", arg, 1);
+		break;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s': which process? -p PID", arg);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	return model__event(((struct live *)s)->model, e);
+}
+
+/* "+3.1 MiB" since the last block. */
+static const char *change(char *buf, size_t size, uint64_t now, uint64_t before)
+{
+	char bytes[24];
+
+	snprintf(buf, size, "%s%s", now >= before ? "+" : "-",
+		 text__bytes(bytes, sizeof(bytes), now >= before ? now - before : before - now));
+	return buf;
+}
+
+static void print_head(struct live *l, const struct model_device *d, uint64_t now)
+{
+	char time[24], live[24], peak[24], delta[32], reserved[24], step[24], rate[32], lost[32];
+	uint64_t events = session__events(l->loop.session), span = now - l->last_time;
+
+	printf("%s  %s  allocated %s (%s)", text__time(time, sizeof(time), now), d->name,
+	       text__bytes(live, sizeof(live), d->allocated), change(delta, sizeof(delta), d->allocated, l->last_allocated));
+	if (d->has_totals)
+		printf("  reserved %s", text__bytes(reserved, sizeof(reserved), d->reserved));
+	printf("  peak %s", text__bytes(peak, sizeof(peak), d->peak_allocated));
+	if (model__steps(l->model))
+		printf("  step %zu (%s)", model__steps(l->model),
+		       text__time(step, sizeof(step), model__step_time(l->model)));
+	printf("\n  %s events/s  %s lost\n",
+	       text__count(rate, sizeof(rate), span ? (uint64_t)((events - l->last_events) * 1e9 / span) : 0),
+	       text__count(lost, sizeof(lost), session__lost(l->loop.session)));
+	l->last_events = events;
+	l->last_time = now;
+	l->last_allocated = d->allocated;
+}
+
+static int print_block(struct live *l, uint64_t now)
+{
+	int i = model__main_device(l->model);
+	struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_NOW, .top = l->args.top };
+	struct model_device d;
+
+	if (i < 0)
+		return 0;
+	model__device(l->model, i, &d);
+	print_head(l, &d, now);
+	report_text__table(stdout, l->model, i, session__dict(l->loop.session), session__facts(l->loop.session), &opts);
+	printf("\n");
+	return fflush(stdout) || ferror(stdout) ? -EPIPE : 0;
+}
+
+static int on_tick(struct sink *s, uint64_t now)
+{
+	struct live *l = (struct live *)s;
+
+	if (now < l->next_block)
+		return 0;
+	l->next_block = now - now % l->args.interval + l->args.interval;
+	return print_block(l, now);
+}
+
+/* Facts and dict exist once there is a session; the stream's time begins with attaching. */
+static int on_attached(void *ctx)
+{
+	struct live *l = ctx;
+
+	l->next_block = l->args.interval;
+	return 0;
+}
+
+static int run(struct live *l)
+{
+	const struct model_opts mo = { .at = AT_PEAK };
+	struct sink *sinks[] = { &l->sink };
+	int status;
+
+	l->loop.sinks = sinks;
+	l->loop.n_sinks = 1;
+	status = capture_loop__open(&l->loop);
+	if (status)
+		return status;
+	l->model = model__new(session__dict(l->loop.session), session__facts(l->loop.session), &mo);
+	if (!l->model) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	status = capture_loop__run(&l->loop);
+	if (l->loop.err == -EPIPE)
+		return EXIT_OK; /* who read us has had enough */
+	if (l->loop.err)
+		log_err("the capture broke off: %s", strerror(-l->loop.err));
+	if (!session__now(l->loop.session))
+		return status;
+	model__finish(l->model, session__now(l->loop.session));
+	struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = l->args.top };
+
+	report_text__summary(stdout, l->model, model__main_device(l->model), session__dict(l->loop.session),
+			     session__facts(l->loop.session), &opts);
+	return status;
+}
+
+int cmd_live(int argc, char **argv)
+{
+	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 }, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "-p PID",
+		.doc = "Attach to a running PyTorch process and print what lives and which line it came from, every interval; "
+		       "Ctrl-C, or the target's end, detaches and prints the summary.",
+		.children = children,
+	};
+	struct live l = { .sink = { .event = on_event, .tick = on_tick },
+			  .args = { .interval = 2000000000ULL, .top = 10 } };
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &l.args);
+	l.loop.args = l.args.capture;
+	l.loop.attached = on_attached;
+	l.loop.ctx = &l;
+	status = run(&l);
+	model__free(l.model);
+	capture_loop__close(&l.loop);
+	return status;
+}
