@@ -36,17 +36,9 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
 		       const struct report_text_opts *o);
 /* Events, losses, drift, how whole the stacks are: one line, printed always. */
-void report_text__trust(FILE *out, const struct model *m, int device, const struct facts *f,
+void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o);
-
-/* Whole stacks (their walk reached the root, or there was none to walk) of all allocations, and those without any line. */
-struct report_stacks {
-	uint64_t all, full, truncated, none, failed;
-};
-void report__stacks(const struct model *m, struct report_stacks *ret);
-/* The name of a walk's outcome, as in the facts: "no_thread". */
-const char *report__walk_name(unsigned walk);
-/* Events lost: what the stream says, or the facts, whichever is more. */
-uint64_t report__lost(const struct model *m, const struct facts *f);
+unsigned report_text__width(FILE *out, const struct report_text_opts *o); /* columns, 40 at least */
+bool report_text__colour(FILE *out); /* a terminal, and nobody said no */
 
 #endif

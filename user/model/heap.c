@@ -136,6 +136,8 @@ static void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 	bool first = !dev->any;
 
 	dev->any = true;
+	if (first && m->opts.at == AT_PEAK)
+		heap__mark(dev, e->time); /* a device on which nothing is ever allocated has a peak too: 0 */
 	if (e->totals) {
 		if (e->kind == EVENT_ALLOC)
 			before = e->size < before ? before - e->size : 0;

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf report: what held the memory, from a recording. */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyze.h"
+#include "commands.h"
+#include "lib/json.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "report_doc.h"
+#include "report_text.h"
+#include "report_words.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV };
+
+#define DEFAULT_TOP 20 /* of text; programs get all rows */
+
+struct report_args {
+	struct model_opts at;
+	enum group by;
+	const char *by_missing; /* --by something that recordings do not have */
+	const char *device;
+	bool top_given;
+	size_t top;
+	bool innermost;
+	enum format format;
+	char **files;
+	size_t n;
+};
+
+enum { OPT_AT = 0x3000, OPT_BY, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT };
+
+static const struct argp_option options[] = {
+	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
+	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase or thread", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: the one with the largest peak, CUDA first)", 0 },
+	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
+	{ "frames", OPT_FRAMES, "WHICH", 0, "user (default): charge the innermost line of user code; all: of any code", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or csv", 0 },
+	{ 0 },
+};
+
+static void parse_by(struct report_args *a, char *arg, struct argp_state *state)
+{
+	if (!strcmp(arg, "category") || !strcmp(arg, "segment")) {
+		a->by_missing = arg;
+		return;
+	}
+	a->by_missing = NULL;
+	for (int by = 0; by < BY_NR; by++)
+		if (!strcmp(arg, report__group(by))) {
+			a->by = by;
+			return;
+		}
+	argp_error(state, "--by: '%s' is none of line, stack, module, layer, phase, thread", arg);
+}
+
+static void parse_format(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	static const char *const names[] = { [FORMAT_TEXT] = "text", [FORMAT_JSON] = "json", [FORMAT_CSV] = "csv" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strcmp(arg, names[i])) {
+			a->format = i;
+			return;
+		}
+	argp_error(state, "--format: '%s' is none of text, json, csv", arg);
+}
+
+static void parse_frames(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	a->innermost = !strcmp(arg, "all");
+	if (!a->innermost && strcmp(arg, "user") != 0)
+		argp_error(state, "--frames: '%s' is none of user, all", arg);
+}
+
+static void parse_top(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	char *end;
+	unsigned long long n;
+
+	errno = 0;
+	n = strtoull(arg, &end, 10);
+	if (errno || end == arg || *end || strchr(arg, '-') || n > SIZE_MAX)
+		argp_error(state, "--top: '%s' is no number of rows", arg);
+	a->top = n;
+	a->top_given = true;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct report_args *a = state->input;
+
+	switch (key) {
+	case OPT_AT:
+		if (analyze__parse_at(arg, &a->at))
+			argp_error(state, "--at: '%s' is none of peak, end, oom and no time in seconds", arg);
+		break;
+	case OPT_BY:
+		parse_by(a, arg, state);
+		break;
+	case OPT_DEVICE:
+		a->device = arg;
+		break;
+	case OPT_TOP:
+		parse_top(a, arg, state);
+		break;
+	case OPT_FRAMES:
+		parse_frames(a, arg, state);
+		break;
+	case OPT_FORMAT:
+		parse_format(a, arg, state);
+		break;
+	case ARGP_KEY_ARGS:
+		a->files = state->argv + state->next;
+		a->n = state->argc - state->next;
+		break;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "which recording? memtrace-bpf report FILE");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static int print_text(const struct analysis *a, const struct report_args *args, int device, bool first)
+{
+	struct report_text_opts o = {
+		.by = args->by,
+		.when = ROWS_AT_MARK,
+		.at = args->at.at,
+		.at_time = args->at.at_time,
+		.innermost = args->innermost,
+		.top = args->top_given ? args->top : DEFAULT_TOP,
+		.duration = a->duration,
+		.cut = a->complete ? NULL : a->end_why,
+	};
+
+	if (!first)
+		printf("\n");
+	if (args->n > 1) {
+		char name[4096];
+
+		printf("== %s\n", text__clean(name, sizeof(name), a->path, strlen(a->path)));
+	}
+	return report_text__summary(stdout, a->model, device, a->dict, a->facts, &o);
+}
+
+static int print(const struct analysis *a, const struct report_args *args, int device, bool first, struct json *j)
+{
+	struct report_doc doc = {
+		.model = a->model,
+		.dict = a->dict,
+		.facts = a->facts,
+		.name = a->name,
+		.format = mtr_reader__version(a->reader),
+		.duration = a->duration,
+		.complete = a->complete,
+		.device = device,
+		.at = args->at.at,
+		.at_time = args->at.at_time,
+		.by = args->by,
+		.innermost = args->innermost,
+		.top = args->top,
+	};
+
+	switch (args->format) {
+	case FORMAT_JSON:
+		return report_json__document(j, NULL, &doc);
+	case FORMAT_CSV:
+		return report_csv__rows(stdout, &doc);
+	case FORMAT_TEXT:
+		break;
+	}
+	return print_text(a, args, device, first);
+}
+
+/* The device to report on; -1 where the recording has none and none was asked for. */
+static int choose_device(const struct analysis *a, const struct report_args *args, int *ret)
+{
+	struct model_device d;
+	char path[512];
+	size_t device;
+	int status;
+
+	*ret = -1;
+	if (!model__devices(a->model) && !args->device)
+		return 0;
+	status = analysis__device(a, args->device, &device);
+	if (status)
+		return status;
+	model__device(a->model, device, &d);
+	if (!d.marked) {
+		text__clean(path, sizeof(path), a->path, strlen(a->path));
+		log_err("%s: no out-of-memory event of %s in it; try --at peak", path, d.name);
+		return EXIT_UNUSABLE;
+	}
+	*ret = device;
+	return 0;
+}
+
+static int report_file(const char *path, const struct report_args *args, bool first, struct json *j)
+{
+	struct analysis *a;
+	int status, device, err;
+
+	status = analysis__open(path, &args->at, &a);
+	if (status)
+		return status;
+	status = analysis__run(a, NULL, NULL);
+	if (!status)
+		status = choose_device(a, args, &device);
+	if (!status) {
+		err = print(a, args, device, first, j);
+		if (err) {
+			log_err("%s", strerror(-err));
+			status = EXIT_FAILED;
+		}
+	}
+	analysis__free(a);
+	return status;
+}
+
+static int report_files(const struct report_args *args)
+{
+	struct json *j = args->format == FORMAT_JSON ? json__new(stdout, true) : NULL;
+	int worst = EXIT_OK;
+
+	if (args->format == FORMAT_JSON && !j) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	if (j && args->n > 1)
+		json__open_array(j, NULL);
+	if (args->format == FORMAT_CSV)
+		report_csv__header(stdout);
+	for (size_t i = 0; i < args->n; i++) {
+		int status = report_file(args->files[i], args, i == 0, j);
+
+		worst = status > worst ? status : worst;
+	}
+	if (j && args->n > 1)
+		json__close_array(j);
+	json__free(j);
+	return worst;
+}
+
+int cmd_report(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "FILE ...",
+		.doc = "Which line, module and phase held how many bytes, at the peak or another moment, from recordings.",
+	};
+	struct report_args args = { 0 };
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	if (args.by_missing) {
+		log_err("--by %s: recordings have no %s; use line, stack, module, layer, phase or thread", args.by_missing,
+			!strcmp(args.by_missing, "segment") ? "segments in them (the allocator's blocks only)" :
+							       "categories in them");
+		return EXIT_UNUSABLE;
+	}
+	status = report_files(&args);
+	if (analyze__check_output(stdout, "standard output"))
+		return EXIT_FAILED;
+	return status;
+}

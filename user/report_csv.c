@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report_doc.h"
+#include "report_words.h"
+
+static void field(FILE *out, const char *s)
+{
+	fputc(',', out);
+	if (!s)
+		return;
+	if (!strpbrk(s, ",\"\r\n")) {
+		fputs(s, out);
+		return;
+	}
+	fputc('"', out);
+	for (; *s; s++) {
+		if (*s == '"')
+			fputc('"', out);
+		fputc(*s, out);
+	}
+	fputc('"', out);
+}
+
+void report_csv__header(FILE *out)
+{
+	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
+	      "thread,stack\r\n",
+	      out);
+}
+
+/* Root first, frames parted by ";" as in folded stacks. */
+static int put_stack(FILE *out, const struct report_doc *doc, const struct row *r)
+{
+	struct dict_stack s = dict__get_stack(doc->dict, r->stack);
+	char *frame = malloc(REPORT_TEXT), *text = NULL;
+	size_t size;
+	FILE *f = frame ? open_memstream(&text, &size) : NULL;
+
+	if (!f) {
+		free(frame);
+		return -ENOMEM;
+	}
+	for (uint32_t i = s.n; i-- > 0;)
+		fprintf(f, "%s%s", report__frame(frame, doc->dict, s.frames[i]), i ? ";" : "");
+	free(frame);
+	if (fclose(f)) {
+		free(text);
+		return -ENOMEM;
+	}
+	field(out, text);
+	free(text);
+	return 0;
+}
+
+static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r)
+{
+	bool lines = doc->by == BY_LINE || doc->by == BY_STACK;
+	char line[16] = "";
+	int err = 0;
+
+	if (r->file && r->line)
+		snprintf(line, sizeof(line), "%u", r->line);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, r->bytes, r->count, r->median, r->cumulative);
+	field(out, doc->name);
+	field(out, device);
+	field(out, r->file);
+	field(out, line);
+	field(out, r->func);
+	field(out, r->module);
+	field(out, r->module_class);
+	field(out, !r->before_attach && (lines || doc->by == BY_PHASE) ? phase__name(r->phase) : NULL);
+	field(out, r->category);
+	field(out, r->source);
+	field(out, r->thread);
+	if (doc->by == BY_STACK && !r->before_attach)
+		err = put_stack(out, doc, r);
+	else
+		field(out, NULL);
+	fputs("\r\n", out);
+	return err;
+}
+
+int report_csv__rows(FILE *out, const struct report_doc *doc)
+{
+	struct row_opts o = { .by = doc->by, .when = ROWS_AT_MARK, .innermost = doc->innermost };
+	struct model_device d;
+	struct row *rows;
+	size_t n;
+	int err;
+
+	if (doc->device < 0)
+		return 0;
+	err = model__rows(doc->model, doc->device, &o, &rows, &n);
+	if (err)
+		return err;
+	model__device(doc->model, doc->device, &d);
+	for (size_t i = 0; i < n && !err && (!doc->top || i < doc->top); i++)
+		err = put_row(out, doc, d.name, &rows[i]);
+	free(rows);
+	return err;
+}

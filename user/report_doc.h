@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_REPORT_DOC_H
+#define MT_REPORT_DOC_H
+/* The report for programs: JSON and CSV. Errors of the stream are the caller's to check. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "model/model.h"
+#include "record/stream.h"
+
+struct json;
+
+/* What a document is made from: a recording that was read, or a capture under way. */
+struct report_doc {
+	const struct model *model;
+	const struct dict *dict;
+	const struct facts *facts;
+	const char *name;	 /* of the recording */
+	uint32_t format;	 /* version of the recording format */
+	uint64_t duration;	 /* ns */
+	bool complete;
+	int device;		 /* index in the model, -1: there is none, and no rows */
+	enum moment at;
+	uint64_t at_time;
+	enum group by;
+	bool innermost;
+	size_t top;		 /* 0: all rows */
+};
+
+/* One object, at the place where j stands; key as json.h has it. 0 or -ENOMEM. */
+int report_json__document(struct json *j, const char *key, const struct report_doc *doc);
+
+/* The header line, then the rows of any number of documents (RFC 4180). 0 or -ENOMEM. */
+void report_csv__header(FILE *out);
+int report_csv__rows(FILE *out, const struct report_doc *doc);
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#include "lib/json.h"
+#include "memtrace.h"
+#include "report_doc.h"
+#include "report_words.h"
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+static void fact(struct json *j, const char *key, const struct facts *f, const char *name)
+{
+	const char *s = facts__get(f, name);
+
+	json__string(j, key, s && *s ? s : NULL);
+}
+
+/* Not every recording has it; where it has not, the key stays away. */
+static void fact_if(struct json *j, const struct facts *f, const char *name)
+{
+	if (facts__get(f, name))
+		fact(j, name, f, name);
+}
+
+static void put_target(struct json *j, const struct report_doc *doc)
+{
+	char **argv = report__cmdline(doc->facts);
+	const struct facts *f = doc->facts;
+
+	json__open_object(j, "target");
+	if (facts__get(f, "pid"))
+		json__uint(j, "pid", report__fact_number(f, "pid"));
+	else
+		json__null(j, "pid");
+	fact_if(j, f, "comm");
+	json__open_array(j, "cmdline");
+	for (char **a = argv; a && *a; a++)
+		json__string(j, NULL, *a);
+	json__close_array(j);
+	fact(j, "python", f, "python");
+	fact(j, "torch", f, "torch");
+	fact_if(j, f, "cuda_runtime");
+	fact_if(j, f, "allocator");
+	fact_if(j, f, "exe");
+	fact_if(j, f, "cwd");
+	json__close_object(j);
+	report__free_cmdline(argv);
+}
+
+static void put_stacks(struct json *j, const struct model *m)
+{
+	struct report_stacks s;
+
+	report__stacks(m, &s);
+	json__open_object(j, "stacks");
+	json__uint(j, "full", s.full);
+	json__uint(j, "truncated", s.truncated);
+	json__uint(j, "none", s.none);
+	json__open_object(j, "failed");
+	for (unsigned i = 0; i < MT_WALK_NR; i++)
+		if (report__walk_failed(i) && model__walks(m, i))
+			json__uint(j, report__walk_name(i), model__walks(m, i));
+	json__close_object(j);
+	json__close_object(j);
+}
+
+static void put_capture(struct json *j, const struct report_doc *doc)
+{
+	const struct facts *f = doc->facts;
+
+	json__open_object(j, "capture");
+	fact(j, "start", f, "start");
+	json__double(j, "duration", seconds(doc->duration), 9);
+	json__uint(j, "events", model__events(doc->model));
+	json__uint(j, "lost", report__lost(doc->model, f));
+	json__uint(j, "steps", model__steps(doc->model));
+	if (model__step_time(doc->model))
+		json__double(j, "step_time", seconds(model__step_time(doc->model)), 9);
+	fact(j, "attached_at", f, "attached_at");
+	put_stacks(j, doc->model);
+	json__bool(j, "complete", doc->complete);
+	fact_if(j, f, "stop_reason");
+	if (facts__get(f, "dropped_events"))
+		json__uint(j, "dropped_events", report__fact_number(f, "dropped_events"));
+	fact_if(j, f, "kernel");
+	json__open_object(j, "counters");
+	for (size_t i = 0; i < facts__count(f); i++) {
+		const char *key, *value;
+
+		facts__at(f, i, &key, &value);
+		if (!strncmp(key, "counter.", 8))
+			json__uint(j, key + 8, strtoull(value, NULL, 10));
+	}
+	json__close_object(j);
+	json__close_object(j);
+}
+
+/* allocated, reserved, fragmentation: at the end; the moment of the document has its own at the top. */
+static void put_device(struct json *j, const struct model_device *d)
+{
+	json__open_object(j, NULL);
+	json__string(j, "device", d->name);
+	json__uint(j, "allocated", d->allocated);
+	json__uint(j, "reserved", d->reserved);
+	json__uint(j, "peak_allocated", d->peak_allocated);
+	json__uint(j, "peak_reserved", d->peak_reserved);
+	json__double(j, "peak_time", seconds(d->peak_time), 9);
+	json__uint(j, "peak_step", d->peak_step);
+	json__string(j, "peak_phase", phase__name(d->peak_phase));
+	json__double(j, "fragmentation", report__fragmentation(d->allocated, d->reserved), 6);
+	if (d->has_totals) {
+		json__uint(j, "before_attach", d->before_attach_start);
+		json__uint(j, "before_attach_left", d->before_attach);
+	} else {
+		json__null(j, "before_attach");
+	}
+	json__bool(j, "before_attach_known", d->has_totals);
+	json__uint(j, "live_blocks", d->live_blocks);
+	json__uint(j, "total_allocated", d->total_allocated);
+	json__uint(j, "allocs", d->allocs);
+	json__uint(j, "frees", d->frees);
+	json__uint(j, "frees_unknown", d->frees_unknown);
+	json__uint(j, "frees_missed", d->overwritten);
+	json__uint(j, "ooms", d->ooms);
+	if (d->has_totals) {
+		json__uint(j, "drift", d->drift);
+		json__uint(j, "drift_events", d->drift_events);
+	} else {
+		json__null(j, "drift");
+	}
+	json__close_object(j);
+}
+
+static void put_moment(struct json *j, const struct report_doc *doc)
+{
+	struct model_device d;
+
+	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &d);
+	json__string(j, "device", doc->device < 0 ? NULL : d.name);
+	json__string(j, "at", report__moment(doc->at));
+	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
+	json__string(j, "by", report__group(doc->by));
+	json__uint(j, "allocated", d.mark_allocated);
+	json__uint(j, "reserved", d.mark_reserved);
+	json__double(j, "fragmentation", report__fragmentation(d.mark_allocated, d.mark_reserved), 6);
+	if (d.has_totals)
+		json__uint(j, "before_attach", d.mark_before_attach);
+	else
+		json__null(j, "before_attach");
+}
+
+static void put_stack(struct json *j, const struct dict *d, uint32_t stack, char *buf)
+{
+	struct dict_stack s = dict__get_stack(d, stack);
+
+	json__open_array(j, "stack");
+	for (uint32_t i = s.n; i-- > 0;)
+		json__string(j, NULL, report__frame(buf, d, s.frames[i]));
+	json__close_array(j);
+}
+
+static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all, char *buf)
+{
+	bool lines = doc->by == BY_LINE || doc->by == BY_STACK;
+
+	json__open_object(j, NULL);
+	json__uint(j, "bytes", r->bytes);
+	json__uint(j, "count", r->count);
+	json__uint(j, "median", r->median);
+	json__uint(j, "cumulative", r->cumulative);
+	if (r->requested)
+		json__uint(j, "requested", r->requested);
+	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
+	if (lines) {
+		json__string(j, "file", r->file);
+		if (r->file && r->line)
+			json__uint(j, "line", r->line);
+		else
+			json__null(j, "line");
+		json__string(j, "function", r->func);
+	}
+	if (doc->by == BY_STACK)
+		put_stack(j, doc->dict, r->stack, buf);
+	if (lines || doc->by == BY_MODULE || doc->by == BY_LAYER) {
+		json__string(j, "module", r->module);
+		json__string(j, "module_class", r->module_class);
+		json__string(j, "module_root", r->module_root);
+	}
+	if ((lines || doc->by == BY_PHASE) && !r->before_attach)
+		json__string(j, "phase", phase__name(r->phase));
+	if (r->thread) {
+		json__string(j, "thread", r->thread);
+		json__uint(j, "tid", r->tid);
+	}
+	json__string(j, "category", r->category);
+	json__string(j, "source", r->source);
+	if (r->before_attach)
+		json__bool(j, "before_attach", true);
+	json__close_object(j);
+}
+
+static int put_rows(struct json *j, const struct report_doc *doc)
+{
+	struct row_opts o = { .by = doc->by, .when = ROWS_AT_MARK, .innermost = doc->innermost };
+	size_t n = 0, shown;
+	struct row *rows = NULL;
+	struct model_device d;
+	char *buf = malloc(REPORT_TEXT);
+	uint64_t left = 0;
+	int err = buf ? 0 : -ENOMEM;
+
+	if (!err && doc->device >= 0) {
+		model__device(doc->model, doc->device, &d);
+		err = model__rows(doc->model, doc->device, &o, &rows, &n);
+	}
+	shown = doc->top && doc->top < n ? doc->top : n;
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < shown; i++)
+		put_row(j, doc, &rows[i], d.mark_allocated, buf);
+	json__close_array(j);
+	for (size_t i = shown; i < n; i++)
+		left += rows[i].bytes;
+	if (shown < n) {
+		json__open_object(j, "rows_left_out");
+		json__uint(j, "rows", n - shown);
+		if (doc->by != BY_LAYER)
+			json__uint(j, "bytes", left);
+		json__close_object(j);
+	}
+	free(rows);
+	free(buf);
+	return err;
+}
+
+struct named_layer {
+	struct model_layer l;
+	bool twice; /* in another model too: the key gets the root's class in front */
+};
+
+static int cmp_layer(const void *a, const void *b)
+{
+	const struct named_layer *x = a, *y = b;
+	int c = strcmp(x->l.name, y->l.name);
+
+	return c ? c : strcmp(x->l.root, y->l.root);
+}
+
+static void put_layer(struct json *j, const struct named_layer *n)
+{
+	const struct model_layer *l = &n->l;
+	char key[2 * REPORT_TEXT];
+
+	snprintf(key, sizeof(key), "%s%s%s", n->twice ? l->root : "", n->twice ? ":" : "", l->name);
+	json__open_object(j, key);
+	json__string(j, "layer_name", l->name);
+	json__string(j, "layer_class", l->cls);
+	json__string(j, "root_class", l->root);
+	json__uint(j, "peak_allocated", l->peak_allocated);
+	json__uint(j, "peak_reserved", l->peak_reserved);
+	json__uint(j, "total_allocations", l->allocs);
+	json__uint(j, "total_deallocations", l->frees);
+	json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
+	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+	json__close_object(j);
+}
+
+static int put_layers(struct json *j, const struct model *m)
+{
+	size_t n = model__layers(m);
+	struct named_layer *all = calloc(n + 1, sizeof(*all));
+
+	json__open_object(j, "layers");
+	for (size_t i = 0; all && i < n; i++)
+		model__layer(m, i, &all[i].l);
+	if (all)
+		qsort(all, n, sizeof(*all), cmp_layer);
+	for (size_t i = 0; all && i < n; i++)
+		all[i].twice = (i && !strcmp(all[i - 1].l.name, all[i].l.name)) ||
+			       (i + 1 < n && !strcmp(all[i + 1].l.name, all[i].l.name));
+	for (size_t i = 0; all && i < n; i++)
+		put_layer(j, &all[i]);
+	json__close_object(j);
+	free(all);
+	return all ? 0 : -ENOMEM;
+}
+
+static void put_phases(struct json *j, const struct model *m)
+{
+	json__open_object(j, "phases");
+	for (int p = 0; p < PHASE_NR; p++) {
+		struct model_phase s;
+
+		model__phase(m, p, &s);
+		if (!s.count)
+			continue;
+		json__open_object(j, phase__name(p));
+		json__uint(j, "peak_allocated", s.peak_allocated);
+		json__int(j, "allocated_delta", s.allocated_delta);
+		json__double(j, "duration_ms", (double)s.duration / 1e6, 6);
+		json__uint(j, "count", s.count);
+		json__close_object(j);
+	}
+	json__close_object(j);
+}
+
+int report_json__document(struct json *j, const char *key, const struct report_doc *doc)
+{
+	int err, err2;
+
+	json__open_object(j, key);
+	json__open_object(j, "memtrace");
+	fact(j, "version", doc->facts, "version");
+	json__uint(j, "recording_format", doc->format);
+	json__string(j, "recording", doc->name);
+	json__close_object(j);
+	put_target(j, doc);
+	put_capture(j, doc);
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(doc->model); i++) {
+		struct model_device d;
+
+		model__device(doc->model, i, &d);
+		put_device(j, &d);
+	}
+	json__close_array(j);
+	put_moment(j, doc);
+	err = put_rows(j, doc);
+	err2 = put_layers(j, doc->model);
+	put_phases(j, doc->model);
+	json__close_object(j);
+	return err ? err : err2;
+}

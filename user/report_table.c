@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The table of the text report: as many columns as fit, never a wrapped line. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "lib/text.h"
+#include "record/dict.h"
+#include "report_text.h"
+#include "report_words.h"
+
+#define GAP 2
+#define WHERE_MIN 28	/* columns for the last one, or other columns go */
+#define WHERE_WANTED 40 /* before Module and Category are shown */
+#define MODULE_MAX 28
+
+enum { COL_MEM, COL_CUMULATIVE, COL_MEDIAN, COL_COUNT, COL_CATEGORY, COL_PHASE, COL_MODULE, COL_WHERE, COL_NR };
+
+static const char *const titles[COL_NR] = { "Mem", "Cumulative", "Median", "Count", "Category", "Phase", "Module", "" };
+
+struct table {
+	FILE *out;
+	const struct dict *d;
+	const struct report_text_opts *o;
+	const char *cwd;
+	const struct row *rows;
+	size_t n, shown;
+	struct row rest; /* the sum of what is not shown */
+	bool has[COL_NR];
+	size_t width[COL_NR];
+	char text[REPORT_TEXT];
+};
+
+static unsigned number(const char *s)
+{
+	unsigned long n = s ? strtoul(s, NULL, 10) : 0;
+
+	return n > 1000 ? 1000 : n;
+}
+
+unsigned report_text__width(FILE *out, const struct report_text_opts *o)
+{
+	unsigned width = o->width ? o->width : number(getenv("COLUMNS"));
+	struct winsize ws;
+
+	if (!width && isatty(fileno(out)) && !ioctl(fileno(out), TIOCGWINSZ, &ws))
+		width = ws.ws_col;
+	if (!width)
+		width = 80;
+	return width < 40 ? 40 : width;
+}
+
+bool report_text__colour(FILE *out)
+{
+	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+
+	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+static const char *where_title(enum group by)
+{
+	switch (by) {
+	case BY_MODULE:
+		return "Module";
+	case BY_LAYER:
+		return "Layer, with all inside";
+	case BY_PHASE:
+		return "Phase";
+	case BY_THREAD:
+		return "Thread";
+	default:
+		return "Location";
+	}
+}
+
+/* The last column's text. */
+static const char *where(struct table *t, const struct row *r, size_t columns)
+{
+	char name[REPORT_TEXT / 2];
+
+	if (r->before_attach || t->o->by == BY_LINE || t->o->by == BY_STACK)
+		return report__location(t->text, r, t->cwd, columns);
+	switch (t->o->by) {
+	case BY_PHASE:
+		strcpy(t->text, phase__name(r->phase));
+		break;
+	case BY_THREAD:
+		text__clean(name, sizeof(name), r->thread, strlen(r->thread));
+		snprintf(t->text, sizeof(t->text), "%s (%u)", name, r->tid);
+		break;
+	default:
+		if (!*r->module && !*r->module_class) {
+			strcpy(t->text, "(outside of modules)");
+			break;
+		}
+		report__module(t->text, r);
+		if (*r->module) {
+			size_t len = strlen(t->text);
+
+			text__clean(name, sizeof(name), r->module_class, strlen(r->module_class));
+			snprintf(t->text + len, sizeof(t->text) - len, " (%s)", name);
+		}
+	}
+	return report__cut_front(t->text, columns);
+}
+
+static const char *cell(struct table *t, const struct row *r, int col, size_t columns)
+{
+	switch (col) {
+	case COL_MEM:
+		return text__bytes(t->text, 24, r->bytes);
+	case COL_CUMULATIVE:
+		return text__bytes(t->text, 24, r->cumulative);
+	case COL_MEDIAN:
+		return r->count ? text__bytes(t->text, 24, r->median) : "-";
+	case COL_COUNT:
+		return r->count ? text__count(t->text, 32, r->count) : "-";
+	case COL_CATEGORY:
+		return r->category;
+	case COL_PHASE:
+		return r->before_attach ? "" : phase__name(r->phase);
+	case COL_MODULE:
+		return report__cut_front(report__module(t->text, r), columns);
+	}
+	return where(t, r, columns);
+}
+
+static size_t used(const struct table *t)
+{
+	size_t sum = 0;
+
+	for (int c = 0; c < COL_WHERE; c++)
+		if (t->has[c])
+			sum += t->width[c] + GAP;
+	return sum;
+}
+
+/* As wide as what is in them; returns the last one's width. */
+static size_t measure_columns(struct table *t)
+{
+	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK;
+	size_t where_width = 0;
+
+	for (int c = 0; c < COL_NR; c++) {
+		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || lines;
+		t->width[c] = text__width(titles[c]);
+		for (size_t i = 0; i < t->shown; i++) {
+			size_t w = text__width(cell(t, &t->rows[i], c, c == COL_MODULE ? MODULE_MAX : 200));
+
+			if (c == COL_WHERE)
+				where_width = w > where_width ? w : where_width;
+			else if (w > t->width[c])
+				t->width[c] = w;
+		}
+	}
+	for (int c = COL_MEM; c <= COL_COUNT && t->shown < t->n; c++) {
+		size_t w = text__width(cell(t, &t->rest, c, 0));
+
+		t->width[c] = w > t->width[c] ? w : t->width[c];
+	}
+	return where_width;
+}
+
+static void choose_columns(struct table *t)
+{
+	size_t width = report_text__width(t->out, t->o), where_width = measure_columns(t);
+
+	t->has[COL_CUMULATIVE] = t->o->by != BY_LAYER; /* layers overlap: nothing adds up */
+	if (used(t) + (where_width < WHERE_WANTED ? where_width : WHERE_WANTED) > width)
+		t->has[COL_CATEGORY] = false;
+	if (used(t) + (where_width < WHERE_WANTED ? where_width : WHERE_WANTED) > width)
+		t->has[COL_MODULE] = false;
+	if (used(t) + (where_width < WHERE_MIN ? where_width : WHERE_MIN) > width)
+		t->has[COL_PHASE] = false;
+	if (used(t) + WHERE_MIN / 2 > width)
+		t->has[COL_MEDIAN] = false;
+	t->width[COL_WHERE] = width > used(t) ? width - used(t) : 8;
+}
+
+static void print_cell(const struct table *t, int col, const char *s)
+{
+	size_t pad = text__width(s) < t->width[col] ? t->width[col] - text__width(s) : 0;
+
+	if (col == COL_WHERE)
+		fputs(s, t->out);
+	else if (col <= COL_COUNT)
+		fprintf(t->out, "%*s%s%*s", (int)pad, "", s, GAP, "");
+	else
+		fprintf(t->out, "%s%*s", s, (int)pad + GAP, "");
+}
+
+static void print_titles(struct table *t)
+{
+	bool colour = report_text__colour(t->out);
+
+	if (colour)
+		fputs("\033[1m", t->out);
+	for (int c = 0; c < COL_NR; c++)
+		if (t->has[c])
+			print_cell(t, c, c == COL_WHERE ? where_title(t->o->by) : titles[c]);
+	fputs(colour ? "\033[0m\n" : "\n", t->out);
+}
+
+/* Root first, as tracebacks have it. */
+static void print_stack(struct table *t, const struct row *r)
+{
+	struct dict_stack s = dict__get_stack(t->d, r->stack);
+	char frame[REPORT_TEXT];
+
+	for (uint32_t i = s.n; i-- > 0;) {
+		report__frame(frame, t->d, s.frames[i]);
+		text__clean(t->text, sizeof(t->text), frame, strlen(frame));
+		fprintf(t->out, "    %s\n", t->text);
+	}
+	if (s.walk)
+		fprintf(t->out, "    (%s)\n", report__walk_name(s.walk));
+	fputc('\n', t->out);
+}
+
+static void print_rest(struct table *t)
+{
+	char words[48], count[32];
+
+	snprintf(words, sizeof(words), "(%s more row%s)", text__count(count, sizeof(count), t->n - t->shown),
+		 t->n - t->shown == 1 ? "" : "s");
+	for (int c = 0; c < COL_NR; c++) {
+		if (!t->has[c])
+			continue;
+		if (c == COL_WHERE)
+			print_cell(t, c, words);
+		else if (c >= COL_CATEGORY || c == COL_MEDIAN || t->o->by == BY_LAYER)
+			print_cell(t, c, "");
+		else
+			print_cell(t, c, cell(t, &t->rest, c, 0));
+	}
+	fputc('\n', t->out);
+}
+
+static void print_rows(struct table *t)
+{
+	for (size_t i = 0; i < t->shown; i++) {
+		for (int c = 0; c < COL_NR; c++)
+			if (t->has[c])
+				print_cell(t, c, cell(t, &t->rows[i], c, t->width[c]));
+		fputc('\n', t->out);
+		if (t->o->by == BY_STACK && !t->rows[i].before_attach)
+			print_stack(t, &t->rows[i]);
+	}
+	if (t->shown < t->n)
+		print_rest(t);
+}
+
+static void print_sums(struct table *t, const struct model_device *dev)
+{
+	uint64_t mem = t->o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
+	char bytes[24], time[24], title[64];
+
+	if (t->o->when == ROWS_NOW)
+		strcpy(title, "Mem now");
+	else if (t->o->when == ROWS_TOTAL)
+		strcpy(title, "");
+	else if (t->o->at == AT_PEAK)
+		strcpy(title, "Max mem");
+	else if (t->o->at == AT_END)
+		strcpy(title, "Mem at the end");
+	else
+		snprintf(title, sizeof(title), "Mem at %s%s", t->o->at == AT_OOM ? "the first out of memory, " : "",
+			 text__time(time, sizeof(time), t->o->at == AT_OOM ? dev->mark_time : t->o->at_time));
+	if (*title)
+		fprintf(t->out, "%s: %s\n", title, text__bytes(bytes, sizeof(bytes), mem));
+	fprintf(t->out, "Total mem allocated: %s\n", text__bytes(bytes, sizeof(bytes), dev->total_allocated));
+}
+
+/* The rows must add up to what the allocator says; where events were lost they cannot, and that is said. */
+static void print_check(const struct table *t, const struct model_device *dev)
+{
+	uint64_t mem = t->o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
+	uint64_t sum = t->n ? t->rows[t->n - 1].cumulative : 0;
+	char a[24], b[24], c[24];
+
+	if (t->o->by == BY_LAYER)
+		return;
+	if (t->o->when == ROWS_TOTAL)
+		mem = dev->total_allocated;
+	if (sum != mem)
+		fprintf(t->out, "These rows add up to %s, not to the %s that the allocator says: %s %s, since events were missed.\n",
+			text__bytes(a, sizeof(a), sum), text__bytes(b, sizeof(b), mem),
+			text__bytes(c, sizeof(c), sum > mem ? sum - mem : mem - sum), sum > mem ? "too much" : "are missing");
+}
+
+int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
+		       const struct report_text_opts *o)
+{
+	struct row_opts opts = { .by = o->by, .when = o->when, .innermost = o->innermost };
+	struct table *t = calloc(1, sizeof(*t));
+	struct model_device dev;
+	struct row *rows = NULL;
+	size_t n = 0;
+	int err = t ? model__rows(m, device, &opts, &rows, &n) : -ENOMEM;
+
+	if (err) {
+		free(t);
+		return err;
+	}
+	model__device(m, device, &dev);
+	*t = (struct table){ .out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .rows = rows, .n = n };
+	t->shown = o->top && o->top < n ? o->top : n;
+	for (size_t i = t->shown; i < n; i++) {
+		t->rest.bytes += rows[i].bytes;
+		t->rest.count += rows[i].count;
+		t->rest.cumulative = rows[i].cumulative;
+	}
+	choose_columns(t);
+	print_sums(t, &dev);
+	print_titles(t);
+	print_rows(t);
+	print_check(t, &dev);
+	free(rows);
+	free(t);
+	return 0;
+}

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Head and foot of the text report. */
+#include "report_text.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#include "lib/text.h"
+#include "memtrace.h"
+#include "record/dict.h"
+#include "report_words.h"
+
+#define DOT " \xc2\xb7 "
+
+/* Parts of a line with dots between; goes on in an indented line where the width is used up. */
+struct line {
+	FILE *out;
+	size_t width, at;
+	bool first;
+};
+
+static void part(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void part(struct line *l, const char *fmt, ...)
+{
+	char text[REPORT_TEXT];
+	va_list ap;
+	size_t w;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	w = text__width(text);
+	if (!l->first && l->at + 3 + w > l->width) {
+		fputs("\n  ", l->out);
+		l->at = 2;
+		report__cut(text, l->width - 2);
+		w = text__width(text);
+	} else if (!l->first) {
+		fputs(DOT, l->out);
+		l->at += 3;
+	}
+	fputs(text, l->out);
+	l->at += w;
+	l->first = false;
+}
+
+static struct line line__begin(FILE *out, const struct report_text_opts *o)
+{
+	return (struct line){ .out = out, .width = report_text__width(out, o), .first = true };
+}
+
+/* "python train.py --lr 1": the program's own name without its folder, cut to what is worth reading. */
+static void command(char *buf, size_t size, const struct facts *f, size_t columns)
+{
+	char **argv = report__cmdline(f), **a = argv, word[REPORT_TEXT / 4];
+	const char *comm = facts__get(f, "comm"), *slash;
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (; a && *a && len + 1 < size; a++) {
+		slash = a == argv ? strrchr(*a, '/') : NULL;
+		text__clean(word, sizeof(word), slash ? slash + 1 : *a, strlen(slash ? slash + 1 : *a));
+		snprintf(buf + len, size - len, "%s%s", len ? " " : "", word);
+		len = strlen(buf);
+	}
+	if (!*buf && comm)
+		text__clean(buf, size, comm, strlen(comm));
+	if (!*buf)
+		snprintf(buf, size, "unknown process");
+	report__cut(buf, columns);
+	report__free_cmdline(argv);
+}
+
+static void version(struct line *l, const struct facts *f, const char *key, const char *name)
+{
+	const char *fact = facts__get(f, key);
+	char text[64];
+
+	if (fact && *fact)
+		part(l, "%s %s", name, text__clean(text, sizeof(text), fact, strlen(fact)));
+}
+
+static uint64_t lost(const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	uint64_t n = report__lost(m, f);
+
+	return n > o->lost ? n : o->lost;
+}
+
+static void print_process(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	uint64_t duration = o->duration ? o->duration : report__fact_number(f, "duration_ns"), n = lost(m, f, o);
+	struct line l = line__begin(out, o);
+	char cmd[REPORT_TEXT / 2], time[24], events[32], count[32];
+	bool red = n && report_text__colour(out);
+
+	command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
+	part(&l, "%s (pid %" PRIu64 ")", cmd, report__fact_number(f, "pid"));
+	version(&l, f, "torch", "torch");
+	version(&l, f, "python", "Python");
+	part(&l, "%s", text__time(time, sizeof(time), duration));
+	part(&l, "%s events, %s%s lost%s", text__count(events, sizeof(events), model__events(m)), red ? "\033[31m" : "",
+	     text__count(count, sizeof(count), n), red ? "\033[0m" : "");
+	fputc('\n', out);
+}
+
+/* at_peak: what was reserved at that moment is known; else only the most there ever was. */
+static void peak_words(struct line *l, const struct model *m, const struct model_device *d, bool at_peak)
+{
+	char allocated[24], reserved[24], time[24], count[32], step[40] = "", res[48] = "";
+
+	if (model__steps(m))
+		snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), d->peak_step));
+	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
+	if (d->has_totals && at_peak)
+		snprintf(res, sizeof(res), ", %s reserved", reserved);
+	part(l, "peak %s allocated%s at %s (%s%s)", text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
+	     text__time(time, sizeof(time), d->peak_time), step, phase__name(d->peak_phase));
+	if (d->has_totals && !at_peak)
+		part(l, "at most %s reserved", reserved);
+}
+
+static void print_device(FILE *out, const struct model *m, size_t i, const struct report_text_opts *o)
+{
+	struct line l = line__begin(out, o);
+	struct model_device d;
+	char bytes[24];
+	bool mark;
+
+	model__device(m, i, &d);
+	mark = o->when == ROWS_AT_MARK && d.marked;
+	fprintf(out, "%s  ", d.name);
+	l.at = strlen(d.name) + 2;
+	peak_words(&l, m, &d, mark && o->at == AT_PEAK);
+	if (d.has_totals) {
+		part(&l, "fragmentation %.1f %%", 100 * report__fragmentation(mark ? d.mark_allocated : d.allocated,
+									       mark ? d.mark_reserved : d.reserved));
+		part(&l, "before attach %s", text__bytes(bytes, sizeof(bytes), d.before_attach_start));
+	} else {
+		part(&l, "before attach: unknown (the CPU allocator carries no totals)");
+	}
+	if (d.ooms)
+		part(&l, "%" PRIu64 " out of memory", d.ooms);
+	fputc('\n', out);
+}
+
+static void drift_words(struct line *l, const struct model *m)
+{
+	uint64_t drift = 0, events = 0, missed = 0;
+	bool totals = false;
+	char bytes[24], count[32];
+
+	for (size_t i = 0; i < model__devices(m); i++) {
+		struct model_device d;
+
+		model__device(m, i, &d);
+		totals |= d.has_totals;
+		events += d.drift_events;
+		missed += d.overwritten;
+		drift = d.drift > drift ? d.drift : drift;
+	}
+	if (!totals)
+		part(l, "drift unknown (no totals)");
+	else if (!drift)
+		part(l, "drift 0 B");
+	else
+		part(l, "drift %s (at %s events)", text__bytes(bytes, sizeof(bytes), drift),
+		     text__count(count, sizeof(count), events));
+	if (missed)
+		part(l, "%s frees missed", text__count(count, sizeof(count), missed));
+}
+
+/* Never "100.0 %" for what is not all of it. */
+static const char *percent(char *buf, size_t size, uint64_t n, uint64_t all)
+{
+	double p = 100.0 * (double)n / (double)all;
+
+	if (n < all && p > 99.9)
+		p = 99.9;
+	if (n && p < 0.1)
+		snprintf(buf, size, "< 0.1 %%");
+	else
+		snprintf(buf, size, n == all ? "100 %%" : "%.1f %%", p);
+	return buf;
+}
+
+static void stack_words(struct line *l, const struct model *m)
+{
+	struct report_stacks s;
+	char p[24];
+
+	report__stacks(m, &s);
+	if (!s.all)
+		return;
+	part(l, "stacks %s whole", percent(p, sizeof(p), s.full, s.all));
+	if (s.none)
+		part(l, "%s without Python frames", percent(p, sizeof(p), s.none, s.all));
+	if (s.truncated)
+		part(l, "%s truncated", percent(p, sizeof(p), s.truncated, s.all));
+	for (unsigned i = 0; i < MT_WALK_NR; i++)
+		if (report__walk_failed(i) && model__walks(m, i))
+			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all), report__walk_name(i));
+}
+
+void report_text__trust(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	const char *reason = facts__get(f, "stop_reason");
+	struct line l = line__begin(out, o);
+	char count[32], text[64];
+	uint64_t n = lost(m, f, o), dropped = report__fact_number(f, "dropped_events");
+
+	part(&l, "events %s", text__count(count, sizeof(count), model__events(m)));
+	part(&l, "lost %s", text__count(count, sizeof(count), n));
+	drift_words(&l, m);
+	stack_words(&l, m);
+	if (dropped)
+		part(&l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
+		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
+	if (o->cut)
+		part(&l, "recording not complete: %s", o->cut);
+	fputc('\n', out);
+}
+
+int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d, const struct facts *f,
+			 const struct report_text_opts *o)
+{
+	int err = 0;
+
+	print_process(out, m, f, o);
+	for (size_t i = 0; i < model__devices(m); i++)
+		print_device(out, m, i, o);
+	if (device >= 0) {
+		struct model_device dev;
+
+		model__device(m, device, &dev);
+		if (model__devices(m) > 1)
+			fprintf(out, "\n%s", dev.name);
+		fputc('\n', out);
+		err = report_text__table(out, m, device, d, f, o);
+	} else {
+		fputs("No memory event was seen.\n", out);
+	}
+	if (err)
+		return err;
+	fputc('\n', out);
+	report_text__trust(out, m, f, o);
+	return 0;
+}

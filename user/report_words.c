@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report_words.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#include "lib/text.h"
+#include "memtrace.h"
+
+#define ELLIPSIS "..."
+
+/* Steps over the character at *p, which is copied to one; its columns. */
+static size_t char_width(char **p, char one[8])
+{
+	size_t len = 0;
+
+	do
+		one[len++] = *(*p)++;
+	while ((**p & 0xc0) == 0x80 && len < 7);
+	one[len] = '\0';
+	return text__width(one);
+}
+
+char *report__cut(char *s, size_t columns)
+{
+	size_t keep = columns > 3 ? columns - 3 : 0, width = 0;
+	char *p = s, *end = s, one[8];
+
+	if (text__width(s) <= columns)
+		return s;
+	while (*end) {
+		width += char_width(&end, one);
+		if (width > keep)
+			break;
+		p = end;
+	}
+	/* What is replaced is wider than what replaces it, but maybe not longer in bytes: it ends in the same buffer. */
+	memcpy(p, ELLIPSIS, columns < 3 ? columns : 3);
+	p[columns < 3 ? columns : 3] = '\0';
+	return s;
+}
+
+char *report__cut_front(char *s, size_t columns)
+{
+	size_t width = text__width(s);
+	char *p = s, one[8];
+
+	if (width <= columns || columns <= 3)
+		return report__cut(s, columns);
+	while (*p && width > columns - 3)
+		width -= char_width(&p, one);
+	memmove(s + 3, p, strlen(p) + 1);
+	memcpy(s, ELLIPSIS, 3);
+	return s;
+}
+
+/* The part of a path that says most: from the target's folder or the installed package on. */
+static const char *path_start(const char *path, const char *cwd)
+{
+	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
+	size_t len = cwd ? strlen(cwd) : 0;
+	const char *p;
+
+	if (len && !strncmp(path, cwd, len) && (path[len] == '/' || cwd[len - 1] == '/'))
+		return path + len + (path[len] == '/');
+	for (size_t i = 0; i < 2; i++) {
+		p = strstr(path, dirs[i]);
+		if (p)
+			return p + strlen(dirs[i]);
+	}
+	return path;
+}
+
+/* The last n parts of a path. */
+static const char *path_tail(const char *path, unsigned n)
+{
+	const char *p = path + strlen(path);
+
+	while (p > path)
+		if (*--p == '/' && !--n)
+			return p + 1;
+	return path;
+}
+
+char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns)
+{
+	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
+	const char *start, *dot;
+
+	if (r->before_attach)
+		return report__cut(strcpy(buf, "before attach"), columns);
+	if (!r->file) {
+		if (!strcmp(r->source, "native"))
+			strcpy(buf, "native (no Python thread)");
+		else
+			strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)" : "untraced");
+		return report__cut(buf, columns);
+	}
+	start = path_start(r->file, cwd);
+	text__clean(path, sizeof(path), start, strlen(start));
+	text__clean(func, sizeof(func), r->func, strlen(r->func));
+	if (r->line)
+		snprintf(line, sizeof(line), ":%u", r->line);
+	snprintf(buf, REPORT_TEXT, "%s%s (%s)", path, line, func);
+	/* First the front of the path goes, then that of a qualified name. */
+	for (unsigned n = 3; n && text__width(buf) > columns; n--)
+		snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", path_tail(path, n) == path ? "" : ".../", path_tail(path, n), line,
+			 func);
+	dot = strrchr(func, '.');
+	if (dot && dot[1] && text__width(buf) > columns)
+		snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", path_tail(path, 1) == path ? "" : ".../", path_tail(path, 1), line,
+			 dot + 1);
+	if (text__width(buf) > columns)
+		snprintf(buf, REPORT_TEXT, "%s%s (%s)", path_tail(path, 1), line, dot && dot[1] ? dot + 1 : func);
+	return report__cut(buf, columns);
+}
+
+char *report__frame(char *buf, const struct dict *d, struct dict_frame f)
+{
+	struct dict_loc loc = dict__get_loc(d, f.loc);
+
+	if (!f.loc)
+		strcpy(buf, "?");
+	else if (loc.line)
+		snprintf(buf, REPORT_TEXT, "%s (%s:%u)", dict__str(d, loc.func), dict__str(d, loc.file), loc.line);
+	else
+		snprintf(buf, REPORT_TEXT, "%s (%s)", dict__str(d, loc.func), dict__str(d, loc.file));
+	return buf;
+}
+
+char *report__module(char *buf, const struct row *r)
+{
+	char cls[REPORT_TEXT / 2];
+
+	text__clean(buf, REPORT_TEXT, r->module, strlen(r->module));
+	if (*buf || !*r->module_class)
+		return buf;
+	text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
+	snprintf(buf, REPORT_TEXT, "<%s>", cls);
+	return buf;
+}
+
+const char *report__walk_name(unsigned walk)
+{
+	static const char *const names[] = { "ok",	     "off",	    "no_thread",  "no_frame", "truncated",
+					     "fault_thread", "fault_frame", "fault_self", "busy",     "lost" };
+
+	_Static_assert(sizeof(names) / sizeof(*names) == MT_WALK_NR, "a name for every outcome");
+	return walk < MT_WALK_NR ? names[walk] : "unknown";
+}
+
+bool report__walk_failed(unsigned walk)
+{
+	return walk != MT_WALK_OK && walk != MT_WALK_TRUNCATED && walk != MT_WALK_NO_THREAD &&
+	       walk != MT_WALK_NO_FRAME;
+}
+
+void report__stacks(const struct model *m, struct report_stacks *ret)
+{
+	*ret = (struct report_stacks){
+		.full = model__walks(m, MT_WALK_OK),
+		.truncated = model__walks(m, MT_WALK_TRUNCATED),
+		.none = model__walks(m, MT_WALK_NO_THREAD) + model__walks(m, MT_WALK_NO_FRAME),
+	};
+	for (unsigned i = 0; i < MT_WALK_NR; i++) {
+		ret->all += model__walks(m, i);
+		if (report__walk_failed(i))
+			ret->failed += model__walks(m, i);
+	}
+}
+
+uint64_t report__fact_number(const struct facts *f, const char *key)
+{
+	const char *s = facts__get(f, key);
+
+	return s ? strtoull(s, NULL, 10) : 0;
+}
+
+uint64_t report__lost(const struct model *m, const struct facts *f)
+{
+	uint64_t fact = report__fact_number(f, "lost");
+
+	return fact > model__lost(m) ? fact : model__lost(m);
+}
+
+double report__fragmentation(uint64_t allocated, uint64_t reserved)
+{
+	return reserved > allocated ? (double)(reserved - allocated) / (double)reserved : 0;
+}
+
+const char *report__moment(enum moment at)
+{
+	static const char *const names[] = { [AT_PEAK] = "peak", [AT_END] = "end", [AT_OOM] = "oom", [AT_TIME] = "time" };
+
+	return names[at];
+}
+
+const char *report__group(enum group by)
+{
+	static const char *const names[BY_NR] = {
+		[BY_LINE] = "line",   [BY_STACK] = "stack", [BY_MODULE] = "module",
+		[BY_LAYER] = "layer", [BY_PHASE] = "phase", [BY_THREAD] = "thread",
+	};
+
+	return names[by];
+}

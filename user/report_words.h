@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_REPORT_WORDS_H
+#define MT_REPORT_WORDS_H
+/* Words that the report formats share. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/model.h"
+#include "record/dict.h"
+#include "record/stream.h"
+
+#define REPORT_TEXT 16640 /* a string of DICT_MAX_STRING bytes with every byte escaped, and some words */
+
+/* Cuts s, in place, to so many columns at a whole character; what was cut shows as "...". Returns s. */
+char *report__cut(char *s, size_t columns);
+/* Like it, but keeps the end: "...ers.7.self_attn". */
+char *report__cut_front(char *s, size_t columns);
+/*
+ * Where a row's memory comes from, in at most so many columns, cleaned: "net/model.py:336 (forward)",
+ * "before attach", "native (no Python thread)", "untraced". Paths are shown from the target's folder (cwd) or
+ * the installed package on, and cut from the front as far as need be. buf of REPORT_TEXT.
+ */
+char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns);
+/* "function (file:line)", as it is: for machine formats. buf of REPORT_TEXT. */
+char *report__frame(char *buf, const struct dict *d, struct dict_frame f);
+/* The module of a row, cleaned: "encoder.layers.0", the class in angle brackets for a root, "" outside. buf of REPORT_TEXT. */
+char *report__module(char *buf, const struct row *r);
+
+/*
+ * The command line of the target: the fact cmdline as an array of strings, NULL-terminated, for
+ * report__free_cmdline(); NULL if it is not known, empty or no array of strings. At most 4096 are given.
+ */
+char **report__cmdline(const struct facts *f);
+void report__free_cmdline(char **argv);
+
+struct report_stacks {
+	uint64_t all;
+	uint64_t full;	    /* read to the root */
+	uint64_t truncated; /* too deep: the outermost frames are missing */
+	uint64_t none;	    /* no Python frame to read: native and autograd threads */
+	uint64_t failed;    /* all others */
+};
+void report__stacks(const struct model *m, struct report_stacks *ret);
+/* The name of a walk's outcome, as in the facts: "no_thread"; of those that report__stacks() counts as failed or not. */
+const char *report__walk_name(unsigned walk);
+bool report__walk_failed(unsigned walk);
+/* Events lost: what the stream says, or the facts, whichever is more. */
+uint64_t report__lost(const struct model *m, const struct facts *f);
+uint64_t report__fact_number(const struct facts *f, const char *key); /* 0: not there */
+
+double report__fragmentation(uint64_t allocated, uint64_t reserved);
+const char *report__moment(enum moment at); /* "peak" */
+const char *report__group(enum group by);   /* "line" */
+
+#endif
