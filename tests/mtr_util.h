@@ -9,7 +9,10 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <linux/types.h>
 
+#include "gen_events.h"
+#include "memtrace.h"
 #include "record/dict.h"
 #include "record/mtr.h"
 #include "record/stream.h"
@@ -104,6 +107,79 @@ static inline struct mtr_reader *read_all(int fd, struct events *l)
 	}
 	assert_int_equal(got, 0);
 	return r;
+}
+
+/* A little dictionary, and one fact. */
+struct world {
+	struct dict *d;
+	struct facts *f;
+	uint32_t stack, cut_stack, module, thread;
+};
+
+static inline struct world world__new(void)
+{
+	struct world w = { .d = dict__new(), .f = facts__new() };
+	struct dict_frame frames[2];
+	uint32_t file, func;
+
+	assert_non_null(w.d);
+	assert_non_null(w.f);
+	file = dict__string(w.d, "train.py", 8);
+	func = dict__string(w.d, "main", 4);
+	w.module = dict__module(w.d, (struct dict_module){ func, file, file });
+	frames[0] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 7 }), w.module };
+	frames[1] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 0 }), 0 };
+	w.stack = dict__stack(w.d, frames, 2, MT_WALK_OK);
+	w.cut_stack = dict__stack(w.d, frames, 1, MT_WALK_FAULT_FRAME);
+	w.thread = dict__thread(w.d, (struct dict_thread){ 4242, func });
+	assert_int_equal(facts__set(w.f, "comm", "python"), 0);
+	return w;
+}
+
+static inline void world__free(struct world *w)
+{
+	dict__free(w->d);
+	facts__free(w->f);
+}
+
+static inline void write_events(struct world *w, int fd, const struct events *l, size_t flush_every)
+{
+	struct mtr_writer *wr = mtr_writer__new(fd, w->d, w->f, NULL);
+
+	assert_non_null(wr);
+	for (size_t i = 0; i < l->n; i++) {
+		assert_int_equal(mtr_writer__event(wr, &l->e[i]), 0);
+		if (flush_every && i % flush_every == flush_every - 1)
+			assert_int_equal(mtr_writer__flush(wr), 0);
+	}
+	assert_int_equal(mtr_writer__close(wr), 0);
+}
+
+/* Anything that an event can say; with more devices than a block can hold. */
+static inline void add_random(const struct world *w, struct gen *g, struct events *l)
+{
+	uint64_t r = gen__random(g), s = gen__random(g);
+	struct event e = { .kind = (uint8_t)(1 + r % 6), .time = s >> (r >> 8 & 63) };
+
+	e.device.type = (uint8_t)(r >> 16 & 0xff);
+	e.device.index = (uint8_t)(r >> 24 & 3);
+	e.thread = r >> 32 & 1 ? w->thread : 0;
+	e.totals = r >> 33 & 1;
+	if (e.totals) {
+		e.allocated = s << 7;
+		e.reserved = s >> 9;
+	}
+	if (e.kind <= EVENT_FREE)
+		e.addr = r >> 34 & 1 ? s >> 50 : s;
+	if (e.kind <= EVENT_OOM || e.kind == EVENT_LOST)
+		e.size = r >> 35 & 1 ? s & 7 : s ^ r;
+	if (e.kind != EVENT_FREE && e.kind != EVENT_LOST) {
+		e.stack = r >> 36 & 1 ? w->stack : r >> 37 & 1 ? w->cut_stack : 0;
+		e.walk = (uint8_t)((s >> 40) % MT_WALK_NR);
+	}
+	if (e.kind == EVENT_CALL)
+		e.module = r >> 38 & 1 ? w->module : 0;
+	events__add(l, &e);
 }
 
 static inline uint32_t le32(const uint8_t *p)

@@ -11,56 +11,8 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <linux/types.h>
 
-#include "gen_events.h"
-#include "memtrace.h"
 #include "mtr_util.h"
-
-struct world {
-	struct dict *d;
-	struct facts *f;
-	uint32_t stack, cut_stack, module, thread;
-};
-
-static struct world world__new(void)
-{
-	struct world w = { .d = dict__new(), .f = facts__new() };
-	struct dict_frame frames[2];
-	uint32_t file, func;
-
-	assert_non_null(w.d);
-	assert_non_null(w.f);
-	file = dict__string(w.d, "train.py", 8);
-	func = dict__string(w.d, "main", 4);
-	w.module = dict__module(w.d, (struct dict_module){ func, file, file });
-	frames[0] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 7 }), w.module };
-	frames[1] = (struct dict_frame){ dict__loc(w.d, (struct dict_loc){ file, func, 0 }), 0 };
-	w.stack = dict__stack(w.d, frames, 2, MT_WALK_OK);
-	w.cut_stack = dict__stack(w.d, frames, 1, MT_WALK_FAULT_FRAME);
-	w.thread = dict__thread(w.d, (struct dict_thread){ 4242, func });
-	assert_int_equal(facts__set(w.f, "comm", "python"), 0);
-	return w;
-}
-
-static void world__free(struct world *w)
-{
-	dict__free(w->d);
-	facts__free(w->f);
-}
-
-static void write_events(struct world *w, int fd, const struct events *l, size_t flush_every)
-{
-	struct mtr_writer *wr = mtr_writer__new(fd, w->d, w->f, NULL);
-
-	assert_non_null(wr);
-	for (size_t i = 0; i < l->n; i++) {
-		assert_int_equal(mtr_writer__event(wr, &l->e[i]), 0);
-		if (flush_every && i % flush_every == flush_every - 1)
-			assert_int_equal(mtr_writer__flush(wr), 0);
-	}
-	assert_int_equal(mtr_writer__close(wr), 0);
-}
 
 static void assert_dicts(const struct dict *got, const struct dict *want)
 {
@@ -168,7 +120,6 @@ static void test_every_kind(void **state)
 	world__free(&w);
 }
 
-/* Anything that an event can say, in any order, with more devices than a block can hold. */
 static void test_random_events(void **state)
 {
 	struct world w = world__new();
@@ -176,30 +127,8 @@ static void test_random_events(void **state)
 	struct gen g = { .rng = 88172645463325252ull };
 
 	(void)state;
-	for (int i = 0; i < 150000; i++) {
-		uint64_t r = gen__random(&g), s = gen__random(&g);
-		struct event e = { .kind = (uint8_t)(1 + r % 6), .time = s >> (r >> 8 & 63) };
-
-		e.device.type = (uint8_t)(r >> 16 & 0xff);
-		e.device.index = (uint8_t)(r >> 24 & 3);
-		e.thread = r >> 32 & 1 ? w.thread : 0;
-		e.totals = r >> 33 & 1;
-		if (e.totals) {
-			e.allocated = s << 7;
-			e.reserved = s >> 9;
-		}
-		if (e.kind <= EVENT_FREE)
-			e.addr = r >> 34 & 1 ? s >> 50 : s;
-		if (e.kind <= EVENT_OOM || e.kind == EVENT_LOST)
-			e.size = r >> 35 & 1 ? s & 7 : s ^ r;
-		if (e.kind != EVENT_FREE && e.kind != EVENT_LOST) {
-			e.stack = r >> 36 & 1 ? w.stack : r >> 37 & 1 ? w.cut_stack : 0;
-			e.walk = (uint8_t)((s >> 40) % MT_WALK_NR);
-		}
-		if (e.kind == EVENT_CALL)
-			e.module = r >> 38 & 1 ? w.module : 0;
-		events__add(&l, &e);
-	}
+	for (int i = 0; i < 150000; i++)
+		add_random(&w, &g, &l);
 	check_round_trip(&w, &l, 0);
 	check_round_trip(&w, &l, 997);
 	events__free(&l);
@@ -552,76 +481,6 @@ static void test_pipe(void **state)
 	}
 }
 
-/* ---- the example of docs/FORMAT.md ---- */
-
-static size_t example_bytes(uint8_t *dst, size_t room)
-{
-	FILE *doc = fopen("docs/FORMAT.md", "r");
-	char line[256];
-	bool inside = false;
-	size_t n = 0;
-
-	if (!doc)
-		return 0;
-	while (fgets(line, sizeof(line), doc)) {
-		unsigned int byte;
-		int used;
-
-		if (!strncmp(line, "```", 3)) {
-			inside = !strcmp(line, "```hex\n");
-			continue;
-		}
-		/* "0010  01 02 03   what it says" */
-		for (char *p = line + 6; inside && sscanf(p, "%2x%n", &byte, &used) == 1 && used == 2; p += 3) {
-			assert_true(n < room);
-			dst[n++] = (uint8_t)byte;
-			if (p[2] != ' ' || p[3] == ' ')
-				break;
-		}
-	}
-	fclose(doc);
-	return n;
-}
-
-static void test_example(void **state)
-{
-	struct world w = { .d = dict__new(), .f = facts__new() };
-	const struct device gpu = { DEVICE_CUDA, 0 };
-	uint32_t file = dict__string(w.d, "train.py", 8), func = dict__string(w.d, "main", 4);
-	struct dict_frame frame = { dict__loc(w.d, (struct dict_loc){ file, func, 7 }), 0 };
-	uint32_t stack = dict__stack(w.d, &frame, 1, MT_WALK_OK);
-	uint32_t thread = dict__thread(w.d, (struct dict_thread){ 4242, dict__string(w.d, "python", 6) });
-	struct events l = { 0 };
-	struct event e = { .kind = EVENT_ALLOC, .device = gpu, .thread = thread, .stack = stack, .time = 1000000,
-			   .addr = 0x7f3210000000, .size = 1024, .totals = true, .allocated = 1024, .reserved = 2097152 };
-	uint8_t want[1024], *got;
-	size_t n, len;
-	int fd = memory_file();
-
-	(void)state;
-	facts__set(w.f, "comm", "python");
-	events__add(&l, &e);
-	e.time += 20000;
-	e.kind = EVENT_FREE;
-	e.stack = 0;
-	e.allocated = 0;
-	events__add(&l, &e);
-	write_events(&w, fd, &l, 0);
-	got = file_bytes(fd, &len);
-	n = example_bytes(want, sizeof(want));
-	if (n != len || memcmp(want, got, n)) {
-		for (size_t i = 0; i < len; i++)
-			print_message("%02x%s", got[i], i % 16 == 15 ? "\n" : " ");
-		print_message("\n");
-	}
-	assert_int_equal(n, len);
-	assert_memory_equal(got, want, n);
-	free(got);
-	events__free(&l);
-	world__free(&w);
-	close(fd);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -630,7 +489,6 @@ int main(void)
 		cmocka_unit_test(test_facts_follow),	cmocka_unit_test(test_unfit_events),
 		cmocka_unit_test(test_bounds),		cmocka_unit_test(test_full_disk),
 		cmocka_unit_test(test_disk_fills_up),	cmocka_unit_test(test_pipe),
-		cmocka_unit_test(test_example),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

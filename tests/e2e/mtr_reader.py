@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Reads a .mtr recording by docs/FORMAT.md alone: a second opinion on what memtrace-bpf writes.
+
+As a program: prints every event on a line of its own, facts as "# key value" at the end. Exit status 0 if the
+recording is complete, 1 if it is cut off or damaged, 77 if there is no zstd library.
+"""
+import ctypes
+import ctypes.util
+import struct
+import sys
+
+KINDS = (None, "alloc", "free", "oom", "step", "call", "lost")
+ALLOC, FREE, OOM, STEP, CALL, LOST = range(1, 7)
+MASK = (1 << 64) - 1
+
+
+CRC_TABLE = list(range(256))
+for _ in range(8):
+    CRC_TABLE = [c >> 1 ^ (0x82F63B78 if c & 1 else 0) for c in CRC_TABLE]
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+def unzstd(data, raw):
+    name = ctypes.util.find_library("zstd")
+    if not name:
+        print("no zstd library", file=sys.stderr)
+        sys.exit(77)
+    lib = ctypes.CDLL(name)
+    lib.ZSTD_decompress.restype = ctypes.c_size_t
+    lib.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
+    out = ctypes.create_string_buffer(raw + 1)
+    if lib.ZSTD_decompress(out, raw, data, len(data)) != raw:
+        raise ValueError("zstd")
+    return out.raw[:raw]
+
+
+class Cursor:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, n):
+        if n > len(self.data) - self.at:
+            raise ValueError("a payload is too short")
+        self.at += n
+        return self.data[self.at - n:self.at]
+
+    def varint(self):
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def zigzag(self):
+        v = self.varint()
+        return v >> 1 ^ -(v & 1)
+
+    def text(self):
+        return self.take(self.varint()).decode()
+
+
+class Recording:
+    """facts, and strings, locations, modules, stacks, threads by number; all grow while events() goes on."""
+
+    def __init__(self, stream):
+        self.stream, self.count, self.complete, self.facts = stream, 0, False, {}
+        self.strings, self.locations, self.modules = [""], [(0, 0, 0)], [(0, 0, 0)]
+        self.stacks, self.threads = [(0, [])], [(0, 0)]
+        magic, self.version, order = struct.unpack("<8sII", stream.read(16))
+        if magic != b"\x89MTR\r\n\x1a\n" or self.version != 1 or order != 0x01020304:
+            raise ValueError("not a recording that this reader knows")
+
+    def events(self):
+        while not self.complete:
+            header = self.stream.read(24)
+            if len(header) < 24:
+                return
+            kind, flags, stored, raw, payload_crc, header_crc = struct.unpack("<6I", header)
+            payload = self.stream.read(stored)
+            if len(payload) < stored:
+                return
+            if crc32c(header[:20]) != header_crc or crc32c(payload) != payload_crc:
+                raise ValueError("checksum")
+            cursor = Cursor(unzstd(payload, raw) if flags & 1 else payload)
+            if kind == 1:
+                for _ in range(cursor.varint()):
+                    key = cursor.text()
+                    self.facts[key] = cursor.text()
+            elif kind == 2:
+                while cursor.at < len(cursor.data):
+                    self.section(cursor)
+            elif kind == 3:
+                yield from self.block(cursor)
+            elif kind == 4:
+                self.complete = cursor.varint() == self.count
+
+    def section(self, c):
+        kind, first, count = c.varint(), c.varint(), c.varint()
+        table = (self.strings, self.locations, self.modules, self.stacks, self.threads)[kind - 1]
+        if first != len(table):
+            raise ValueError("a dictionary entry is missing")
+        for _ in range(count):
+            if kind == 1:
+                table.append(c.text())
+            elif kind == 4:
+                walk = c.varint()
+                table.append((walk, [(c.varint(), c.varint()) for _ in range(c.varint())]))
+            else:
+                table.append(tuple(c.varint() for _ in range(2 if kind == 5 else 3)))
+
+    def block(self, head):
+        first, count, time = head.varint(), head.varint(), head.varint()
+        lengths = [head.varint() for _ in range(6)]
+        tags, times, addrs, sizes, stacks, rest = (Cursor(head.take(n)) for n in lengths)
+        thread = device = addr_stored = walk0 = 0
+        devices, touched, known_sizes = [], [], []  # devices: [type, index, totals, allocated, reserved]
+        if first != self.count:
+            raise ValueError("a block of events is missing")
+        for _ in range(count):
+            tag = tags.varint()
+            kind = tag & 7
+            addr = size = stack = walk = module = 0
+            time = (time + times.zigzag()) & MASK
+            if tag & 8:
+                thread = rest.varint()
+            if tag & 16:
+                device = rest.varint()
+                if device == len(devices):
+                    devices.append([*rest.take(2), 0, 0, 0])
+            if kind in (ALLOC, FREE):
+                if tag & 128:
+                    addr = addr_stored = (addr_stored + addrs.zigzag()) & MASK
+                else:
+                    addr, size = touched[-1 - addrs.varint()]
+            predicted = size
+            if tag & 64:
+                number = sizes.varint()
+                if number == len(known_sizes):
+                    known_sizes.append(sizes.varint())
+                size = known_sizes[number]
+            if kind in (ALLOC, FREE):
+                touched.append((addr, size or predicted))
+            if kind in (ALLOC, OOM, STEP, CALL):
+                stack = stacks.varint()
+                walk = rest.varint() if tag & 256 else self.stacks[stack][0] if stack else walk0
+                walk0 = walk0 if stack else walk
+            d = devices[device]
+            allocated = d[3] + (size if kind == ALLOC else -size if kind == FREE else 0)
+            reserved = d[4]
+            if tag & 32:
+                d[2] = rest.varint()
+                if d[2]:
+                    allocated += rest.zigzag()
+                    reserved += rest.zigzag()
+            if d[2]:
+                d[3], d[4] = allocated & MASK, reserved & MASK
+            if kind == CALL:
+                module = rest.varint()
+            self.count += 1
+            yield {"kind": kind, "walk": walk, "totals": d[2], "type": d[0], "index": d[1], "thread": thread,
+                   "stack": stack, "module": module, "time": time, "addr": addr, "size": size,
+                   "allocated": d[3] if d[2] else 0, "reserved": d[4] if d[2] else 0}
+
+
+def main():
+    with open(sys.argv[1], "rb") as stream:
+        recording = Recording(stream)
+        for event in recording.events():
+            print(KINDS[event["kind"]], *list(event.values())[1:])
+    for key, value in recording.facts.items():
+        print("#", key, value)
+    return 0 if recording.complete else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
