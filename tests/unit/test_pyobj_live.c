@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "live.h"
+#include "target/nnmodule.h"
 #include "target/proc.h"
 #include "target/pyobj.h"
 #include "target/python.h"
@@ -320,6 +321,17 @@ static void while_it_changes(struct test *t)
 	check(t, good && seen, "not one dict could be read");
 }
 
+/* There is no torch in this process. */
+static void without_torch(struct test *t)
+{
+	uint64_t codes[1] = {UNTOUCHED}, addr = UNTOUCHED;
+	size_t n = 7;
+
+	check(t, nnmodules__call_codes(t->py, codes, 1, &n) == -ENOENT && n == 7,
+	      "codes of Module without torch");
+	check(t, nnmodules__slot_call(t->py, &addr) == -ENOENT && addr == UNTOUCHED, "tp_call without torch");
+}
+
 /* Any address may be asked for. */
 static void anywhere(struct test *t)
 {
@@ -415,6 +427,7 @@ static void run_one(struct test *t, const char *python)
 	}
 	free(lines);
 	check(t, lines_seen > 500, "the workload said only %zu things", lines_seen);
+	without_torch(t);
 	anywhere(t);
 	while_it_changes(t);
 	print_message("  %zu checks\n", t->checks);
