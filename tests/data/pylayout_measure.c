@@ -4,6 +4,9 @@
  *
  *	I=$(python3.N -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
  *	cc -I"$I" -I"$I/internal" pylayout_measure.c -o measure && ./measure > layout-3.N.txt
+ *	./measure debug > debugoffsets-3.N.txt
+ *
+ * The second, from 3.13 on: where _Py_DebugOffsets says each of them, and the size of its structure.
  */
 #define Py_BUILD_CORE 1
 #include <Python.h>
@@ -31,6 +34,7 @@ typedef struct {
 } PyModuleObject; /* the beginning of it, which moduleobject.c keeps to itself */
 #endif
 #if PY_VERSION_HEX >= 0x030e0000
+#include "internal/pycore_debug_offsets.h"
 #include "internal/pycore_interpframe.h"
 #include "internal/pycore_interpframe_structs.h"
 #endif
@@ -140,8 +144,60 @@ static void objects(void)
 	OFF("func_code", PyFunctionObject, func_code);
 }
 
-int main(void)
+#if PY_VERSION_HEX >= 0x030d0000
+#define DBG(name, group, field)                                                                              \
+	printf("%s %zu %zu\n", name, offsetof(_Py_DebugOffsets, group.field),                                \
+	       offsetof(_Py_DebugOffsets, group.size))
+
+static void debug_offsets(void)
 {
+	printf("minor %d %zu\n", PY_MINOR_VERSION, sizeof(_Py_DebugOffsets));
+	DBG("rt_interp_head", runtime_state, interpreters_head);
+	DBG("is_next", interpreter_state, next);
+	DBG("is_threads", interpreter_state, threads_head);
+	DBG("is_modules", interpreter_state, imports_modules);
+	DBG("ts_next", thread_state, next);
+	DBG("ts_interp", thread_state, interp);
+	DBG("ts_frame", thread_state, current_frame);
+	DBG("ts_thread_id", thread_state, thread_id);
+	DBG("ts_native_id", thread_state, native_thread_id);
+	DBG("fr_prev", interpreter_frame, previous);
+	DBG("fr_code", interpreter_frame, executable);
+	DBG("fr_instr", interpreter_frame, instr_ptr);
+	DBG("fr_local0", interpreter_frame, localsplus);
+	DBG("fr_owner", interpreter_frame, owner);
+	DBG("co_filename", code_object, filename);
+	DBG("co_name", code_object, name);
+	DBG("co_qualname", code_object, qualname);
+	DBG("co_linetable", code_object, linetable);
+	DBG("co_firstlineno", code_object, firstlineno);
+	DBG("co_argcount", code_object, argcount);
+	DBG("co_code_adaptive", code_object, co_code_adaptive);
+	DBG("ob_type", pyobject, ob_type);
+	DBG("tp_name", type_object, tp_name);
+	DBG("tp_flags", type_object, tp_flags);
+	DBG("tuple_item", tuple_object, ob_item);
+	DBG("ma_keys", dict_object, ma_keys);
+	DBG("ma_values", dict_object, ma_values);
+	DBG("bytes_val", bytes_object, ob_sval);
+	DBG("str_state", unicode_object, state);
+	DBG("str_length", unicode_object, length);
+	DBG("str_ascii_size", unicode_object, asciiobject_size);
+}
+#else
+static void debug_offsets(void)
+{
+	fprintf(stderr, "this version does not describe itself\n");
+}
+#endif
+
+int main(int argc, char **argv)
+{
+	(void)argv;
+	if (argc > 1) {
+		debug_offsets();
+		return 0;
+	}
 	printf("minor %d\n", PY_MINOR_VERSION);
 	runtime();
 	frames();

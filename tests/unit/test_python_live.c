@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Reads the stacks of tests/workloads/stacks.py from outside, in every interpreter of $MEMTRACE_PYTHONS (paths
- * separated by colons; without it python3.8 to python3.14 of $PATH), and compares with what the workload says
- * of them. Versions that are not there are skipped aloud; of versions without a layout the refusal is tested.
+ * Reads the stacks of tests/workloads/stacks.py from outside, in every interpreter of $MEMTRACE_PYTHONS
+ * (paths separated by colons; without it python3.8 to python3.14 of $PATH), and compares with what the
+ * workload says of them. Versions that are not there are skipped aloud; of versions without a layout the
+ * refusal is tested.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -112,8 +113,8 @@ static void check_process(struct test *t)
 	err = python__slot(t->py, &t->slot, &why);
 	if (err)
 		fail_msg("%s: %s", why, strerror(-err));
-	print_message("  %s, %zu threads, slot %s %" PRId64 " %" PRId64 "\n", python__file(t->py), t->nthreads,
-		      t->slot.indirect ? "indirect" : "direct", t->slot.off1, t->slot.off2);
+	print_message("  %s, %zu threads, slot %s %" PRId64 " %" PRId64 "\n", python__file(t->py),
+		      t->nthreads, t->slot.indirect ? "indirect" : "direct", t->slot.off1, t->slot.off2);
 }
 
 /* The thread's state as the kernel side will find it; the thread pointer is pthread_self() here. */
@@ -137,11 +138,11 @@ static void check_frame(struct test *t, const struct pyframe *f, const struct wa
 		fail_msg("%s, frame %zu: %s for %s", t->name, i, strerror(-err), w->name);
 	line = pyline__find(t->version[1], code.linetable, code.linetable_len, code.firstlineno, f->at);
 	if (strcmp(code.name, w->name) || strcmp(code.file, w->file) || line != w->line)
-		fail_msg("%s, frame %zu: %s (%s:%u), not %s (%s:%u)", t->name, i, code.name, code.file, line, w->name,
-			 w->file, w->line);
+		fail_msg("%s, frame %zu: %s (%s:%u), not %s (%s:%u)", t->name, i, code.name, code.file, line,
+			 w->name, w->file, w->line);
 	if (w->check_self && f->local0 != w->self)
-		fail_msg("%s, frame %zu, %s: self %#" PRIx64 ", not %#" PRIx64, t->name, i, w->name, f->local0,
-			 w->self);
+		fail_msg("%s, frame %zu, %s: self %#" PRIx64 ", not %#" PRIx64, t->name, i, w->name,
+			 f->local0, w->self);
 	pycode__free(&code);
 	t->frames++;
 }
@@ -249,7 +250,8 @@ static void read_workload(struct test *t)
 		char *save = NULL;
 
 		n = 0;
-		for (char *s = strtok_r(lines[i], "\t", &save); s && n < LIVE_FIELDS; s = strtok_r(NULL, "\t", &save))
+		for (char *s = strtok_r(lines[i], "\t", &save); s && n < LIVE_FIELDS;
+		     s = strtok_r(NULL, "\t", &save))
 			f[n++] = s;
 		if (strcmp(f[0], "frame"))
 			end_thread(t);
@@ -291,7 +293,8 @@ static void check_sub(struct test *t)
 	if (!t->sub)
 		return;
 	for (size_t i = 0; i < t->nthreads; i++) {
-		if (python__stack(t->py, &t->threads[i], f, MAX_STACK) < 1 || pyobj__code(t->py, f[0].code, &code))
+		if (python__stack(t->py, &t->threads[i], f, MAX_STACK) < 1 ||
+		    pyobj__code(t->py, f[0].code, &code))
 			continue;
 		found += !strcmp(code.name, t->sub) &&
 			 pyline__find(t->version[1], code.linetable, code.linetable_len, code.firstlineno,
@@ -346,14 +349,15 @@ static void check_running(struct test *t)
 			assert_true(slot.indirect == t->slot.indirect && slot.off1 == t->slot.off1 &&
 				    slot.off2 == t->slot.off2);
 	}
-	print_message("  running: %zu looks, %zu stacks read to the thread's start, %zu torn; %zu calibrations\n",
-		      looks, whole, broken, slots);
+	print_message(
+		"  running: %zu looks, %zu stacks read to the thread's start, %zu torn; %zu calibrations\n",
+		looks, whole, broken, slots);
 	assert_true(looks > 10 && whole > looks);
 }
 
 static void test_interpreter(const char *python)
 {
-	struct test t = { 0 };
+	struct test t = {0};
 
 	print_message("%s\n", python);
 	live__start(&t.live, python, "tests/workloads/stacks.py");
@@ -362,8 +366,8 @@ static void test_interpreter(const char *python)
 		check_empty(&t);
 		check_sub(&t);
 		assert_true(t.checked > 10 && t.frames > 400);
-		print_message("  3.%d.%d: %zu threads, %zu frames as they should be%s%s\n", t.version[1], t.version[2],
-			      t.checked, t.frames, t.sub ? ", another interpreter" : "",
+		print_message("  3.%d.%d: %zu threads, %zu frames as they should be%s%s\n", t.version[1],
+			      t.version[2], t.checked, t.frames, t.sub ? ", another interpreter" : "",
 			      t.empty ? ", a state without frames" : "");
 		check_running(&t);
 	}

@@ -17,8 +17,8 @@ struct pyfile {
 struct python {
 	const struct proc *proc;
 	/*
-	 * [0] defines _PyRuntime. An executable linked to a libpython may hold a copy of that one object: then
-	 * [1] is the library, which defines the rest.
+	 * [0] defines _PyRuntime. An executable linked to a libpython may hold a copy of that one object:
+	 * then [1] is the library, which defines the rest.
 	 */
 	struct pyfile file[2];
 	size_t nr_files;

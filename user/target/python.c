@@ -149,8 +149,10 @@ static int find_files(struct python *py, const struct maps *m, const char **why)
 	n = list_candidates(py->proc, m, list);
 	err = find_file(py->proc, list, n, "_PyRuntime", &py->file[0]);
 	if (err == -ENOENT) {
-		python__refuse(why, err, "no Python in the process: none of its %zu mapped programs and "
-			       "libraries defines _PyRuntime", n);
+		python__refuse(why, err,
+			       "no Python in the process: none of its %zu mapped programs and "
+			       "libraries defines _PyRuntime",
+			       n);
 		goto out;
 	}
 	if (err) {
@@ -182,7 +184,8 @@ static int check_machine(const struct python *py, const char **why)
 
 	if (machine == ELF_X86_64)
 		return 0;
-	return python__refuse(why, -ENOTSUP, "Python for another machine (ELF machine %u); known: x86-64", machine);
+	return python__refuse(why, -ENOTSUP, "Python for another machine (ELF machine %u); known: x86-64",
+			      machine);
 }
 
 struct python *python__open(const struct proc *p, const struct maps *m, const char **why)

@@ -9,12 +9,12 @@
 #define MAX_INTERPS 64
 #define MAX_THREADS 65536
 #define MAX_VOTERS 256 /* threads that the slot is looked for in */
-#define LIST_TRIES 5 /* the lists are read while the process changes them */
+#define LIST_TRIES 5   /* the lists are read while the process changes them */
 
 /* glibc's struct pthread, x86-64; it lies at the thread pointer. Constant from 2.21 on. */
-#define GLIBC_SELF 16	 /* header.self */
+#define GLIBC_SELF 16 /* header.self */
 #define GLIBC_TID 720
-#define GLIBC_BLOCK1 784 /* specific_1stblock: 32 pairs {seq, data} */
+#define GLIBC_BLOCK1 784  /* specific_1stblock: 32 pairs {seq, data} */
 #define GLIBC_BLOCKS 1296 /* specific[]: 32 pointers to such blocks, [0] to the one above */
 #define BLOCK_KEYS 32
 #define PAIR 16
@@ -124,7 +124,7 @@ int python__threads(const struct python *py, struct pythread **ret, size_t *n)
 	int err = -EAGAIN;
 
 	for (int i = 0; i < LIST_TRIES; i++) {
-		list = (struct threads){ 0 };
+		list = (struct threads){0};
 		err = list_threads(py, &list);
 		if (!err) {
 			*ret = list.v;
@@ -211,9 +211,9 @@ static uint32_t key_of_runtime(const struct python *py)
 }
 
 /*
- * Extension modules keep the thread state under keys of their own too (pybind11 does), so the runtime's own key
- * goes first if any thread confirms it. Failing that, the key that most threads agree on, if they can. UINT32_MAX:
- * none.
+ * Extension modules keep the thread state under keys of their own too (pybind11 does), so the runtime's own
+ * key goes first if any thread confirms it. Failing that, the key that most threads agree on, if they can.
+ * UINT32_MAX: none.
  */
 static uint32_t elect(const struct votes *v, uint32_t key)
 {
@@ -232,7 +232,7 @@ static uint32_t elect(const struct votes *v, uint32_t key)
 
 static struct pyslot slot_of(uint32_t key)
 {
-	struct pyslot s = { 0 };
+	struct pyslot s = {0};
 
 	if (key < BLOCK_KEYS) {
 		s.off1 = GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
@@ -274,9 +274,11 @@ int python__slot(const struct python *py, struct pyslot *ret, const char **why)
 	else if (!v->threads)
 		err = python__refuse(why, -ENOENT, "no Python thread has begun to run");
 	else
-		err = python__refuse(why, -ENOENT,
-				     "no thread-specific key, of glibc's or musl's, holds the thread state of "
-				     "enough of the %u Python threads", v->threads);
+		err = python__refuse(
+			why, -ENOENT,
+			"no thread-specific key, of glibc's or musl's, holds the thread state of "
+			"enough of the %u Python threads",
+			v->threads);
 out:
 	free(threads);
 	free(v);
@@ -332,8 +334,9 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	uint64_t type, local0;
 	int err;
 
-	if (l->fr_local0 > sizeof(frame) || l->fr_prev + 8u > l->fr_local0 || l->fr_code + 8u > l->fr_local0 ||
-	    l->fr_instr + 8u > l->fr_local0 || (l->fr_owner != PYLAYOUT_NONE && l->fr_owner >= l->fr_local0))
+	if (l->fr_local0 > sizeof(frame) || l->fr_prev + 8u > l->fr_local0 ||
+	    l->fr_code + 8u > l->fr_local0 || l->fr_instr + 8u > l->fr_local0 ||
+	    (l->fr_owner != PYLAYOUT_NONE && l->fr_owner >= l->fr_local0))
 		return -EBADMSG;
 	err = proc__read(py->proc, addr, frame, l->fr_local0);
 	if (err)

@@ -30,22 +30,25 @@ struct described {
 };
 
 static const struct described described[] = {
-#define D(f, p13, p14, s13, s14, w) { #f, offsetof(struct pylayout, f), { p13, p14 }, { s13, s14 }, w }
-	D(rt_interp_head, 40, 40, 24, 24, 8),	   D(is_next, 64, 64, 48, 48, 8),
-	D(is_threads, 72, 72, 48, 48, 8),	   D(is_modules, 88, 96, 48, 48, 8),
-	D(ts_next, 168, 192, 152, 176, 8),	   D(ts_interp, 176, 200, 152, 176, 8),
-	D(ts_frame, 184, 208, 152, 176, 8),	   D(ts_thread_id, 192, 216, 152, 176, 8),
-	D(ts_native_id, 200, 224, 152, 176, 8),	   D(fr_prev, 232, 256, 224, 248, 8),
-	D(fr_code, 240, 264, 224, 248, 8),	   D(fr_instr, 248, 272, 224, 248, 8),
-	D(fr_local0, 256, 280, 224, 248, 8),	   D(fr_owner, 264, 288, 224, 248, 1),
-	D(co_filename, 280, 320, 272, 312, 8),	   D(co_name, 288, 328, 272, 312, 8),
-	D(co_qualname, 296, 336, 272, 312, 8),	   D(co_linetable, 304, 344, 272, 312, 8),
-	D(co_firstlineno, 312, 352, 272, 312, 4),  D(co_argcount, 320, 360, 272, 312, 4),
+#define D(f, p13, p14, s13, s14, w)                                                                          \
+	{                                                                                                    \
+#f, offsetof(struct pylayout, f), {p13, p14 }, {s13, s14 }, w                                \
+	}
+	D(rt_interp_head, 40, 40, 24, 24, 8),	    D(is_next, 64, 64, 48, 48, 8),
+	D(is_threads, 72, 72, 48, 48, 8),	    D(is_modules, 88, 96, 48, 48, 8),
+	D(ts_next, 168, 192, 152, 176, 8),	    D(ts_interp, 176, 200, 152, 176, 8),
+	D(ts_frame, 184, 208, 152, 176, 8),	    D(ts_thread_id, 192, 216, 152, 176, 8),
+	D(ts_native_id, 200, 224, 152, 176, 8),	    D(fr_prev, 232, 256, 224, 248, 8),
+	D(fr_code, 240, 264, 224, 248, 8),	    D(fr_instr, 248, 272, 224, 248, 8),
+	D(fr_local0, 256, 280, 224, 248, 8),	    D(fr_owner, 264, 288, 224, 248, 1),
+	D(co_filename, 280, 320, 272, 312, 8),	    D(co_name, 288, 328, 272, 312, 8),
+	D(co_qualname, 296, 336, 272, 312, 8),	    D(co_linetable, 304, 344, 272, 312, 8),
+	D(co_firstlineno, 312, 352, 272, 312, 4),   D(co_argcount, 320, 360, 272, 312, 4),
 	D(co_code_adaptive, 344, 384, 272, 312, 1), D(ob_type, 360, 408, 352, 400, 8),
-	D(tp_name, 376, 424, 368, 416, 8),	   D(tp_flags, 392, 440, 368, 416, 8),
-	D(tuple_item, 408, 456, 400, 448, 8),	   D(ma_keys, 456, 536, 448, 528, 8),
-	D(ma_values, 464, 544, 448, 528, 8),	   D(bytes_val, 528, 608, 512, 592, 1),
-	D(str_state, 544, 624, 536, 616, 4),	   D(str_length, 552, 632, 536, 616, 8),
+	D(tp_name, 376, 424, 368, 416, 8),	    D(tp_flags, 392, 440, 368, 416, 8),
+	D(tuple_item, 408, 456, 400, 448, 8),	    D(ma_keys, 456, 536, 448, 528, 8),
+	D(ma_values, 464, 544, 448, 528, 8),	    D(bytes_val, 528, 608, 512, 592, 1),
+	D(str_state, 544, 624, 536, 616, 4),	    D(str_length, 552, 632, 536, 616, 8),
 	D(str_ascii_size, 560, 640, 536, 616, 0),
 #undef D
 };
@@ -92,11 +95,13 @@ static int read_debug_offsets(struct python *py, uint32_t hexversion, const char
 	if (err)
 		return python__refuse(why, err, "_PyRuntime cannot be read: %s", strerror(-err));
 	if (memcmp(block, COOKIE, 8))
-		return python__refuse(why, -EBADMSG, "_PyRuntime of Python 3.%d does not begin with _Py_DebugOffsets",
+		return python__refuse(why, -EBADMSG,
+				      "_PyRuntime of Python 3.%d does not begin with _Py_DebugOffsets",
 				      py->minor);
 	version = word_at(block, 8);
 	if (version != hexversion)
-		return python__refuse(why, -EBADMSG, "_Py_DebugOffsets is of version %#llx, Py_Version is %#x",
+		return python__refuse(why, -EBADMSG,
+				      "_Py_DebugOffsets is of version %#llx, Py_Version is %#x",
 				      (unsigned long long)version, hexversion);
 	if (word_at(block, 16))
 		return python__refuse(why, -ENOTSUP,
@@ -107,8 +112,8 @@ static int read_debug_offsets(struct python *py, uint32_t hexversion, const char
 
 static int unknown_version(int major, int minor, const char **why)
 {
-	return python__refuse(why, -ENOTSUP, "Python %d.%d is not known to this version; known: 3.8 to 3.14", major,
-			      minor);
+	return python__refuse(why, -ENOTSUP, "Python %d.%d is not known to this version; known: 3.8 to 3.14",
+			      major, minor);
 }
 
 static bool use_row(struct python *py, int major, int minor, int micro)
@@ -136,7 +141,8 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 		return unknown_version(py->major, py->minor, why);
 	level = (v >> 4) & 0xf;
 	if (level == 0xa || level == 0xb)
-		return python__refuse(why, -ENOTSUP, "a pre-release of Python %d.%d (%#x), whose layout may differ",
+		return python__refuse(why, -ENOTSUP,
+				      "a pre-release of Python %d.%d (%#x), whose layout may differ",
 				      py->major, py->minor, v);
 	return py->minor >= 13 ? read_debug_offsets(py, v, why) : 0;
 }
@@ -152,7 +158,8 @@ static int minor_of_name(const char *name)
 	return at[9] >= '0' && at[9] <= '9' ? (at[8] - '0') * 10 + at[9] - '0' : at[8] - '0';
 }
 
-/* sys.hexversion as an int of one 30-bit digit, which every 3.x is. 0 where the layout does not lead to one. */
+/* sys.hexversion as an int of one 30-bit digit, which every 3.x is. 0 where the layout does not lead to one.
+ */
 static uint32_t hexversion_of_sys(const struct python *py)
 {
 	uint64_t sys, obj, size;
@@ -166,8 +173,8 @@ static uint32_t hexversion_of_sys(const struct python *py)
 }
 
 /*
- * To 3.10 the version is no exported datum. A row is right if it leads to a sys.hexversion that names that row;
- * where sys is not there yet, the file's name decides and the micro version stays unknown.
+ * To 3.10 the version is no exported datum. A row is right if it leads to a sys.hexversion that names that
+ * row; where sys is not there yet, the file's name decides and the micro version stays unknown.
  */
 static int identify_by_sys(struct python *py, const char **why)
 {
@@ -188,7 +195,9 @@ static int identify_by_sys(struct python *py, const char **why)
 	if (named < 0)
 		return python__refuse(why, -ENOTSUP, "a Python before 3.11 whose version cannot be told (%s)",
 				      py->file[0].path);
-	if (named > 10 || !use_row(py, 3, named, -1))
+	if (named > 10 && pylayout__find(3, named))
+		return python__refuse(why, -ENOTSUP, "a Python 3.%d that does not export Py_Version", named);
+	if (!use_row(py, 3, named, -1))
 		return unknown_version(3, named, why);
 	return 0;
 }
@@ -221,14 +230,14 @@ static const struct member {
 	size_t field;
 	int since, until; /* minor versions that have this member */
 } members[] = {
-	{ "co_argcount", offsetof(struct pylayout, co_argcount), 8, 99 },
-	{ "co_flags", offsetof(struct pylayout, co_flags), 8, 99 },
-	{ "co_firstlineno", offsetof(struct pylayout, co_firstlineno), 8, 99 },
-	{ "co_filename", offsetof(struct pylayout, co_filename), 8, 99 },
-	{ "co_name", offsetof(struct pylayout, co_name), 8, 99 },
-	{ "co_qualname", offsetof(struct pylayout, co_qualname), 11, 99 },
-	{ "co_lnotab", offsetof(struct pylayout, co_linetable), 8, 9 },
-	{ "co_linetable", offsetof(struct pylayout, co_linetable), 10, 99 },
+	{"co_argcount", offsetof(struct pylayout, co_argcount), 8, 99},
+	{"co_flags", offsetof(struct pylayout, co_flags), 8, 99},
+	{"co_firstlineno", offsetof(struct pylayout, co_firstlineno), 8, 99},
+	{"co_filename", offsetof(struct pylayout, co_filename), 8, 99},
+	{"co_name", offsetof(struct pylayout, co_name), 8, 99},
+	{"co_qualname", offsetof(struct pylayout, co_qualname), 11, 99},
+	{"co_lnotab", offsetof(struct pylayout, co_linetable), 8, 9},
+	{"co_linetable", offsetof(struct pylayout, co_linetable), 10, 99},
 };
 #define NR_MEMBERS (sizeof(members) / sizeof(members[0]))
 
@@ -237,7 +246,8 @@ static bool has_member(const struct python *py, size_t i)
 	return py->minor >= members[i].since && py->minor <= members[i].until;
 }
 
-static int check_member(const struct python *py, const char *name, uint64_t offset, unsigned *seen, const char **why)
+static int check_member(const struct python *py, const char *name, uint64_t offset, unsigned *seen,
+			const char **why)
 {
 	for (size_t i = 0; i < NR_MEMBERS; i++) {
 		const uint16_t *ours = (const void *)((const char *)&py->layout + members[i].field);
@@ -245,8 +255,9 @@ static int check_member(const struct python *py, const char *name, uint64_t offs
 		if (strcmp(name, members[i].name) || !has_member(py, i))
 			continue;
 		if (offset != *ours)
-			return python__refuse(why, -EBADMSG, "Python 3.%d keeps %s at %llu, not at %u as known",
-					      py->minor, name, (unsigned long long)offset, *ours);
+			return python__refuse(why, -EBADMSG,
+					      "Python 3.%d keeps %s at %llu, not at %u as known", py->minor,
+					      name, (unsigned long long)offset, *ours);
 		*seen |= 1u << i;
 	}
 	return 0;
@@ -275,8 +286,8 @@ static int check_members(const struct python *py, uint64_t table, const char **w
 				      "the members of PyCode_Type cannot be read: %s", strerror(-err));
 	for (size_t i = 0; i < NR_MEMBERS; i++) {
 		if (has_member(py, i) && !(seen & (1u << i)))
-			return python__refuse(why, -EBADMSG, "PyCode_Type of Python 3.%d does not list %s", py->minor,
-					      members[i].name);
+			return python__refuse(why, -EBADMSG, "PyCode_Type of Python 3.%d does not list %s",
+					      py->minor, members[i].name);
 	}
 	return 0;
 }
@@ -298,12 +309,15 @@ int python__cross_check(const struct python *py, const char **why)
 	if (err)
 		return python__refuse(why, err, "the interpreter's data cannot be read: %s", strerror(-err));
 	if (!interp || !of_code)
-		return python__refuse(why, -EAGAIN, "Python %d.%d is still starting, or ending", py->major, py->minor);
+		return python__refuse(why, -EAGAIN, "Python %d.%d is still starting, or ending", py->major,
+				      py->minor);
 	if (of_code != type)
-		return python__refuse(why, -EBADMSG, "PyCode_Type is not a type: %s lies elsewhere than its mappings say",
+		return python__refuse(why, -EBADMSG,
+				      "PyCode_Type is not a type: %s lies elsewhere than its mappings say",
 				      py->file[py->nr_files - 1].path);
 	if (l->co_code_adaptive != PYLAYOUT_NONE && basicsize != l->co_code_adaptive)
-		return python__refuse(why, -EBADMSG, "Python 3.%d keeps co_code_adaptive at %llu, not at %u as known",
+		return python__refuse(why, -EBADMSG,
+				      "Python 3.%d keeps co_code_adaptive at %llu, not at %u as known",
 				      py->minor, (unsigned long long)basicsize, l->co_code_adaptive);
 	return check_members(py, table, why);
 }

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Interpreters made by hand in this process's own memory: what real ones do not show on demand. Builds that
+ * are refused, descriptions that contradict themselves, other C libraries, lists that run in circles.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "fake_python.h"
+
+static void refused(struct world *w, int err, const char *text)
+{
+	int got = look(w);
+
+	if (got != err || !strstr(w->why, text))
+		fail_msg("3.%d: %s (%s), not %s (%s)", w->l.minor, strerror(got), w->why, strerror(err),
+			 text);
+}
+
+static void check_slot(struct world *w, bool indirect, int64_t off1, int64_t off2)
+{
+	struct pyslot s;
+	const char *why = "";
+
+	assert_int_equal(look(w), 0);
+	if (python__slot(w->py, &s, &why))
+		fail_msg("3.%d: %s", w->l.minor, why);
+	assert_true(s.indirect == indirect && s.off1 == off1 && s.off2 == off2);
+}
+
+static void check_frames(struct world *w)
+{
+	struct pyframe f[8];
+	struct pythread *t;
+	size_t n;
+	bool shims = w->l.minor >= 12;
+	int scale = w->l.lasti_scale;
+
+	assert_int_equal(python__threads(w->py, &t, &n), 0);
+	assert_int_equal(n, NR_THREADS);
+	for (size_t i = 0; i < n; i++) {
+		assert_true(t[i].tstate == addr(w, TSTATE(NR_THREADS - 1 - i)));
+		assert_int_equal(t[i].tid, 1000 + NR_THREADS - 1 - i);
+	}
+	assert_int_equal(python__stack(w->py, &t[0], f, 8), 0);
+	assert_int_equal(python__stack(w->py, &t[NR_THREADS - 1], f, 8), shims ? 2 : 3);
+	assert_true(f[0].code == addr(w, CODE) && f[0].at == -1 && f[0].local0 == 0xabc0);
+	if (!shims)
+		assert_true(f[1].at == (scale ? 9 * scale : 18) && f[1].local0 == 0xabd0);
+	f[1] = f[shims ? 1 : 2];
+	assert_true(f[1].code == addr(w, CODE) && f[1].at == (scale ? 19 * scale : 38) &&
+		    f[1].local0 == 0xabe0);
+	free(t);
+}
+
+static void all_versions_work(void **state)
+{
+	(void)state;
+	for (int minor = 8; minor <= 14; minor++) {
+		struct world w = make(minor);
+		int v[3];
+
+		check_slot(&w, false, 784 + 3 * 16 + 8, 0);
+		python__version(w.py, &v[0], &v[1], &v[2]);
+		assert_int_equal(v[1], minor);
+		assert_int_equal(v[2], minor >= 11 ? 7 : -1); /* no sys to read it from */
+		assert_string_equal(python__file(w.py), w.path);
+		check_frames(&w);
+		drop(&w);
+	}
+}
+
+static void versions_refused(void **state)
+{
+	struct world w = make(12);
+
+	(void)state;
+	put(&w, VERSION, 0x030f02f0);
+	refused(&w, ENOTSUP, "Python 3.15 is not known to this version; known: 3.8 to 3.14");
+	put(&w, VERSION, 0x040000f0);
+	refused(&w, ENOTSUP, "Python 4.0 is not known");
+	put(&w, VERSION, 0x030c00b1);
+	refused(&w, ENOTSUP, "pre-release of Python 3.12");
+	put(&w, VERSION, 0x030c00c1);
+	assert_int_equal(look(&w), 0);
+	drop(&w);
+
+	w = make(10);
+	assert_int_equal(unlink(w.path), 0);
+	map_file(w.path, "python3.7", w.m, w.m, 0, 3);
+	refused(&w, ENOTSUP, "Python 3.7 is not known");
+	unlink(w.path);
+	map_file(w.path, "something", w.m, w.m, 0, 3);
+	refused(&w, ENOTSUP, "before 3.11 whose version cannot be told");
+	unlink(w.path);
+	map_file(w.path, "python3.12", w.m, w.m, 0, 3); /* but without Py_Version */
+	refused(&w, ENOTSUP, "Python 3.12 that does not export Py_Version");
+	drop(&w);
+}
+
+static void descriptions_refused(void **state)
+{
+	struct world w = make(13);
+
+	(void)state;
+	put(&w, RUNTIME + 16, 1);
+	refused(&w, ENOTSUP, "free-threaded build of Python 3.13.7");
+	put(&w, RUNTIME + 16, 0);
+	put(&w, RUNTIME + 8, 0x030d06f0);
+	refused(&w, EBADMSG, "_Py_DebugOffsets is of version 0x30d06f0");
+	put(&w, RUNTIME, 0);
+	refused(&w, EBADMSG, "does not begin with _Py_DebugOffsets");
+	drop(&w);
+}
+
+/* Each entry of _Py_DebugOffsets in turn beyond its structure. */
+static void impossible_offsets_refused(void **state)
+{
+	static const uint64_t bad[] = {0x3001, 0xffff, 0x10000, UINT64_MAX, UINT64_MAX - 3, 1ull << 63};
+	char path[64], name[32];
+	unsigned pos, size;
+	FILE *f;
+
+	(void)state;
+	for (int minor = 13; minor <= 14; minor++) {
+		struct world w = make(minor);
+		size_t n = 0;
+
+		snprintf(path, sizeof(path), "tests/data/debugoffsets-3.%d.txt", minor);
+		f = fopen(path, "r");
+		assert_non_null(f);
+		while (fscanf(f, "%31s %u %u", name, &pos, &size) == 3) {
+			uint64_t good;
+
+			if (!strcmp(name, "minor"))
+				continue;
+			memcpy(&good, w.m + RUNTIME + pos, sizeof(good));
+			for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+				put(&w, RUNTIME + pos, bad[i]);
+				refused(&w, EBADMSG, name);
+			}
+			put(&w, RUNTIME + pos, good);
+			n++;
+		}
+		fclose(f);
+		assert_true(n == 31);
+		assert_int_equal(look(&w), 0);
+		drop(&w);
+	}
+}
+
+/* Where the interpreter says otherwise than the table, the interpreter is right. */
+static void description_wins(void **state)
+{
+	(void)state;
+	for (int minor = 13; minor <= 14; minor++) {
+		struct world w = make(minor);
+
+		w.l.fr_local0 = 96;
+		w.l.fr_instr = 24;
+		w.l.ts_frame = 80;
+		w.l.is_threads = 6000;
+		w.l.co_code_adaptive = 240;
+		w.l.co_linetable = 144;
+		memset(w.m + INTERP, 0, SIZE - INTERP);
+		describe(&w, 0x03000000u | (uint32_t)minor << 16 | 0x7f0);
+		put_types(&w);
+		put(&w, INTERP + w.l.is_threads, addr(&w, TSTATE(NR_THREADS - 1)));
+		for (size_t i = 0; i < NR_THREADS; i++)
+			put_thread(&w, i);
+		put_frames(&w);
+		assert_int_equal(look(&w), 0);
+		assert_int_equal(python__layout(w.py)->fr_local0, 96);
+		assert_int_equal(python__layout(w.py)->co_code_adaptive, 240);
+		check_frames(&w);
+		drop(&w);
+	}
+}
+
+static void contradictions_refused(void **state)
+{
+	static const char *const names[] = {"co_argcount", NULL,      "co_flags",     "co_firstlineno",
+					    "co_filename", "co_name", "co_linetable", "co_qualname"};
+
+	(void)state;
+	for (size_t i = 0; i < 8; i++) {
+		struct world w = make(12);
+
+		if (!names[i])
+			goto next;
+		put(&w, MEMBERS + 40 * i + 16, 1000);
+		refused(&w, EBADMSG, names[i]);
+		assert_non_null(strstr(w.why, "at 1000, not at "));
+		memcpy(w.m + NAMES + 32 * i, "other", 6);
+		refused(&w, EBADMSG, names[i]);
+		assert_non_null(strstr(w.why, "does not list"));
+		memset(w.m + NAMES + 32 * i, 'x', 32);
+		put(&w, MEMBERS + 40 * i, addr(&w, NAMES + 0x7e0));
+		memset(w.m + NAMES + 0x7e0, 'x', 32);
+		refused(&w, EBADMSG, "members of PyCode_Type");
+		put(&w, MEMBERS + 40 * i, addr(&w, SIZE));
+		refused(&w, EFAULT, "members of PyCode_Type");
+	next:
+		drop(&w);
+	}
+	struct world w = make(12);
+
+	put(&w, CODE_TYPE + w.l.tp_basicsize, 200);
+	refused(&w, EBADMSG, "co_code_adaptive at 200, not at 192");
+	put(&w, CODE_TYPE + w.l.ob_type, addr(&w, CODE_TYPE));
+	refused(&w, EBADMSG, "PyCode_Type is not a type");
+	put(&w, CODE_TYPE + w.l.ob_type, 0);
+	refused(&w, EAGAIN, "still starting");
+	put(&w, RUNTIME + w.l.rt_interp_head, 0);
+	refused(&w, EAGAIN, "still starting");
+	drop(&w);
+}
+
+/* An executable with a copy of _PyRuntime, and the library with the rest. */
+static void copied_runtime(void **state)
+{
+	struct world w = make(12);
+
+	(void)state;
+	unlink(w.path);
+	map_file(w.path, "program", w.m, w.m, 0, 1);
+	refused(&w, ENOTSUP, "no mapped file exports PyCode_Type");
+	map_file(w.path2, "libpython3.12.so", w.m + 0x7000, w.m, 1, 3); /* the interpreter's unused end */
+	check_slot(&w, false, 784 + 3 * 16 + 8, 0);
+	assert_string_equal(python__file(w.py), w.path);
+	assert_true(python__symbol(w.py, "PyCode_Type") == addr(&w, CODE_TYPE));
+	assert_true(python__runtime(w.py) == addr(&w, RUNTIME));
+	drop(&w);
+}
+
+static void forget_keys(struct world *w)
+{
+	for (size_t i = 0; i < NR_THREADS; i++)
+		put(w, key_slot(i, 3), 0);
+}
+
+/* Key 37 lies in a second block; key 3 belongs to an extension that keeps the state too. */
+static void keys_in_second_blocks(void **state)
+{
+	struct world w = make(12);
+
+	(void)state;
+	for (size_t i = 0; i < NR_THREADS; i++) {
+		put(&w, PTHREAD(i) + 1296 + 8, addr(&w, KEYS(i)));
+		put(&w, KEYS(i) + 16 * 5 + 8, addr(&w, TSTATE(i)));
+	}
+	put32(&w, RUNTIME + w.l.rt_tss_key + 4, 37);
+	check_slot(&w, true, 1296 + 8, 16 * 5 + 8);
+	put32(&w, RUNTIME + w.l.rt_tss_key + 4, 3);
+	check_slot(&w, false, 784 + 3 * 16 + 8, 0);
+	forget_keys(&w);
+	check_slot(&w, true, 1296 + 8, 16 * 5 + 8);
+	/* what the runtime says of its key is of no use: the most threads win */
+	put32(&w, RUNTIME + w.l.rt_tss_key, 0);
+	put(&w, key_slot(0, 9), addr(&w, TSTATE(0)));
+	put(&w, key_slot(1, 9), addr(&w, TSTATE(1)));
+	check_slot(&w, true, 1296 + 8, 16 * 5 + 8);
+	drop(&w);
+}
+
+static void musl(void **state)
+{
+	struct world w = make(12);
+
+	(void)state;
+	for (size_t i = 0; i < NR_THREADS; i++) {
+		memset(w.m + PTHREAD(i), 0, 0x1000);
+		put(&w, PTHREAD(i), addr(&w, PTHREAD(i)));
+		put(&w, PTHREAD(i) + 16, addr(&w, PTHREAD((i + 1) % NR_THREADS)));
+		put(&w, PTHREAD(i) + 128, addr(&w, KEYS(i)));
+		put(&w, KEYS(i) + 8 * 3, addr(&w, TSTATE(i)));
+	}
+	check_slot(&w, true, 128, 8 * 3);
+	put32(&w, RUNTIME + w.l.rt_tss_key, 77);
+	check_slot(&w, true, 128, 8 * 3);
+	drop(&w);
+}
+
+static void no_slot(void **state)
+{
+	struct world w = make(12);
+	struct pyslot s = {.off1 = 77};
+	const char *why = "";
+
+	(void)state;
+	forget_keys(&w);
+	assert_int_equal(look(&w), 0);
+	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT);
+	assert_non_null(strstr(why, "of the 3 Python threads"));
+	/* one thread of three under a key that nobody else confirms */
+	put(&w, key_slot(1, 9), addr(&w, TSTATE(1)));
+	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT);
+	assert_int_equal(python__slot(w.py, &s, NULL), -ENOENT);
+	for (size_t i = 0; i < NR_THREADS; i++)
+		put(&w, TSTATE(i) + w.l.ts_thread_id, 0);
+	assert_int_equal(python__slot(w.py, &s, &why), -ENOENT);
+	assert_non_null(strstr(why, "no Python thread has begun"));
+	put(&w, TSTATE(0) + w.l.ts_next, addr(&w, SIZE));
+	assert_int_equal(python__slot(w.py, &s, &why), -EFAULT);
+	assert_int_equal(s.off1, 77);
+	drop(&w);
+}
+
+static int list(struct world *w)
+{
+	struct pythread *t = (void *)w;
+	size_t n = 12345;
+	int err;
+
+	err = python__threads(w->py, &t, &n);
+	if (!err)
+		free(t);
+	else
+		assert_true(n == 12345 && t == (void *)w);
+	return err;
+}
+
+static void hostile_lists(void **state)
+{
+	struct world w = make(9);
+
+	(void)state;
+	assert_int_equal(look(&w), 0);
+	assert_int_equal(list(&w), 0);
+	put(&w, TSTATE(0) + w.l.ts_next, addr(&w, TSTATE(2)));
+	assert_int_equal(list(&w), -E2BIG);
+	put(&w, TSTATE(0) + w.l.ts_next, addr(&w, SIZE));
+	assert_int_equal(list(&w), -EFAULT);
+	put(&w, TSTATE(0) + w.l.ts_next, UINT64_MAX);
+	assert_int_equal(list(&w), -EFAULT);
+	put(&w, TSTATE(0) + w.l.ts_next, 0);
+	put(&w, TSTATE(1) + w.l.ts_interp, 1);
+	assert_int_equal(list(&w), -EAGAIN);
+	put(&w, TSTATE(1) + w.l.ts_interp, addr(&w, INTERP));
+	put(&w, INTERP + w.l.is_next, addr(&w, INTERP));
+	assert_int_equal(list(&w), -E2BIG);
+	drop(&w);
+}
+
+static int depth(struct world *w, size_t max)
+{
+	struct pythread t = {.tstate = addr(w, TSTATE(0))};
+	struct pyframe f[64];
+
+	assert_true(max <= 64);
+	return python__stack(w->py, &t, f, max);
+}
+
+static void hostile_frames(void **state)
+{
+	(void)state;
+	for (int minor = 8; minor <= 14; minor++) {
+		struct world w = make(minor);
+		const struct pylayout *l = &w.l;
+		int whole = minor >= 12 ? 2 : 3;
+
+		assert_int_equal(look(&w), 0);
+		assert_int_equal(depth(&w, 64), whole);
+		put(&w, FRAME(2) + l->fr_prev, addr(&w, FRAME(0)));
+		assert_int_equal(depth(&w, 64), 64);
+		put(&w, FRAME(2) + l->fr_prev, addr(&w, SIZE) - 16);
+		assert_int_equal(depth(&w, 64), whole);
+		put(&w, FRAME(2) + l->fr_prev, UINT64_MAX - 8);
+		assert_int_equal(depth(&w, 64), whole);
+		put(&w, FRAME(2) + l->fr_code, addr(&w, CODE_TYPE));
+		assert_int_equal(depth(&w, 64), whole - 1);
+		put(&w, FRAME(0) + l->fr_code, 0);
+		assert_int_equal(depth(&w, 64), -EFAULT);
+		put(&w, FRAME(0) + l->fr_code, addr(&w, CODE));
+		if (minor >= 11) {
+			put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) - 100);
+			assert_int_equal(depth(&w, 64), -EBADMSG);
+			put(&w, FRAME(0) + l->fr_instr, addr(&w, CODE) + (1ull << 31) + l->co_code_adaptive);
+			assert_int_equal(depth(&w, 64), -EBADMSG);
+		}
+		if (minor >= 12) { /* nothing but the interpreter's own, in a circle */
+			w.m[FRAME(0) + l->fr_owner] = 3;
+			put(&w, FRAME(0) + l->fr_prev, addr(&w, FRAME(0)));
+			assert_int_equal(depth(&w, 64), 0);
+		}
+		put(&w, TSTATE(0) + l->ts_frame, addr(&w, SIZE));
+		assert_int_equal(depth(&w, 64), -EFAULT);
+		put(&w, TSTATE(0) + l->ts_frame, 0);
+		assert_int_equal(depth(&w, 64), 0);
+		drop(&w);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_versions_work),
+		cmocka_unit_test(versions_refused),
+		cmocka_unit_test(descriptions_refused),
+		cmocka_unit_test(impossible_offsets_refused),
+		cmocka_unit_test(description_wins),
+		cmocka_unit_test(contradictions_refused),
+		cmocka_unit_test(copied_runtime),
+		cmocka_unit_test(keys_in_second_blocks),
+		cmocka_unit_test(musl),
+		cmocka_unit_test(no_slot),
+		cmocka_unit_test(hostile_lists),
+		cmocka_unit_test(hostile_frames),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
