@@ -232,6 +232,7 @@ static void syn_forward(struct synthetic *s)
 		syn_mlp(s, block);
 		syn_pop(s, here);
 	}
+	syn_pop(s, depth + 3);
 	syn_push(s, "GPT.forward", SYN_APP "model.py", 124);
 	syn_linear(s, "lm_head", 786 * SYN_MIB);
 	syn_pop(s, depth);

@@ -601,7 +601,7 @@ static void test_hostile_names(void **state)
 	static const char *const names[] = {
 		"</script><script>alert(1)</script>", "<!--<script>", "\"quoted\" \\ 'names'", "tab\tnewline\nreturn\r\x1b[31m\x7f",
 		"\xff\xfe broken \xc3", "a;b;c", "ends in 3", "ends in 3.5", "-", "--", "kernel_[k]", " ", "\xc2\x85line",
-		"\xe2\x80\xa8separator", "\xe2\x80\xae" "desrever", "{\"events\":[", "__proto__", "constructor",
+		"\xe2\x80\xa8separator", "\xe2\x80\xaexyz", "{\"events\":[", "__proto__", "constructor",
 	};
 	const size_t n = sizeof(names) / sizeof(names[0]);
 

@@ -2,6 +2,8 @@
 /*
  * speedscope's own file format (https://www.speedscope.app/file-format-schema.json): one sampled profile
  * for each device and view, whose samples are stacks (outermost frame first) and whose weights are bytes.
+ * Samples with the same outer frames come one after the other, so that speedscope's "time order", which
+ * has no time here, shows one tree as well.
  */
 #include <errno.h>
 #include <stdbool.h>
@@ -12,25 +14,84 @@
 #include "export/frames.h"
 #include "lib/json.h"
 
+struct sample {
+	uint32_t *frames, n;
+	uint64_t weight; /* > 0 */
+};
+
 struct profile {
 	char *name;
 	bool counts; /* weights are numbers of allocations, not bytes */
-	struct row *rows;
+	struct sample *samples;
 	size_t n;
 };
 
 struct profiles {
 	struct profile *all;
 	size_t n;
+	struct frames *frames;
 };
+
+static void profile__free(struct profile *p)
+{
+	for (size_t i = 0; i < p->n; i++)
+		free(p->samples[i].frames);
+	free(p->samples);
+	free(p->name);
+}
 
 static void profiles__free(struct profiles *p)
 {
-	for (size_t i = 0; i < p->n; i++) {
-		free(p->all[i].name);
-		free(p->all[i].rows);
-	}
+	for (size_t i = 0; i < p->n; i++)
+		profile__free(&p->all[i]);
 	free(p->all);
+	frames__free(p->frames);
+}
+
+static int by_frames(const void *a, const void *b)
+{
+	const struct sample *x = a, *y = b;
+
+	for (uint32_t i = 0; i < x->n && i < y->n; i++)
+		if (x->frames[i] != y->frames[i])
+			return x->frames[i] < y->frames[i] ? -1 : 1;
+	return (x->n > y->n) - (x->n < y->n);
+}
+
+static int add_sample(struct profiles *p, struct profile *profile, const struct row *row)
+{
+	uint64_t weight = profile->counts ? row->count : row->bytes;
+	const uint32_t *frames;
+	struct sample s = { .weight = weight };
+	int err;
+
+	if (!weight)
+		return 0;
+	err = frames__of_row(p->frames, row, &frames, &s.n);
+	if (err)
+		return err;
+	s.frames = reallocarray(NULL, s.n, sizeof(*s.frames));
+	if (!s.frames)
+		return -ENOMEM;
+	memcpy(s.frames, frames, s.n * sizeof(*s.frames));
+	profile->samples[profile->n++] = s;
+	return 0;
+}
+
+static int fill_profile(struct profiles *p, struct profile *profile, const char *device, const char *view,
+			const struct row *rows, size_t n)
+{
+	int err = 0;
+
+	profile->samples = calloc(n, sizeof(*profile->samples));
+	if (!profile->samples || asprintf(&profile->name, "%s %s", device, view) < 0) {
+		profile->name = NULL;
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < n && !err; i++)
+		err = add_sample(p, profile, &rows[i]);
+	qsort(profile->samples, profile->n, sizeof(*profile->samples), by_frames);
+	return err;
 }
 
 /* Adds one view of a device, if there is anything in it. -ENOENT: the moment never came on this device. */
@@ -38,26 +99,29 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 		       bool counts)
 {
 	const struct row_opts opts = { .by = BY_STACK, .when = when };
-	struct profile profile = { .counts = counts };
+	struct profile profile = { .counts = counts }, *all;
 	struct model_device d;
-	struct profile *all;
-	int err = model__rows(c->model, device, &opts, &profile.rows, &profile.n);
+	struct row *rows;
+	size_t n;
+	int err = model__rows(c->model, device, &opts, &rows, &n);
 
 	if (err)
 		return err;
-	if (!profile.n) {
-		free(profile.rows);
-		return 0;
-	}
 	model__device(c->model, device, &d);
+	if (n)
+		err = fill_profile(p, &profile, d.name, view, rows, n);
+	free(rows);
+	if (err || !profile.n) {
+		profile__free(&profile);
+		return err;
+	}
 	all = reallocarray(p->all, p->n + 1, sizeof(*all));
-	if (all)
-		p->all = all;
-	if (!all || asprintf(&profile.name, "%s %s", d.name, view) < 0) {
-		free(profile.rows);
+	if (!all) {
+		profile__free(&profile);
 		return -ENOMEM;
 	}
-	p->all[p->n++] = profile;
+	p->all = all;
+	all[p->n++] = profile;
 	return 0;
 }
 
@@ -116,41 +180,12 @@ static void put_frame(struct json *j, const struct frame *f)
 	json__close_object(j);
 }
 
-/* The frames come before the profiles that point to them, so every stack is looked at twice. */
-static int put_frames(struct json *j, struct frames *frames, const struct profiles *p)
-{
-	const uint32_t *ids;
-	uint32_t n;
-	int err = 0;
-
-	for (size_t i = 0; i < p->n; i++)
-		for (size_t k = 0; k < p->all[i].n && !err; k++)
-			err = frames__of_row(frames, &p->all[i].rows[k], &ids, &n);
-	if (err)
-		return err;
-	json__open_object(j, "shared");
-	json__open_array(j, "frames");
-	for (size_t i = 0; i < frames__count(frames); i++)
-		put_frame(j, frames__at(frames, i));
-	json__close_array(j);
-	json__close_object(j);
-	return 0;
-}
-
-static uint64_t weight(const struct profile *p, size_t row)
-{
-	return p->counts ? p->rows[row].count : p->rows[row].bytes;
-}
-
-static int put_profile(struct json *j, struct frames *frames, const struct profile *p)
+static void put_profile(struct json *j, const struct profile *p)
 {
 	uint64_t sum = 0;
-	const uint32_t *ids;
-	uint32_t n;
-	int err = 0;
 
 	for (size_t i = 0; i < p->n; i++)
-		sum += weight(p, i);
+		sum += p->samples[i].weight;
 	json__open_object(j, NULL);
 	json__string(j, "type", "sampled");
 	json__string(j, "name", p->name);
@@ -158,29 +193,23 @@ static int put_profile(struct json *j, struct frames *frames, const struct profi
 	json__uint(j, "startValue", 0);
 	json__uint(j, "endValue", sum);
 	json__open_array(j, "samples");
-	for (size_t i = 0; i < p->n && !err; i++) {
-		if (!weight(p, i))
-			continue;
-		err = frames__of_row(frames, &p->rows[i], &ids, &n);
+	for (size_t i = 0; i < p->n; i++) {
 		json__open_array(j, NULL);
-		for (uint32_t k = 0; k < n && !err; k++)
-			json__uint(j, NULL, ids[k]);
+		for (uint32_t k = 0; k < p->samples[i].n; k++)
+			json__uint(j, NULL, p->samples[i].frames[k]);
 		json__close_array(j);
 	}
 	json__close_array(j);
 	json__open_array(j, "weights");
 	for (size_t i = 0; i < p->n; i++)
-		if (weight(p, i))
-			json__uint(j, NULL, weight(p, i));
+		json__uint(j, NULL, p->samples[i].weight);
 	json__close_array(j);
 	json__close_object(j);
-	return err;
 }
 
-static int put_document(struct export_ctx *c, struct json *j, struct frames *frames, const struct profiles *p)
+static void put_document(struct export_ctx *c, struct json *j, const struct profiles *p)
 {
 	char exporter[64];
-	int err;
 
 	snprintf(exporter, sizeof(exporter), "memtrace-bpf@%s", facts__get(c->facts, "version") ?: "unknown");
 	json__open_object(j, NULL);
@@ -188,33 +217,33 @@ static int put_document(struct export_ctx *c, struct json *j, struct frames *fra
 	json__string(j, "name", c->name);
 	json__string(j, "exporter", exporter);
 	json__uint(j, "activeProfileIndex", first_profile(c, p));
-	err = put_frames(j, frames, p);
-	if (err)
-		return err;
-	json__open_array(j, "profiles");
-	for (size_t i = 0; i < p->n && !err; i++)
-		err = put_profile(j, frames, &p->all[i]);
+	json__open_object(j, "shared");
+	json__open_array(j, "frames");
+	for (size_t i = 0; i < frames__count(p->frames); i++)
+		put_frame(j, frames__at(p->frames, i));
 	json__close_array(j);
 	json__close_object(j);
-	return err;
+	json__open_array(j, "profiles");
+	for (size_t i = 0; i < p->n; i++)
+		put_profile(j, &p->all[i]);
+	json__close_array(j);
+	json__close_object(j);
 }
 
 static int speedscope_end(struct export_ctx *c, void *state)
 {
-	struct profiles profiles = { 0 };
-	struct frames *frames = frames__new(c->dict);
+	struct profiles profiles = { .frames = frames__new(c->dict) };
 	struct json *j = json__new(c->out, false);
 	int err = -ENOMEM;
 
 	(void)state;
-	if (frames && j)
+	if (profiles.frames && j)
 		err = collect(c, &profiles);
 	if (!err && !profiles.n)
 		err = -ENODATA;
 	if (!err)
-		err = put_document(c, j, frames, &profiles);
+		put_document(c, j, &profiles);
 	json__free(j);
-	frames__free(frames);
 	profiles__free(&profiles);
 	return err;
 }

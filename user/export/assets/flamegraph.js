@@ -15,7 +15,7 @@
 		["stdlib", "Standard library"],
 		["note", "No Python stack"],
 	];
-	const TORCH = 2;
+	const MODULE = 1, TORCH = 2;
 	const NOTES = {
 		"[before attach]": "Was there when tracing began; sized from the allocator’s own totals.",
 		"[backward, no Python frame]": "Allocated by the autograd engine on a thread that has no Python frames.",
@@ -72,10 +72,23 @@
 		});
 	}
 
+	// With numbered layers merged, blocks.0.attn and blocks.1.attn are one frame, blocks.*.attn.
+	const merged = frames.map((f, i) => i);
+	const starred = new Map();
+	frames.slice().forEach((f, i) => {
+		const name = f.kind === MODULE ? f.name.replace(/(^|\.)\d+(?=[. ]|$)/g, "$1*") : f.name;
+		if (name === f.name)
+			return;
+		if (!starred.has(name))
+			starred.set(name, frames.push({ ...f, name }) - 1);
+		merged[i] = starred.get(name);
+	});
+
 	// ---- state
 
 	const main = Math.max(0, data.devices.findIndex(d => d.main));
-	const state = { device: main, view: 0, hideTorch: true, icicle: true, leafFirst: false, query: "" };
+	const OPTIONS = [["hide-torch", "hideTorch"], ["merge", "merge"], ["leaf-first", "leafFirst"], ["icicle", "icicle"]];
+	const state = { device: main, view: 0, hideTorch: true, merge: false, leafFirst: false, icicle: true, query: "" };
 	let root; // of the tree shown
 	let zoom; // the node that takes the whole width
 	let at; // the node that the keyboard is on
@@ -90,8 +103,10 @@
 
 	function stackOf(node) {
 		const out = [];
-		for (; node >= 0; node = data.nodes.parent[node])
-			out.push(data.nodes.frame[node]);
+		for (; node >= 0; node = data.nodes.parent[node]) {
+			const f = data.nodes.frame[node];
+			out.push(state.merge ? merged[f] : f);
+		}
 		if (state.hideTorch) {
 			const kept = out.filter(f => frames[f].kind !== TORCH);
 			// Where all is torch's, its innermost frame stands for the rest.
@@ -213,6 +228,7 @@
 		el.classList.toggle("hit", n.hit);
 		el.classList.toggle("above", n !== zoom && n.depth < zoom.depth);
 		el.classList.toggle("thin", width < 12);
+		el.classList.toggle("narrow", width < 72);
 		el.style.left = left + "px";
 		el.style.width = Math.max(width - (width > 3 ? 1 : 0), THIN) + "px";
 		el.id = "f" + out.length;
@@ -220,7 +236,7 @@
 		el.setAttribute("role", "treeitem");
 		el.setAttribute("aria-level", n.depth + 1);
 		el.setAttribute("aria-label", label(n) + ", " + bytes(n.bytes) + ", " + percent(n.bytes, root.bytes));
-		if (width >= 30)
+		if (width >= 24)
 			write(el, n, f, width);
 		out.push({ node: n, el, left, width });
 	}
@@ -228,7 +244,7 @@
 	function write(el, n, f, width) {
 		const t = document.createElement("span");
 		t.className = "t";
-		t.textContent = label(n);
+		t.textContent = shortLabel(n, width < 110);
 		if (f && f.where && width > 90) {
 			const w = document.createElement("span");
 			w.className = "w";
@@ -257,6 +273,24 @@
 
 	function label(n) {
 		return n.frame < 0 ? "All of " + device().name : frames[n.frame].name;
+	}
+
+	// In a module, its parts go without its name: .attn in blocks.0 and not blocks.0.attn. Where there is no
+	// room for the class too, the name is what tells them apart.
+	function shortLabel(n, tight) {
+		let name = label(n);
+		if (n.frame < 0 || frames[n.frame].kind !== MODULE)
+			return name;
+		if (tight)
+			name = name.split(" (")[0];
+		if (state.leafFirst)
+			return name;
+		for (let up = n.parent; up && up.frame >= 0; up = up.parent)
+			if (frames[up.frame].kind === MODULE) {
+				const outer = frames[up.frame].name.split(" (")[0] + ".";
+				return name.startsWith(outer) ? name.slice(outer.length - 1) : name;
+			}
+		return name;
 	}
 
 	function draw() {
@@ -306,7 +340,7 @@
 			return [`${count(o.more.n)} frames too narrow to draw`, bytes(o.more.bytes) + " · " + percent(o.more.bytes, root.bytes), "Zoom in to see them."];
 		const n = o.node, f = n.frame < 0 ? null : frames[n.frame];
 		const parts = [bytes(n.bytes), percent(n.bytes, root.bytes) + " of all"];
-		if (zoom !== root && n !== root)
+		if (zoom !== root && n.depth > zoom.depth)
 			parts.push(percent(n.bytes, zoom.bytes) + " of the zoomed frame");
 		if (n.known && n.count)
 			parts.push(blocks(n.count));
@@ -590,10 +624,12 @@
 		views();
 		rebuild();
 	});
-	for (const [id, key] of [["hide-torch", "hideTorch"], ["icicle", "icicle"], ["leaf-first", "leafFirst"]])
+	for (const [id, key] of OPTIONS)
 		$(id).addEventListener("change", e => {
 			state[key] = e.target.checked;
 			rebuild();
+			if (id === "icicle" && !state.icicle)
+				graph.scrollIntoView({ block: "end" }); // to the root
 		});
 
 	let width = 0;
@@ -605,9 +641,10 @@
 	}).observe(graph);
 
 	// Reloading keeps what a form had: what is on the page is what holds.
-	for (const [id, key] of [["hide-torch", "hideTorch"], ["icicle", "icicle"], ["leaf-first", "leafFirst"]])
+	for (const [id, key] of OPTIONS)
 		state[key] = $(id).checked;
 	state.query = $("search").value.trim().toLowerCase();
+	$("merge-box").hidden = !starred.size;
 	facts();
 	devices();
 	legend();
