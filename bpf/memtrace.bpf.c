@@ -18,6 +18,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* The header of a record; false: only hits are being counted. */
 static __always_inline bool begin(struct mt_hdr *h, __u8 type, const bool sleepable)
 {
+	if (*(volatile __u8 *)&stopped)
+		return false;
 	count(MT_CNT_HIT + type);
 	if (bench_empty)
 		return false;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,14 +199,34 @@ static void detach_one(struct attachment *a)
 	a->link = NULL;
 }
 
+static void *detach_thread(void *arg)
+{
+	detach_one(arg);
+	return NULL;
+}
+
+/*
+ * The kernel waits some 40 ms for each link until no CPU can be in its programs any more: the waits are made to
+ * overlap.
+ */
 void probes__detach(struct probes *p)
 {
-	int i;
+	struct attachment *v = &p->at[0][0];
+	pthread_t threads[HOOK_NR * 2];
+	int i, n = 0;
 
-	for (i = 0; i < HOOK_NR; i++) {
-		detach_one(&p->at[i][0]);
-		detach_one(&p->at[i][1]);
+	if (p->skel && p->skel->bss)
+		__atomic_store_n(&p->skel->bss->stopped, 1, __ATOMIC_SEQ_CST);
+	for (i = 0; i < HOOK_NR * 2; i++) {
+		if (v[i].fd < 0 && !v[i].link)
+			continue;
+		if (pthread_create(&threads[n], NULL, detach_thread, &v[i]))
+			detach_one(&v[i]);
+		else
+			n++;
 	}
+	while (n--)
+		pthread_join(threads[n], NULL);
 }
 
 void probes__free(struct probes *p)

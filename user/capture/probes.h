@@ -40,6 +40,7 @@ bool probes__attached(const struct probes *p, enum hook_id id);
  * and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the twins. 0 or -errno.
  */
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
+/* Ends the capture at once, then takes the probes out (some 50 ms). */
 void probes__detach(struct probes *p);
 
 /* Calls fn for each record there is, in ring order. fn returns 0 or -errno, which stops. Returns records or -errno. */

@@ -772,6 +772,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	if (!s->attached)
 		return 0;
 	probes__detach(s->probes);
+	log_debug("detached in %.1f ms", (session__now(s) - now) / 1e6);
 	s->last_facts = 0;
 	facts__set(s->facts, "stop_reason", stop_reason);
 	do {
