@@ -16,8 +16,8 @@
 struct nntree;
 
 /*
- * Begins a walk with m and reads the tree. Children that cannot be read, and what is beyond the limits (1e6 modules, depth
- * 1024, names of NN_MAX_NAME) are left out: their names are not known, those of the others are right.
+ * Begins a walk with m and reads the tree. Children that cannot be read, and what is beyond the limits (1e6
+ * modules, depth 1024, names of NN_MAX_NAME) are left out: their names are not known, the others' are right.
  * 0; -EBADMSG root is no nn.Module or keeps changing; -EFAULT; -ESRCH; -ENOMEM.
  */
 int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret);

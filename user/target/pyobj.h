@@ -22,8 +22,8 @@ int pyobj__type(const struct python *py, uint64_t obj, uint64_t *type);
 /* tp_name of a type object: "Linear"; for static types it has the module in front. */
 int pyobj__type_name(const struct python *py, uint64_t type, char *buf, size_t size);
 /*
- * True if a type of type's __mro__ has this tp_name and __module__ (NULL: any). Not the tp_base chain: that leaves out the
- * second base of class A(Mixin, Module), and of what fully_shard makes.
+ * True if a type of type's __mro__ has this tp_name and __module__ (NULL: any). Not the tp_base chain: that
+ * leaves out the second base of class A(Mixin, Module), and of what fully_shard makes.
  */
 bool pyobj__is_a(const struct python *py, uint64_t type, const char *name, const char *module);
 
