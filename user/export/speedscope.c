@@ -251,7 +251,7 @@ static int speedscope_end(struct export_ctx *c, void *state)
 const struct export_format export_speedscope = {
 	.name = "speedscope",
 	.suffix = ".speedscope.json",
-	.help = "one profile for each device and view (peak, end, total): speedscope",
+	.help = "a profile per device and view (peak, end, total): speedscope",
 	.next = "https://www.speedscope.app opens it, and keeps it on your machine",
 	.end = speedscope_end,
 };

@@ -435,7 +435,7 @@ static void timeline_release(void *state)
 const struct export_format export_timeline = {
 	.name = "timeline",
 	.suffix = ".json",
-	.help = "every event, statistics by layer, totals, as JSON: pandas, matplotlib",
+	.help = "events, layers and totals as JSON: pandas, matplotlib",
 	.next = "json.load() reads it, pandas.DataFrame(t[\"events\"]) makes a table of it",
 	.begin = timeline_begin,
 	.event = timeline_event,
