@@ -178,28 +178,37 @@ char *text__count(char *buf, size_t size, uint64_t n)
 	return buf;
 }
 
+static uint64_t rounded(uint64_t n, uint64_t by)
+{
+	return n / by + (n % by >= by / 2);
+}
+
 char *text__time(char *buf, size_t size, uint64_t ns)
 {
-	const uint64_t second = UINT64_C(1000000000);
-	uint64_t tenths;
+	static const struct {
+		uint64_t tenth;
+		unsigned int limit; /* in tenths: from here on the next unit is the better one */
+		const char *name;
+	} units[] = { { 100, 10000, "us" }, { 100000, 10000, "ms" }, { 100000000, 600, "s" } };
+	uint64_t s = rounded(ns, 1000000000);
 
 	if (ns < 1000) {
 		snprintf(buf, size, "%u ns", (unsigned int)ns);
-	} else if ((tenths = (ns + 50) / 100) < 10000) {
-		snprintf(buf, size, "%u.%u us", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10));
-	} else if ((tenths = (ns + 50000) / 100000) < 10000) {
-		snprintf(buf, size, "%u.%u ms", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10));
-	} else if (ns < 60 * second && (tenths = (ns + second / 20) / (second / 10)) < 600) {
-		snprintf(buf, size, "%u.%u s", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10));
-	} else {
-		uint64_t s = ns / second + (ns % second >= second / 2);
-
-		if (s < 3600)
-			snprintf(buf, size, "%u min %02u s", (unsigned int)(s / 60), (unsigned int)(s % 60));
-		else
-			snprintf(buf, size, "%llu h %02u min", (unsigned long long)(s / 3600),
-				 (unsigned int)(s / 60 % 60));
+		return buf;
 	}
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		uint64_t tenths = rounded(ns, units[i].tenth);
+
+		if (tenths < units[i].limit) {
+			snprintf(buf, size, "%u.%u %s", (unsigned int)(tenths / 10), (unsigned int)(tenths % 10),
+				 units[i].name);
+			return buf;
+		}
+	}
+	if (s < 3600)
+		snprintf(buf, size, "%u min %02u s", (unsigned int)(s / 60), (unsigned int)(s % 60));
+	else
+		snprintf(buf, size, "%llu h %02u min", (unsigned long long)(s / 3600), (unsigned int)(s / 60 % 60));
 	return buf;
 }
 

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "lib/text.h"
+
+static void check_clean(const char *src, size_t len, size_t size, const char *want)
+{
+	char *buf = malloc(size); /* exactly: a sanitizer sees one byte too many */
+
+	assert_ptr_equal(text__clean(buf, size, src, len), buf);
+	assert_string_equal(buf, want);
+	free(buf);
+}
+
+#define CLEAN(src, want) check_clean(src, sizeof(src) - 1, 100, want)
+
+static void test_clean(void **state)
+{
+	(void)state;
+	CLEAN("", "");
+	CLEAN("plain text", "plain text");
+	CLEAN("a\033[31mred\n", "a\\x1b[31mred\\x0a");
+	CLEAN("nul\0inside", "nul\\x00inside");
+	CLEAN("\x7f", "\\x7f");
+	CLEAN("Stra\xc3\x9f""e \xe6\xbc\xa2 \xf0\x9f\x98\x80", "Stra\xc3\x9f""e \xe6\xbc\xa2 \xf0\x9f\x98\x80");
+	CLEAN("\xc2\x9b""31m", "\\xc2\\x9b31m");		/* C1: CSI */
+	CLEAN("\xe2\x80\xae" "abc", "\\xe2\\x80\\xae" "abc");	/* right-to-left override */
+	CLEAN("\xe2\x81\xa6", "\\xe2\\x81\\xa6");
+	CLEAN("\xff\xfe", "\\xff\\xfe");
+	CLEAN("\xc0\xaf", "\\xc0\\xaf");	     /* overlong */
+	CLEAN("\xed\xa0\x80", "\\xed\\xa0\\x80");    /* surrogate */
+	CLEAN("\xf4\x90\x80\x80", "\\xf4\\x90\\x80\\x80");
+	CLEAN("cut\xe6\xbc", "cut\\xe6\\xbc");
+	/* Cut at whole characters and whole escapes. */
+	check_clean("abcdef", 6, 4, "abc");
+	check_clean("ab\xe6\xbc\xa2", 5, 5, "ab");
+	check_clean("ab\xe6\xbc\xa2", 5, 6, "ab\xe6\xbc\xa2");
+	check_clean("ab\n", 3, 6, "ab");
+	check_clean("ab\n", 3, 7, "ab\\x0a");
+	check_clean("abc", 3, 1, "");
+}
+
+static void check_utf8(const char *src, size_t len, size_t size, const char *want)
+{
+	char *buf = malloc(size ? size : 1);
+
+	assert_int_equal(text__utf8(buf, size, src, len), strlen(want));
+	assert_memory_equal(buf, want, strlen(want));
+	free(buf);
+}
+
+static void test_utf8(void **state)
+{
+	(void)state;
+	check_utf8("ok\n\t", 4, 10, "ok\n\t");
+	check_utf8("a\xff" "b", 3, 10, "a\xef\xbf\xbd" "b");
+	check_utf8("a\xff" "b", 3, 3, "a");
+	check_utf8("\xe6\xbc\xa2", 3, 2, "");
+	check_utf8("\xe6\xbc\xa2", 3, 3, "\xe6\xbc\xa2");
+	check_utf8("\xe6\xbc", 2, 9, "\xef\xbf\xbd\xef\xbf\xbd");
+	check_utf8("x", 1, 0, "");
+}
+
+static void test_width(void **state)
+{
+	(void)state;
+	assert_int_equal(text__width(""), 0);
+	assert_int_equal(text__width("abc"), 3);
+	assert_int_equal(text__width("Stra\xc3\x9f""e"), 6);
+	assert_int_equal(text__width("\xe6\xbc\xa2\xe5\xad\x97"), 4);
+	assert_int_equal(text__width("e\xcc\x81"), 1); /* combining acute */
+	assert_int_equal(text__width("\xf0\x9f\x98\x80"), 2);
+	assert_int_equal(text__width("\xff"), 1);
+	assert_int_equal(text__width("\xe2\x94\x80\xe2\x94\x82"), 2); /* box drawing */
+}
+
+static void check_bytes(uint64_t n, const char *want)
+{
+	char buf[24];
+
+	assert_ptr_equal(text__bytes(buf, sizeof(buf), n), buf);
+	assert_string_equal(buf, want);
+	assert_true(strlen(buf) <= 10);
+}
+
+static void test_bytes(void **state)
+{
+	char buf[24];
+
+	(void)state;
+	check_bytes(0, "0 B");
+	check_bytes(512, "512 B");
+	check_bytes(1023, "1023 B");
+	check_bytes(1024, "1.0 KiB");
+	check_bytes(5120, "5.0 KiB");
+	check_bytes(1048524, "1023.9 KiB");
+	check_bytes(1048525, "1.00 MiB"); /* 1023.95 KiB */
+	check_bytes(1 << 20, "1.00 MiB");
+	check_bytes(100000 << 10, "97.66 MiB");
+	check_bytes((UINT64_C(1000) << 20) - 1, "1000.0 MiB");
+	check_bytes((UINT64_C(1024) << 20) - 1, "1.00 GiB");
+	check_bytes(UINT64_C(1010) << 20, "1010.0 MiB");
+	check_bytes(UINT64_C(14538464821), "13.54 GiB");
+	check_bytes(UINT64_C(15) << 30, "15.00 GiB");
+	check_bytes(UINT64_C(2) << 30, "2.00 GiB");
+	check_bytes(UINT64_C(80) << 40, "80.00 TiB");
+	check_bytes(UINT64_MAX, "16.00 EiB");
+	for (uint64_t n = 1; n; n *= 2) { /* never wider than a column */
+		for (int64_t d = -3; d <= 3; d++)
+			assert_true(strlen(text__bytes(buf, sizeof(buf), n + (uint64_t)d)) <= 10);
+		for (uint64_t k = 1; k < 1024; k += 37)
+			assert_true(strlen(text__bytes(buf, sizeof(buf), n / 1024 * k)) <= 10);
+	}
+}
+
+static void check_count(uint64_t n, const char *want)
+{
+	char buf[32];
+
+	assert_string_equal(text__count(buf, sizeof(buf), n), want);
+}
+
+static void test_count(void **state)
+{
+	(void)state;
+	check_count(0, "0");
+	check_count(999, "999");
+	check_count(1000, "1,000");
+	check_count(1204332, "1,204,332");
+	check_count(UINT64_MAX, "18,446,744,073,709,551,615");
+}
+
+static void check_time(uint64_t ns, const char *want)
+{
+	char buf[24];
+
+	assert_string_equal(text__time(buf, sizeof(buf), ns), want);
+}
+
+static void test_time(void **state)
+{
+	(void)state;
+	check_time(0, "0 ns");
+	check_time(999, "999 ns");
+	check_time(1000, "1.0 us");
+	check_time(999949, "999.9 us");
+	check_time(999950, "1.0 ms");
+	check_time(2300000, "2.3 ms");
+	check_time(999999999, "1.0 s");
+	check_time(31400000000, "31.4 s");
+	check_time(59949999999, "59.9 s");
+	check_time(59950000000, "1 min 00 s");
+	check_time(UINT64_C(185000000000), "3 min 05 s");
+	check_time(UINT64_C(3599600000000), "1 h 00 min");
+	check_time(UINT64_C(3725000000000), "1 h 02 min");
+	check_time(UINT64_MAX, "5124095 h 34 min");
+}
+
+static void check_size(const char *s, int err, uint64_t want)
+{
+	uint64_t got = 4711;
+
+	assert_int_equal(text__parse_size(s, &got), err);
+	assert_true(got == (err ? 4711 : want));
+}
+
+static void test_parse_size(void **state)
+{
+	(void)state;
+	check_size("7", 0, 7);
+	check_size("0", 0, 0);
+	check_size("64K", 0, 65536);
+	check_size("64k", 0, 65536);
+	check_size("64KiB", 0, 65536);
+	check_size("1.5G", 0, UINT64_C(3) << 29);
+	check_size(".5M", 0, 512 << 10);
+	check_size("1.M", 0, 1 << 20);
+	check_size("16777215T", 0, UINT64_C(16777215) << 40);
+	check_size("18446744073709551615", 0, UINT64_MAX);
+	check_size("18446744073709551616", -ERANGE, 0);
+	check_size("16E", -ERANGE, 0);
+	check_size("15.9E", 0, UINT64_C(18331451923248866918));
+	check_size("", -EINVAL, 0);
+	check_size("K", -EINVAL, 0);
+	check_size(".", -EINVAL, 0);
+	check_size("-1", -EINVAL, 0);
+	check_size(" 1", -EINVAL, 0);
+	check_size("1 K", -EINVAL, 0);
+	check_size("1KB", -EINVAL, 0); /* 1000 or 1024? */
+	check_size("1.5.5", -EINVAL, 0);
+	check_size("0x10", -EINVAL, 0);
+	check_size("1e3", -EINVAL, 0);
+}
+
+static void check_parse_time(const char *s, int err, uint64_t want)
+{
+	uint64_t got = 4711;
+
+	assert_int_equal(text__parse_time(s, &got), err);
+	assert_true(got == (err ? 4711 : want));
+}
+
+static void test_parse_time(void **state)
+{
+	(void)state;
+	check_parse_time("250ms", 0, 250000000);
+	check_parse_time("30s", 0, UINT64_C(30000000000));
+	check_parse_time("5m", 0, UINT64_C(300000000000));
+	check_parse_time("2h", 0, UINT64_C(7200000000000));
+	check_parse_time("10", 0, UINT64_C(10000000000));
+	check_parse_time("0.1", 0, 100000000);
+	check_parse_time("12.8", 0, UINT64_C(12800000000));
+	check_parse_time("200000000d", -ERANGE, 0);
+	check_parse_time("5x", -EINVAL, 0);
+	check_parse_time("", -EINVAL, 0);
+}
+
+/* What log__print() puts on standard error. */
+static void test_log(void **state)
+{
+	char got[512] = "";
+	int fds[2], saved = dup(STDERR_FILENO);
+	ssize_t n;
+
+	(void)state;
+	assert_int_equal(pipe(fds), 0);
+	dup2(fds[1], STDERR_FILENO);
+	assert_int_equal(log__level(), LOG_INFO);
+	log_err("bad %d", 1);
+	log_warn("odd\n");
+	log_info("good");
+	log_debug("unseen");
+	log__set_level(LOG_WARN);
+	log_info("unseen");
+	log__set_level(LOG_DEBUG);
+	log_debug("detail\n\n");
+	log__set_level(LOG_INFO);
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	close(fds[1]);
+	n = read(fds[0], got, sizeof(got) - 1);
+	close(fds[0]);
+	assert_true(n > 0);
+	assert_string_equal(got, "memtrace-bpf: bad 1\nmemtrace-bpf: warning: odd\nmemtrace-bpf: good\n"
+				 "memtrace-bpf: detail\n");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_clean),	   cmocka_unit_test(test_utf8),
+		cmocka_unit_test(test_width),	   cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_count),	   cmocka_unit_test(test_time),
+		cmocka_unit_test(test_parse_size), cmocka_unit_test(test_parse_time),
+		cmocka_unit_test(test_log),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
