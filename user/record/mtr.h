@@ -15,17 +15,27 @@ struct mtr_writer;
 struct mtr_reader;
 
 struct mtr_writer_opts {
-	uint64_t max_size;   /* bytes, 0: no bound. When reached, events are counted and dropped */
+	/*
+	 * Bytes, 0: no bound. When reached, events are counted and dropped. The file never gets longer; some
+	 * 20 KiB and what the facts take are kept free for its end.
+	 */
+	uint64_t max_size;
 	uint64_t max_events; /* 0: no bound */
 };
 
 /*
  * Writes the file header at once, so that a full disk or a closed pipe shows before attaching. The
- * writer borrows fd, d and f: all must outlive it. NULL with errno.
+ * writer borrows fd, d and f: all must outlive it. NULL with errno; EFBIG: max_size is too small for a
+ * recording of anything. A pipe with no reader gives EPIPE if SIGPIPE is ignored.
  */
 struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f,
 				   const struct mtr_writer_opts *opts);
-/* Buffers one event; flushes a block when enough has come together. 0 or -errno of the write. */
+/*
+ * Buffers one event; flushes a block when enough has come together. 0; -EINVAL for an event that refers to
+ * what d does not have (nothing happens); -errno of the write, and from then on of every call: nothing is
+ * written after a torn block. Kept are time, thread, device and totals of every kind; addr of ALLOC and FREE;
+ * size of these, OOM and LOST; stack and walk of ALLOC, OOM, STEP and CALL; module of CALL.
+ */
 int mtr_writer__event(struct mtr_writer *w, const struct event *e);
 /* Writes out what is buffered and the facts as they are now. Call about once a second. */
 int mtr_writer__flush(struct mtr_writer *w);
@@ -33,7 +43,11 @@ int mtr_writer__flush(struct mtr_writer *w);
 bool mtr_writer__full(const struct mtr_writer *w, const char **reason);
 uint64_t mtr_writer__bytes(const struct mtr_writer *w);	  /* written so far */
 uint64_t mtr_writer__dropped(const struct mtr_writer *w); /* events dropped by a bound */
-/* Flushes, writes the end block (the recording is complete), frees. 0 or -errno. NULL is fine. */
+/*
+ * Flushes, writes the last facts, dropped_events among them, and the end block: the recording is complete.
+ * Frees, whatever happens. 0 or -errno; -EFBIG: complete, but some facts that grew at the end did not fit
+ * max_size. NULL is fine.
+ */
 int mtr_writer__close(struct mtr_writer *w);
 
 enum mtr_end {
