@@ -42,8 +42,7 @@ static int say_open(const char *path, int err, const char *why)
 	clean(name, sizeof(name), !strcmp(path, "-") ? "standard input" : path);
 	switch (err) {
 	case EINVAL:
-		log_err("%s: not a recording of memtrace-bpf (%s); make one with `memtrace-bpf record`", name,
-			why ? why : "bad magic");
+		log_err("%s: %s; make one with `memtrace-bpf record`", name, why ? why : "not a recording");
 		return EXIT_UNUSABLE;
 	case ENOTSUP:
 		log_err("%s: %s; read it with the version that wrote it or a later one", name,

@@ -25,11 +25,11 @@ struct table {
 	const struct dict *d;
 	const struct report_text_opts *o;
 	const char *cwd;
-	const struct row *rows;
+	struct row *rows;
 	size_t n, shown;
 	struct row rest; /* the sum of what is not shown */
 	bool has[COL_NR];
-	size_t width[COL_NR];
+	size_t width[COL_NR], where_width;
 	char text[REPORT_TEXT];
 };
 
@@ -96,7 +96,7 @@ static const char *where(struct table *t, const struct row *r, size_t columns)
 			break;
 		}
 		report__module(t->text, r);
-		if (*r->module) {
+		if (*r->module && *r->module_class) {
 			size_t len = strlen(t->text);
 
 			text__clean(name, sizeof(name), r->module_class, strlen(r->module_class));
@@ -137,20 +137,17 @@ static size_t used(const struct table *t)
 	return sum;
 }
 
-/* As wide as what is in them; returns the last one's width. */
-static size_t measure_columns(struct table *t)
+/* As wide as what is in them; the last one takes the rest. */
+static void measure(struct table *t, size_t width)
 {
-	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK;
-	size_t where_width = 0;
-
+	t->where_width = 0;
 	for (int c = 0; c < COL_NR; c++) {
-		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || lines;
 		t->width[c] = text__width(titles[c]);
 		for (size_t i = 0; i < t->shown; i++) {
 			size_t w = text__width(cell(t, &t->rows[i], c, c == COL_MODULE ? MODULE_MAX : 200));
 
 			if (c == COL_WHERE)
-				where_width = w > where_width ? w : where_width;
+				t->where_width = w > t->where_width ? w : t->where_width;
 			else if (w > t->width[c])
 				t->width[c] = w;
 		}
@@ -160,23 +157,31 @@ static size_t measure_columns(struct table *t)
 
 		t->width[c] = w > t->width[c] ? w : t->width[c];
 	}
-	return where_width;
+	t->width[COL_WHERE] = width > used(t) ? width - used(t) : 8;
 }
 
-static void choose_columns(struct table *t)
+/* Does what is wanted for the last column, at most so much of it, fit beside the others? */
+static bool fits(const struct table *t, size_t width, size_t most)
 {
-	size_t width = report_text__width(t->out, t->o), where_width = measure_columns(t);
+	return used(t) + (t->where_width < most ? t->where_width : most) <= width;
+}
 
+static void choose_columns(struct table *t, size_t width)
+{
+	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK;
+
+	for (int c = 0; c < COL_NR; c++)
+		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || lines;
 	t->has[COL_CUMULATIVE] = t->o->by != BY_LAYER; /* layers overlap: nothing adds up */
-	if (used(t) + (where_width < WHERE_WANTED ? where_width : WHERE_WANTED) > width)
+	measure(t, width);
+	if (!fits(t, width, WHERE_WANTED))
 		t->has[COL_CATEGORY] = false;
-	if (used(t) + (where_width < WHERE_WANTED ? where_width : WHERE_WANTED) > width)
+	if (!fits(t, width, WHERE_WANTED))
 		t->has[COL_MODULE] = false;
-	if (used(t) + (where_width < WHERE_MIN ? where_width : WHERE_MIN) > width)
+	if (!fits(t, width, WHERE_MIN))
 		t->has[COL_PHASE] = false;
-	if (used(t) + WHERE_MIN / 2 > width)
+	if (!fits(t, width, WHERE_MIN / 2))
 		t->has[COL_MEDIAN] = false;
-	t->width[COL_WHERE] = width > used(t) ? width - used(t) : 8;
 }
 
 static void print_cell(const struct table *t, int col, const char *s)
@@ -194,12 +199,15 @@ static void print_cell(const struct table *t, int col, const char *s)
 static void print_titles(struct table *t)
 {
 	bool colour = report_text__colour(t->out);
+	char title[32];
 
+	snprintf(title, sizeof(title), "%s", where_title(t->o->by));
+	report__cut(title, t->width[COL_WHERE]);
 	if (colour)
 		fputs("\033[1m", t->out);
 	for (int c = 0; c < COL_NR; c++)
 		if (t->has[c])
-			print_cell(t, c, c == COL_WHERE ? where_title(t->o->by) : titles[c]);
+			print_cell(t, c, c == COL_WHERE ? title : titles[c]);
 	fputs(colour ? "\033[0m\n" : "\n", t->out);
 }
 
@@ -229,7 +237,7 @@ static void print_rest(struct table *t)
 		if (!t->has[c])
 			continue;
 		if (c == COL_WHERE)
-			print_cell(t, c, words);
+			print_cell(t, c, report__cut(words, t->width[c]));
 		else if (c >= COL_CATEGORY || c == COL_MEDIAN || t->o->by == BY_LAYER)
 			print_cell(t, c, "");
 		else
@@ -290,34 +298,64 @@ static void print_check(const struct table *t, const struct model_device *dev)
 			text__bytes(c, sizeof(c), sum > mem ? sum - mem : mem - sum), sum > mem ? "too much" : "are missing");
 }
 
-int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
-		       const struct report_text_opts *o)
+static int fetch(struct table *t, const struct model *m, size_t device, const struct row_opts *opts)
 {
-	struct row_opts opts = { .by = o->by, .when = o->when, .innermost = o->innermost };
-	struct table *t = calloc(1, sizeof(*t));
-	struct model_device dev;
-	struct row *rows = NULL;
-	size_t n = 0;
-	int err = t ? model__rows(m, device, &opts, &rows, &n) : -ENOMEM;
+	struct row *rows;
+	size_t n;
+	int err = model__rows(m, device, opts, &rows, &n);
 
-	if (err) {
-		free(t);
+	if (err)
 		return err;
-	}
-	model__device(m, device, &dev);
-	*t = (struct table){ .out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .rows = rows, .n = n };
-	t->shown = o->top && o->top < n ? o->top : n;
+	free(t->rows);
+	t->rows = rows;
+	t->n = n;
+	t->shown = t->o->top && t->o->top < n ? t->o->top : n;
+	t->rest = (struct row){ 0 };
 	for (size_t i = t->shown; i < n; i++) {
 		t->rest.bytes += rows[i].bytes;
 		t->rest.count += rows[i].count;
 		t->rest.cumulative = rows[i].cumulative;
 	}
-	choose_columns(t);
-	print_sums(t, &dev);
-	print_titles(t);
-	print_rows(t);
-	print_check(t, &dev);
-	free(rows);
-	free(t);
 	return 0;
+}
+
+static int prepare(struct table *t, const struct model *m, size_t device)
+{
+	struct row_opts opts = { .by = t->o->by, .when = t->o->when, .innermost = t->o->innermost };
+	size_t width = report_text__width(t->out, t->o);
+	int err = fetch(t, m, device, &opts);
+
+	if (err)
+		return err;
+	choose_columns(t, width);
+	/* Rows that differ only in what is not shown become one. */
+	opts.any_module = !t->has[COL_MODULE];
+	opts.any_phase = !t->has[COL_PHASE];
+	if (t->o->by == BY_LINE && (opts.any_module || opts.any_phase))
+		err = fetch(t, m, device, &opts);
+	measure(t, width);
+	return err;
+}
+
+int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
+		       const struct report_text_opts *o)
+{
+	struct table *t = calloc(1, sizeof(*t));
+	struct model_device dev;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	*t = (struct table){ .out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd") };
+	err = prepare(t, m, device);
+	if (!err) {
+		model__device(m, device, &dev);
+		print_sums(t, &dev);
+		print_titles(t);
+		print_rows(t);
+		print_check(t, &dev);
+	}
+	free(t->rows);
+	free(t);
+	return err;
 }

@@ -23,27 +23,48 @@ struct line {
 };
 
 static void part(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Breaks what is wider than a line by itself, at spaces but those between a number and its unit. */
+static void put(struct line *l, char *text)
+{
+	for (;;) {
+		size_t room = l->width > l->at ? l->width - l->at : 1;
+		char *cut = NULL;
+
+		for (char *p = text; text__width(text) > room && (p = strchr(p, ' ')); p++) {
+			if (p > text && p[-1] >= '0' && p[-1] <= '9')
+				continue;
+			*p = '\0';
+			if (!cut || text__width(text) <= room)
+				cut = p;
+			*p = ' ';
+		}
+		if (!cut)
+			break;
+		*cut = '\0';
+		fprintf(l->out, "%s\n  ", text);
+		l->at = 2;
+		text = cut + 1;
+	}
+	fputs(text, l->out);
+	l->at += text__width(text);
+}
+
 static void part(struct line *l, const char *fmt, ...)
 {
 	char text[REPORT_TEXT];
 	va_list ap;
-	size_t w;
 
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	w = text__width(text);
-	if (!l->first && l->at + 3 + w > l->width) {
+	if (!l->first && l->at + 3 + text__width(text) > l->width) {
 		fputs("\n  ", l->out);
 		l->at = 2;
-		report__cut(text, l->width - 2);
-		w = text__width(text);
 	} else if (!l->first) {
 		fputs(DOT, l->out);
 		l->at += 3;
 	}
-	fputs(text, l->out);
-	l->at += w;
+	put(l, text);
 	l->first = false;
 }
 

@@ -87,7 +87,7 @@ static const char *path_tail(const char *path, unsigned n)
 char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns)
 {
 	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
-	const char *start, *dot;
+	const char *start, *dot, *name;
 
 	if (r->before_attach)
 		return report__cut(strcpy(buf, "before attach"), columns);
@@ -104,16 +104,18 @@ char *report__location(char *buf, const struct row *r, const char *cwd, size_t c
 	if (r->line)
 		snprintf(line, sizeof(line), ":%u", r->line);
 	snprintf(buf, REPORT_TEXT, "%s%s (%s)", path, line, func);
-	/* First the front of the path goes, then that of a qualified name. */
-	for (unsigned n = 3; n && text__width(buf) > columns; n--)
-		snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", path_tail(path, n) == path ? "" : ".../", path_tail(path, n), line,
-			 func);
 	dot = strrchr(func, '.');
-	if (dot && dot[1] && text__width(buf) > columns)
-		snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", path_tail(path, 1) == path ? "" : ".../", path_tail(path, 1), line,
-			 dot + 1);
+	name = dot && dot[1] ? dot + 1 : func;
+	/* First the front of a qualified name goes, then that of the path. */
 	if (text__width(buf) > columns)
-		snprintf(buf, REPORT_TEXT, "%s%s (%s)", path_tail(path, 1), line, dot && dot[1] ? dot + 1 : func);
+		snprintf(buf, REPORT_TEXT, "%s%s (%s)", path, line, name);
+	for (unsigned n = 3; n && text__width(buf) > columns; n--) {
+		const char *tail = path_tail(path, n);
+
+		snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", tail == path ? "" : ".../", tail, line, name);
+	}
+	if (text__width(buf) > columns)
+		snprintf(buf, REPORT_TEXT, "%s%s (%s)", path_tail(path, 1), line, name);
 	return report__cut(buf, columns);
 }
 

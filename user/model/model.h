@@ -101,6 +101,7 @@ struct row_opts {
 	enum group by;
 	enum row_when when;
 	bool innermost; /* --frames all: charge the innermost frame of all, not of user code */
+	bool any_module, any_phase; /* BY_LINE: one row a line whatever the module, the phase (then those of the largest part) */
 };
 /*
  * The rows of a device, largest first; they add up to the device's live bytes at that moment (BY_LAYER

@@ -118,8 +118,8 @@ static void site__key(struct table *t, const struct site *s, uint32_t layer, uin
 	switch (t->opts->by) {
 	case BY_LINE:
 		key[0] = (uint64_t)loc.file << 32 | loc.func;
-		key[1] = (uint64_t)loc.line << 32 | s->module;
-		key[2] = phase << 2 | (uint64_t)sw.has_line << 1 | native;
+		key[1] = (uint64_t)loc.line << 32 | (t->opts->any_module ? 0 : s->module);
+		key[2] = (t->opts->any_phase ? 0 : phase << 2) | (uint64_t)sw.has_line << 1 | native;
 		break;
 	case BY_STACK:
 		key[0] = s->stack;

@@ -1,0 +1,625 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* report on recordings written here, byte by byte as text, parsed as JSON and CSV. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <linux/types.h>
+#include <cmocka.h>
+
+#include "analyze.h"
+#include "commands.h"
+#include "lib/text.h"
+#include "memtrace.h"
+#include "record/dict.h"
+#include "record/mtr.h"
+
+#define MS UINT64_C(1000000)
+#define MIB (UINT64_C(1) << 20)
+#define SP "/usr/lib/python3.12/site-packages/torch/"
+#define CUDA ((struct device){ .type = DEVICE_CUDA })
+#define CPU ((struct device){ .type = DEVICE_CPU })
+
+static char dir[] = "/tmp/test_report.XXXXXX";
+static char recording[64], cpu_recording[64], drifting[64], odd[64], cut[64], damaged[64];
+
+struct tape {
+	struct dict *d;
+	struct facts *f;
+	struct mtr_writer *w;
+	uint64_t time, total, reserved;
+	uint32_t thread, native;
+	int fd;
+};
+
+static uint32_t str(struct tape *t, const char *s)
+{
+	return dict__string(t->d, s, strlen(s));
+}
+
+static struct tape tape__new(const char *path)
+{
+	struct tape t = { .d = dict__new(), .f = facts__new(), .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+
+	assert_true(t.fd >= 0);
+	facts__set(t.f, "pid", "4242");
+	facts__set(t.f, "comm", "python");
+	facts__set(t.f, "cmdline", "[\"/usr/bin/python\", \"train.py\"]");
+	facts__set(t.f, "python", "3.12.1");
+	facts__set(t.f, "torch", "2.11.0+cu130");
+	facts__set(t.f, "cwd", "/home/u/gemma");
+	facts__set(t.f, "version", "1.2.3");
+	facts__set(t.f, "start", "2026-01-02T03:04:05.000Z");
+	facts__set(t.f, "attached_at", "live");
+	t.w = mtr_writer__new(t.fd, t.d, t.f, &(struct mtr_writer_opts){ 0 });
+	assert_non_null(t.w);
+	t.thread = dict__thread(t.d, (struct dict_thread){ .tid = 4242, .name = str(&t, "python") });
+	t.native = dict__thread(t.d, (struct dict_thread){ .tid = 4300, .name = str(&t, "pt_autograd_0") });
+	return t;
+}
+
+static void tape__close(struct tape *t)
+{
+	facts__set(t->f, "duration_ns", "31400000000");
+	facts__set(t->f, "stop_reason", "signal");
+	assert_int_equal(mtr_writer__close(t->w), 0);
+	close(t->fd);
+	dict__free(t->d);
+	facts__free(t->f);
+}
+
+static struct dict_frame frame(struct tape *t, const char *file, const char *func, uint32_t line, const char *module)
+{
+	struct dict_loc loc = { str(t, file), str(t, func), line };
+	struct dict_module mod = { module ? str(t, module) : 0, str(t, module && *module ? "Attention" : "Gemma"), str(t, "Gemma") };
+
+	return (struct dict_frame){ .loc = dict__loc(t->d, loc), .module = module ? dict__module(t->d, mod) : 0 };
+}
+
+static void put(struct tape *t, struct event e)
+{
+	e.time = t->time += 100 * MS;
+	if (!e.thread)
+		e.thread = t->thread;
+	if (e.kind == EVENT_ALLOC && e.device.type == DEVICE_CUDA)
+		t->total += e.size;
+	if (e.kind == EVENT_FREE && e.device.type == DEVICE_CUDA)
+		t->total -= e.size;
+	if (e.device.type == DEVICE_CUDA) {
+		e.totals = true;
+		e.allocated = t->total;
+		e.reserved = t->reserved;
+	}
+	assert_int_equal(mtr_writer__event(t->w, &e), 0);
+}
+
+static void alloc(struct tape *t, struct device d, uint64_t addr, uint64_t size, uint32_t stack)
+{
+	put(t, (struct event){ .kind = EVENT_ALLOC, .device = d, .addr = addr, .size = size, .stack = stack });
+}
+
+/* 100 MiB from before; at the peak 64 + 2 * 8 + 5 + 1 of our own. */
+static void write_recording(void)
+{
+	struct tape t = tape__new(recording);
+	struct dict_frame fwd[] = {
+		frame(&t, "/home/u/gemma/gemma/model.py", "Attention.forward", 336, NULL),
+		frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, "layers.7.self_attn"),
+		frame(&t, "/home/u/gemma/gemma/model.py", "Gemma.forward", 100, NULL),
+		frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, ""),
+		frame(&t, "/home/u/gemma/train.py", "<module>", 12, NULL),
+	};
+	struct dict_frame opt[] = {
+		frame(&t, SP "optim/adamw.py", "AdamW._init_group", 150, NULL),
+		frame(&t, "/home/u/gemma/train.py", "<module>", 20, NULL),
+	};
+	uint32_t a = dict__stack(t.d, fwd, 5, MT_WALK_OK), b = dict__stack(t.d, fwd + 2, 3, MT_WALK_OK);
+	uint32_t c = dict__stack(t.d, opt, 2, MT_WALK_OK);
+
+	t.total = 100 * MIB;
+	t.reserved = 256 * MIB;
+	alloc(&t, CUDA, 0x1000, 64 * MIB, a);
+	alloc(&t, CUDA, 0x2000, 8 * MIB, b);
+	put(&t, (struct event){ .kind = EVENT_STEP });
+	alloc(&t, CUDA, 0x3000, 8 * MIB, b);
+	alloc(&t, CUDA, 0x4000, 5 * MIB, c);
+	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CUDA, .addr = 0x5000, .size = MIB, .walk = MT_WALK_NO_FRAME,
+				.thread = t.native });
+	put(&t, (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x99, .size = 10 * MIB });
+	put(&t, (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x1000, .size = 64 * MIB });
+	put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 900 * MIB });
+	put(&t, (struct event){ .kind = EVENT_STEP });
+	tape__close(&t);
+}
+
+static void write_cpu(void)
+{
+	struct tape t = tape__new(cpu_recording);
+	struct dict_frame f[] = { frame(&t, "/home/u/gemma/a, \"b\".py", "f", 1, NULL) };
+
+	alloc(&t, CPU, 1, 3000, dict__stack(t.d, f, 1, MT_WALK_OK));
+	put(&t, (struct event){ .kind = EVENT_FREE, .device = CPU, .addr = 2 });
+	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = 3, .size = 500, .walk = MT_WALK_NO_THREAD,
+				.thread = t.native });
+	tape__close(&t);
+}
+
+/* An allocation of 1 MiB is missing from the stream. */
+static void write_drifting(void)
+{
+	struct tape t = tape__new(drifting);
+	struct dict_frame f[] = { frame(&t, "/home/u/gemma/a.py", "f", 1, NULL) };
+	uint32_t s = dict__stack(t.d, f, 1, MT_WALK_OK);
+
+	alloc(&t, CUDA, 1, 2 * MIB, s);
+	t.total += MIB;
+	put(&t, (struct event){ .kind = EVENT_LOST, .size = 7 });
+	alloc(&t, CUDA, 3, 2 * MIB, s);
+	tape__close(&t);
+}
+
+/* Names that want to be escaped, in every place where a target can put one. */
+static void write_odd(void)
+{
+	struct tape t = tape__new(odd);
+	struct dict_frame f[40];
+
+	facts__set(t.f, "cmdline", "[\"py\\u001b[2Jthon\", \"\\ud83d\\ude00\", \"\\ud83d\", \"\\u0000x\"]");
+	for (int i = 0; i < 40; i++) {
+		char name[64], module[64];
+
+		snprintf(name, sizeof(name), "/x/\x1b]0;%d\a\xe2\x80\xae\xff\n.py", i);
+		snprintf(module, sizeof(module), "m.\x9b%d\n\"</script>", i);
+		f[i] = frame(&t, name, "f\r\n\"g\"", i, module);
+		alloc(&t, CUDA, i, 1000 + i, dict__stack(t.d, &f[i], 1, MT_WALK_OK));
+	}
+	tape__close(&t);
+}
+
+/* The first half of a recording, and one with a bit turned in the middle. */
+static void spoil(void)
+{
+	char *data = malloc(1 << 20);
+	int in = open(recording, O_RDONLY), out;
+	ssize_t n = read(in, data, 1 << 20);
+
+	assert_true(n > 200 && n < 1 << 20);
+	out = open(cut, O_WRONLY | O_CREAT, 0600);
+	assert_int_equal(write(out, data, n - 20), n - 20);
+	close(out);
+	data[n / 2] ^= 0x10;
+	out = open(damaged, O_WRONLY | O_CREAT, 0600);
+	assert_int_equal(write(out, data, n), n);
+	close(out);
+	close(in);
+	free(data);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	unsetenv("COLUMNS");
+	assert_non_null(mkdtemp(dir));
+	snprintf(recording, sizeof(recording), "%s/run.mtr", dir);
+	snprintf(cpu_recording, sizeof(cpu_recording), "%s/cpu.mtr", dir);
+	snprintf(drifting, sizeof(drifting), "%s/drift.mtr", dir);
+	snprintf(odd, sizeof(odd), "%s/odd.mtr", dir);
+	snprintf(cut, sizeof(cut), "%s/cut.mtr", dir);
+	snprintf(damaged, sizeof(damaged), "%s/damaged.mtr", dir);
+	write_recording();
+	write_cpu();
+	write_drifting();
+	write_odd();
+	spoil();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	const char *files[] = { recording, cpu_recording, drifting, odd, cut, damaged };
+
+	(void)state;
+	for (size_t i = 0; i < 6; i++)
+		unlink(files[i]);
+	rmdir(dir);
+	return 0;
+}
+
+struct output {
+	int status;
+	char out[262144], err[8192];
+};
+
+static void read_back(int fd, char *buf, size_t size)
+{
+	ssize_t n;
+
+	lseek(fd, 0, SEEK_SET);
+	n = read(fd, buf, size - 1);
+	assert_true(n >= 0 && (size_t)n < size - 1);
+	buf[n] = '\0';
+	close(fd);
+}
+
+/* `memtrace-bpf report ARGS`, in a process of its own: argp exits on wrong usage. */
+static struct output *report(const char *first, ...)
+{
+	static struct output o;
+	char name[] = "memtrace-bpf report", *argv[16] = { name };
+	FILE *out = tmpfile(), *err = tmpfile();
+	int argc = 1, status;
+	va_list ap;
+	pid_t pid;
+
+	va_start(ap, first);
+	for (const char *a = first; a; a = va_arg(ap, const char *))
+		argv[argc++] = (char *)(uintptr_t)a;
+	va_end(ap);
+	assert_true(out && err);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		dup2(fileno(out), 1);
+		dup2(fileno(err), 2);
+		status = cmd_report(argc, argv);
+		fflush(stdout);
+		_exit(status);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	o.status = WEXITSTATUS(status);
+	read_back(dup(fileno(out)), o.out, sizeof(o.out));
+	read_back(dup(fileno(err)), o.err, sizeof(o.err));
+	fclose(out);
+	fclose(err);
+	return &o;
+}
+
+static void test_text(void **state)
+{
+	struct output *o;
+
+	(void)state;
+	setenv("COLUMNS", "140", 1);
+	o = report(recording, NULL);
+	unsetenv("COLUMNS");
+	assert_int_equal(o->status, 0);
+	assert_string_equal(o->err, "");
+	assert_string_equal(o->out,
+		"python train.py (pid 4242) · torch 2.11.0+cu130 · Python 3.12.1 · 31.4 s · 10 events, 0 lost\n"
+		"cuda:0  peak 186.00 MiB allocated, 256.00 MiB reserved at 600.0 ms (step 1, backward) · fragmentation 27.3 % · "
+		"before attach 100.00 MiB\n"
+		"  1 out of memory\n"
+		"\n"
+		"Max mem: 186.00 MiB\n"
+		"Total mem allocated: 86.00 MiB\n"
+		"       Mem  Cumulative     Median  Count  Category  Phase      Module              Location\n"
+		"100.00 MiB  100.00 MiB          -      -  unknown                                  before attach\n"
+		" 64.00 MiB  164.00 MiB  64.00 MiB      1  unknown   forward    layers.7.self_attn  gemma/model.py:336 (Attention.forward)\n"
+		" 16.00 MiB  180.00 MiB   8.00 MiB      2  unknown   forward    <Gemma>             gemma/model.py:100 (Gemma.forward)\n"
+		"  5.00 MiB  185.00 MiB   5.00 MiB      1  unknown   optimizer                      train.py:20 (<module>)\n"
+		"  1.00 MiB  186.00 MiB   1.00 MiB      1  unknown   backward                       untraced (autograd thread)\n"
+		"\n"
+		"events 10 · lost 0 · drift 0 B · stacks 80.0 % whole · 20.0 % without Python frames\n");
+}
+
+static void test_text_is_80_columns(void **state)
+{
+	static const char *const by[] = { "line", "stack", "module", "layer", "phase", "thread" };
+
+	(void)state;
+	for (size_t i = 0; i < 6; i++)
+		for (int columns = 40; columns <= 200; columns += 20) {
+			char number[16], *line;
+			struct output *o;
+
+			snprintf(number, sizeof(number), "%d", columns);
+			setenv("COLUMNS", number, 1);
+			o = report("--by", by[i], "--top", "3", odd, NULL);
+			unsetenv("COLUMNS");
+			assert_int_equal(o->status, 0);
+			assert_null(strpbrk(o->out, "\x1b\a\r"));
+			assert_null(strstr(o->out, "\xe2\x80\xae"));
+			for (line = strtok(o->out, "\n"); line; line = strtok(NULL, "\n"))
+				if (strncmp(line, "    ", 4) != 0) /* stacks are shown as they are */
+					if (text__width(line) > (size_t)columns)
+						fail_msg("%d columns, by %s: '%s'", columns, by[i], line);
+		}
+	assert_non_null(strstr(report(recording, NULL)->out,
+			       "\n 64.00 MiB  164.00 MiB  64.00 MiB      1  gemma/model.py:336 (Attention.forward)\n"));
+}
+
+static void test_top(void **state)
+{
+	struct output *o = report("--top", "2", recording, NULL);
+
+	(void)state;
+	assert_non_null(strstr(o->out, "(3 more rows)\n"));
+	assert_non_null(strstr(o->out, "\n 22.00 MiB  186.00 MiB"));
+	o = report("--top", "4", recording, NULL);
+	assert_non_null(strstr(o->out, "(1 more row)\n"));
+	o = report("--top", "0", recording, NULL);
+	assert_null(strstr(o->out, "more row"));
+}
+
+static void test_cpu_text(void **state)
+{
+	struct output *o = report(cpu_recording, NULL);
+
+	(void)state;
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "cpu  peak 3.4 KiB allocated at 300.0 ms (backward)\n"
+				       "  before attach: unknown (the CPU allocator carries no totals)\n"));
+	assert_non_null(strstr(o->out, "drift unknown"));
+	assert_null(strstr(o->out, "fragmentation"));
+	assert_non_null(strstr(o->out, "native (no Python thread)\n"));
+}
+
+static void test_rows_that_do_not_add_up(void **state)
+{
+	struct output *o = report(drifting, NULL);
+
+	(void)state;
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "Max mem: 5.00 MiB\n"));
+	assert_non_null(strstr(o->out, "These rows add up to 4.00 MiB, not to the 5.00 MiB that the allocator says: 1.00 MiB are missing"));
+	assert_non_null(strstr(o->out, "drift 1.00 MiB (at 1 events)"));
+	assert_non_null(strstr(o->out, "7 lost"));
+}
+
+static json_t *parse(const char *text)
+{
+	json_error_t e;
+	json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &e);
+
+	if (!j)
+		fail_msg("line %d: %s", e.line, e.text);
+	return j;
+}
+
+static json_int_t integer(json_t *o, const char *key)
+{
+	json_t *v = json_object_get(o, key);
+
+	if (!json_is_integer(v))
+		fail_msg("%s is no integer", key);
+	return json_integer_value(v);
+}
+
+static json_int_t rows_sum(json_t *doc)
+{
+	json_t *row, *rows = json_object_get(doc, "rows");
+	json_int_t sum = 0;
+	size_t i;
+
+	json_array_foreach(rows, i, row) {
+		sum += integer(row, "bytes");
+		assert_int_equal(integer(row, "cumulative"), sum);
+		integer(row, "count");
+		integer(row, "median");
+		assert_true(json_is_string(json_object_get(row, "source")));
+	}
+	return sum;
+}
+
+static void has_keys(json_t *o, ...)
+{
+	va_list ap;
+
+	va_start(ap, o);
+	for (const char *k = va_arg(ap, const char *); k; k = va_arg(ap, const char *))
+		if (!json_object_get(o, k))
+			fail_msg("no key %s", k);
+	va_end(ap);
+}
+
+static void test_json(void **state)
+{
+	struct output *o = report("--format", "json", recording, NULL);
+	json_t *doc = parse(o->out), *dev = json_array_get(json_object_get(doc, "devices"), 0), *row;
+
+	(void)state;
+	assert_int_equal(o->status, 0);
+	has_keys(doc, "memtrace", "target", "capture", "devices", "device", "at", "time", "rows", "layers", "phases", NULL);
+	has_keys(json_object_get(doc, "memtrace"), "version", "recording_format", NULL);
+	has_keys(json_object_get(doc, "target"), "pid", "cmdline", "python", "torch", NULL);
+	has_keys(json_object_get(doc, "capture"), "start", "duration", "events", "lost", "stacks", "complete", NULL);
+	has_keys(dev, "device", "allocated", "reserved", "peak_allocated", "peak_reserved", "peak_time", "fragmentation",
+		 "before_attach", "total_allocated", "allocs", "frees", "drift", NULL);
+	assert_int_equal(rows_sum(doc), 186 * MIB);
+	assert_int_equal(integer(dev, "peak_allocated"), 186 * MIB);
+	assert_int_equal(integer(dev, "allocated"), 112 * MIB);
+	assert_int_equal(integer(dev, "before_attach"), 100 * MIB);
+	assert_int_equal(integer(dev, "before_attach_left"), 90 * MIB);
+	assert_int_equal(integer(dev, "drift"), 0);
+	assert_int_equal(integer(dev, "ooms"), 1);
+	assert_int_equal(integer(json_object_get(doc, "capture"), "steps"), 2);
+	assert_string_equal(json_string_value(json_object_get(doc, "at")), "peak");
+	assert_true(json_real_value(json_object_get(doc, "time")) == 0.6);
+	row = json_array_get(json_object_get(doc, "rows"), 1);
+	assert_string_equal(json_string_value(json_object_get(row, "file")), "/home/u/gemma/gemma/model.py");
+	assert_int_equal(integer(row, "line"), 336);
+	assert_string_equal(json_string_value(json_object_get(row, "function")), "Attention.forward");
+	assert_string_equal(json_string_value(json_object_get(row, "module")), "layers.7.self_attn");
+	assert_string_equal(json_string_value(json_object_get(row, "module_class")), "Attention");
+	assert_string_equal(json_string_value(json_object_get(row, "phase")), "forward");
+	assert_int_equal(integer(json_object_get(json_object_get(doc, "layers"), "layers.7.self_attn"), "peak_allocated"), 64 * MIB);
+	assert_int_equal(integer(json_object_get(json_object_get(doc, "phases"), "forward"), "count"), 1);
+	json_decref(doc);
+}
+
+static void test_json_moments(void **state)
+{
+	static const struct {
+		const char *at;
+		json_int_t bytes;
+	} cases[] = { { "end", 112 * MIB }, { "oom", 112 * MIB }, { "0.25", 172 * MIB }, { "700ms", 176 * MIB } };
+	static const char *const by[] = { "line", "stack", "module", "phase", "thread" };
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++)
+		for (size_t k = 0; k < 5; k++) {
+			json_t *doc = parse(report("--format", "json", "--at", cases[i].at, "--by", by[k], recording, NULL)->out);
+
+			assert_int_equal(rows_sum(doc), cases[i].bytes);
+			assert_int_equal(integer(doc, "allocated"), cases[i].bytes);
+			json_decref(doc);
+		}
+}
+
+static void test_json_stack(void **state)
+{
+	json_t *doc = parse(report("--format=json", "--by=stack", recording, NULL)->out);
+	json_t *stack = json_object_get(json_array_get(json_object_get(doc, "rows"), 1), "stack");
+
+	(void)state;
+	assert_int_equal(json_array_size(stack), 5);
+	assert_string_equal(json_string_value(json_array_get(stack, 0)), "<module> (/home/u/gemma/train.py:12)");
+	assert_string_equal(json_string_value(json_array_get(stack, 4)), "Attention.forward (/home/u/gemma/gemma/model.py:336)");
+	json_decref(doc);
+}
+
+static void test_json_cpu(void **state)
+{
+	json_t *doc = parse(report("--format", "json", cpu_recording, NULL)->out);
+	json_t *dev = json_array_get(json_object_get(doc, "devices"), 0);
+
+	(void)state;
+	assert_true(json_is_null(json_object_get(dev, "drift")));
+	assert_true(json_is_null(json_object_get(dev, "before_attach")));
+	assert_int_equal(rows_sum(doc), 3500);
+	json_decref(doc);
+}
+
+static void test_json_of_several(void **state)
+{
+	struct output *o = report("--format", "json", recording, cpu_recording, NULL);
+	json_t *docs = parse(o->out);
+
+	(void)state;
+	assert_true(json_is_array(docs));
+	assert_int_equal(json_array_size(docs), 2);
+	json_decref(docs);
+	o = report("--format", "json", recording, "/nonexistent", NULL);
+	assert_int_equal(o->status, EXIT_UNUSABLE);
+	docs = parse(o->out);
+	assert_int_equal(json_array_size(docs), 1);
+	json_decref(docs);
+}
+
+static void test_json_odd(void **state)
+{
+	json_t *doc = parse(report("--format", "json", odd, NULL)->out);
+	json_t *argv = json_object_get(json_object_get(doc, "target"), "cmdline");
+
+	(void)state;
+	assert_int_equal(json_array_size(argv), 4);
+	assert_string_equal(json_string_value(json_array_get(argv, 0)), "py\x1b[2Jthon");
+	assert_string_equal(json_string_value(json_array_get(argv, 1)), "\xf0\x9f\x98\x80");
+	assert_string_equal(json_string_value(json_array_get(argv, 2)), "\xef\xbf\xbd");
+	assert_int_equal(json_array_size(json_object_get(doc, "rows")), 40);
+	json_decref(doc);
+	doc = parse(report("--format", "json", "--top", "10", odd, NULL)->out);
+	assert_int_equal(json_array_size(json_object_get(doc, "rows")), 10);
+	assert_int_equal(rows_sum(doc) + integer(json_object_get(doc, "rows_left_out"), "bytes"), integer(doc, "allocated"));
+	json_decref(doc);
+}
+
+static void test_csv(void **state)
+{
+	struct output *o = report("--format", "csv", cpu_recording, NULL);
+
+	(void)state;
+	assert_string_equal(o->out,
+		"bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
+		"thread,stack\r\n"
+		"3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, \"\"b\"\".py\",1,f,,,other,unknown,frame,,\r\n"
+		"500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,\r\n");
+}
+
+static void test_cut_and_damaged(void **state)
+{
+	struct output *o = report("--format", "json", cut, NULL);
+	json_t *doc = parse(o->out);
+
+	(void)state;
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->err, "without an end"));
+	assert_true(json_is_false(json_object_get(json_object_get(doc, "capture"), "complete")));
+	json_decref(doc);
+	o = report(cut, NULL);
+	assert_non_null(strstr(o->out, "recording not complete: "));
+	o = report(damaged, NULL);
+	assert_non_null(strstr(o->err, "damaged at byte"));
+	assert_true(o->status == 0 || (o->status == EXIT_UNUSABLE && strstr(o->err, "no event can be read")));
+}
+
+static void test_exit_codes(void **state)
+{
+	(void)state;
+	assert_int_equal(report(NULL, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--by", "colour", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--at", "noon", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--top", "-1", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--format", "xml", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--frames", "some", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--by", "category", recording, NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report("--by", "segment", recording, NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report("--device", "cuda:7", recording, NULL)->status, EXIT_UNUSABLE);
+	assert_non_null(strstr(report("--device", "cuda:7", recording, NULL)->err, "there is cuda:0"));
+	assert_int_equal(report("--at", "oom", cpu_recording, NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report("/nonexistent", NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report("/dev/null", NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report(dir, NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report("tests/unit/test_report.c", NULL)->status, EXIT_UNUSABLE);
+	assert_string_equal(report("/nonexistent", NULL)->out, "");
+}
+
+static void test_full_disk(void **state)
+{
+	char name[] = "memtrace-bpf report", *argv[] = { name, recording, NULL };
+	int status;
+	pid_t pid;
+
+	(void)state;
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		dup2(open("/dev/full", O_WRONLY), 1);
+		dup2(open("/dev/null", O_WRONLY), 2);
+		_exit(cmd_report(2, argv));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(WEXITSTATUS(status), EXIT_FAILED);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_text_is_80_columns),
+		cmocka_unit_test(test_top),
+		cmocka_unit_test(test_cpu_text),
+		cmocka_unit_test(test_rows_that_do_not_add_up),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_json_moments),
+		cmocka_unit_test(test_json_stack),
+		cmocka_unit_test(test_json_cpu),
+		cmocka_unit_test(test_json_of_several),
+		cmocka_unit_test(test_json_odd),
+		cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_cut_and_damaged),
+		cmocka_unit_test(test_exit_codes),
+		cmocka_unit_test(test_full_disk),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Locations cut to a column, command lines out of facts. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "report_words.h"
+
+static void test_cmdline(void **state)
+{
+	static const struct {
+		const char *fact;
+		int n; /* -1: refused */
+	} cases[] = {
+		{ "[]", -1 }, { "[\"a\"]", 1 }, { " [ \"a\" , \"b\" ] ", 2 }, { "[\"a\"", -1 }, { "[\"a\",]", -1 },
+		{ "[\"a\"] x", -1 }, { "[1]", -1 }, { "", -1 }, { "\"a\"", -1 }, { "[\"\\", -1 }, { "[\"\\u12", -1 },
+		{ "[\"\\ud800\\u", -1 }, { "[\"\\q\"]", -1 }, { "[\"\\\"\\\\\\/\\n\"]", 1 }, { "[\"\\u00e9\\u20AC\"]", 1 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct facts *f = facts__new();
+		char **argv;
+		int n = -1;
+
+		facts__set(f, "cmdline", cases[i].fact);
+		argv = report__cmdline(f);
+		if (argv)
+			for (n = 0; argv[n];)
+				n++;
+		assert_int_equal(n, cases[i].n);
+		report__free_cmdline(argv);
+		facts__free(f);
+	}
+}
+
+static void test_location(void **state)
+{
+	static const struct {
+		const char *file, *func, *want;
+		size_t columns;
+	} cases[] = {
+		{ "/home/u/p/net/model.py", "Net.forward", "net/model.py:7 (Net.forward)", 40 },
+		{ "/home/u/p/net/model.py", "Net.forward", "net/model.py:7 (forward)", 27 },
+		{ "/home/u/pp/net/model.py", "f", "/home/u/pp/net/model.py:7 (f)", 40 },
+		{ "/home/u/pp/net/model.py", "f", ".../pp/net/model.py:7 (f)", 25 },
+		{ "/home/u/pp/net/model.py", "f", ".../net/model.py:7 (f)", 24 },
+		{ "/home/u/pp/net/model.py", "f", ".../model.py:7 (f)", 20 },
+		{ "/home/u/pp/net/model.py", "f", "model.py:7 (f)", 15 },
+		{ "/home/u/pp/net/model.py", "f", "model....", 9 },
+		{ "/v/lib/python3.12/site-packages/torch/nn/f.py", "g", "torch/nn/f.py:7 (g)", 40 },
+		{ "<stdin>", "<module>", "<stdin>:7 (<module>)", 40 },
+		{ "/x/\xe6\x97\xa5\xe6\x9c\xac.py", "f", "\xe6\x97\xa5...", 6 },
+	};
+	char buf[REPORT_TEXT];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		struct row r = { .file = cases[i].file, .func = cases[i].func, .line = 7 };
+
+		assert_string_equal(report__location(buf, &r, "/home/u/p", cases[i].columns), cases[i].want);
+	}
+	assert_string_equal(report__cut_front(strcpy(buf, "encoder.layers.7.self_attn"), 12), "...self_attn");
+	assert_string_equal(report__cut_front(strcpy(buf, "abc"), 12), "abc");
+	assert_string_equal(report__cut(strcpy(buf, "abcdef"), 2), "..");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cmdline),
+		cmocka_unit_test(test_location),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
