@@ -80,14 +80,24 @@ static const char *path_tail(const char *path, unsigned n)
 
 	while (p > path)
 		if (*--p == '/' && !--n)
-			return p + 1;
+			return p == path ? path : p + 1;
 	return path;
+}
+
+/* n: parts of the path; 0: all of it. */
+static size_t show(char *buf, const char *path, unsigned n, const char *line, const char *func)
+{
+	const char *tail = n ? path_tail(path, n) : path;
+
+	snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", tail == path ? "" : ".../", tail, line, func);
+	return text__width(buf);
 }
 
 char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns)
 {
 	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
 	const char *start, *dot, *name;
+	unsigned n;
 
 	if (r->before_attach)
 		return report__cut(strcpy(buf, "before attach"), columns);
@@ -103,19 +113,17 @@ char *report__location(char *buf, const struct row *r, const char *cwd, size_t c
 	text__clean(func, sizeof(func), r->func, strlen(r->func));
 	if (r->line)
 		snprintf(line, sizeof(line), ":%u", r->line);
-	snprintf(buf, REPORT_TEXT, "%s%s (%s)", path, line, func);
 	dot = strrchr(func, '.');
 	name = dot && dot[1] ? dot + 1 : func;
+	/* Where a relative path starts says something; of another the end has to do. */
+	n = start == r->file ? 3 : 0;
 	/* First the front of a qualified name goes, then that of the path. */
-	if (text__width(buf) > columns)
-		snprintf(buf, REPORT_TEXT, "%s%s (%s)", path, line, name);
-	for (unsigned n = 3; n && text__width(buf) > columns; n--) {
-		const char *tail = path_tail(path, n);
-
-		snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", tail == path ? "" : ".../", tail, line, name);
-	}
-	if (text__width(buf) > columns)
-		snprintf(buf, REPORT_TEXT, "%s%s (%s)", path_tail(path, 1), line, name);
+	if (show(buf, path, n, line, func) <= columns || show(buf, path, n, line, name) <= columns)
+		return buf;
+	for (n = 3; n; n--)
+		if (show(buf, path, n, line, name) <= columns)
+			return buf;
+	show(buf, path_tail(path, 1), 0, line, name);
 	return report__cut(buf, columns);
 }
 

@@ -45,13 +45,15 @@ static void test_location(void **state)
 	} cases[] = {
 		{ "/home/u/p/net/model.py", "Net.forward", "net/model.py:7 (Net.forward)", 40 },
 		{ "/home/u/p/net/model.py", "Net.forward", "net/model.py:7 (forward)", 27 },
-		{ "/home/u/pp/net/model.py", "f", "/home/u/pp/net/model.py:7 (f)", 40 },
+		{ "/home/u/pp/net/model.py", "f", ".../pp/net/model.py:7 (f)", 40 },
 		{ "/home/u/pp/net/model.py", "f", ".../pp/net/model.py:7 (f)", 25 },
 		{ "/home/u/pp/net/model.py", "f", ".../net/model.py:7 (f)", 24 },
 		{ "/home/u/pp/net/model.py", "f", ".../model.py:7 (f)", 20 },
 		{ "/home/u/pp/net/model.py", "f", "model.py:7 (f)", 15 },
 		{ "/home/u/pp/net/model.py", "f", "model....", 9 },
 		{ "/v/lib/python3.12/site-packages/torch/nn/f.py", "g", "torch/nn/f.py:7 (g)", 40 },
+		{ "/x/y/z.py", "g", "/x/y/z.py:7 (g)", 40 },
+		{ "/x/y/z.py", "g", ".../z.py:7 (g)", 14 },
 		{ "<stdin>", "<module>", "<stdin>:7 (<module>)", 40 },
 		{ "/x/\xe6\x97\xa5\xe6\x9c\xac.py", "f", "\xe6\x97\xa5...", 6 },
 	};
