@@ -84,7 +84,8 @@ static int lookup_gnu(const struct elf *e, const char *name, size_t len, Elf64_S
 		return -ENOENT;
 	if (!(word >> (hash % 64) & 1) || !(word >> ((hash >> (h.bloom_shift & 31)) % 64) & 1))
 		return -ENOENT;
-	if (elf__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index, sizeof(index)) || index < h.first)
+	if (elf__pread_in(e, &e->gnu_hash, gnu_bucket(&h, hash % h.buckets), &index, sizeof(index)) ||
+	    index < h.first)
 		return -ENOENT;
 	while (left) {
 		pos = gnu_chain(&h, index);
@@ -119,7 +120,8 @@ static int lookup_sysv(const struct elf *e, const char *name, size_t len, Elf64_
 	for (; index && left; left--) {
 		if (sym_matches(e, index, name, len, ret))
 			return 0;
-		if (index >= head[1] || elf__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index, 4))
+		if (index >= head[1] ||
+		    elf__pread_in(e, &e->sysv_hash, 8 + 4ull * head[0] + 4ull * index, &index, sizeof(index)))
 			return -ENOENT;
 	}
 	return -ENOENT;
