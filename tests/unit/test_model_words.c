@@ -264,6 +264,22 @@ static void test_steps_by_calls(void **state)
 	world__free(&w);
 }
 
+static void test_call_without_a_name(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t mod = module(&w, "", "Net", "Net"), a = simple(&w, "/u/a.py", "f", 1);
+	struct frame_spec in[] = { { "/u/t.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", mod } };
+	uint32_t b = stack_of(&w, in, 2, MT_WALK_OK);
+
+	(void)state;
+	feed(&w, (struct event){ .kind = EVENT_CALL });
+	alloc(&w, CUDA(0), 2, 50, b);
+	assert_int_equal(model__steps(w.m), 0);
+	alloc(&w, CUDA(0), 4, 10, a);
+	assert_int_equal(model__steps(w.m), 1);
+	world__free(&w);
+}
+
 static void test_many_steps(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -422,6 +438,7 @@ int main(void)
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_steps_by_optimizer),
 		cmocka_unit_test(test_steps_by_calls),
+		cmocka_unit_test(test_call_without_a_name),
 		cmocka_unit_test(test_many_steps),
 		cmocka_unit_test(test_layers),
 		cmocka_unit_test(test_odd_module_names),

@@ -98,9 +98,11 @@ int steps__call(struct model *m, const struct event *e)
 /* An allocation of a thread that is in a call: still inside? */
 int steps__alloc(struct model *m, struct thread_state *t, const struct event *e)
 {
-	bool inside = words__stack(m->words, e->stack).outermost == t->call_module;
+	uint32_t outermost = words__stack(m->words, e->stack).outermost;
+	/* A call whose module has no name: any module will do. */
+	bool inside = t->call_module ? outermost == t->call_module : outermost != 0;
 
-	if (!inside)
+	if (!inside && t->call_module)
 		inside = words__stack_has(m->words, e->stack, t->call_module);
 	if (inside) {
 		if (e->time > t->call_last)
