@@ -34,8 +34,6 @@ static const struct want {
 	  { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm" }, "no mapped file exports it" },
 	{ HOOK_CPU_DELETE, true, ARG(1),
 	  { "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv" }, "no mapped file exports it" },
-	{ HOOK_SCOPE_END, false, 0,
-	  { "_ZN2at14RecordFunction3endEv" }, "no mapped file exports it" },
 };
 #define WANTS (sizeof(wants) / sizeof(wants[0]))
 
