@@ -208,6 +208,20 @@ def spawn(command, **kwargs):
     return Process(command, **kwargs)
 
 
+class pipe:
+    """For a child's stdout, with a reader that goes away when told to."""
+
+    def __init__(self):
+        self.read, self.write = os.pipe()
+
+    def started(self):
+        os.close(self.write)
+
+    def hang_up(self):
+        os.read(self.read, 1)
+        os.close(self.read)
+
+
 @atexit.register
 def stop_all():
     for p in list(_running):

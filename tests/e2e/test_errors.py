@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """What goes wrong says what, on what, why and what to try, with the right exit code; and leaves nothing behind."""
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -74,7 +75,7 @@ def test_no_such_pid():
         equal(code, UNUSABLE, "exit code of %s" % (command,))
         check(str(pid) in err, "the PID is not in %r", err)
     check(not os.path.exists(scratch("none.mtr")), "an output was left behind")
-    refused(tool("record", "-p", str(pid), "-o", scratch("none.mtr"), root=True), UNUSABLE, "no such process")
+    refused(tool("record", "-p", str(pid), "-o", scratch("none.mtr"), root=True), UNUSABLE, "no process", str(pid))
 
 
 def test_not_python():
@@ -124,14 +125,16 @@ def test_late_import():
     target = workload("late_import.py")
     target.wait_line("^ready")
     path = scratch("late.mtr")
-    recorder = record(target.popen.pid, path, "-d", "4s", wait=False)
+    recorder = record(target.popen.pid, path, wait=False)
     recorder.wait_line("waiting.*import torch", 10, stream="err")
     target.send()
     recorder.wait_line("attached to PID", 60, stream="err")
-    equal(recorder.wait(60), OK, "exit code")
+    target.wait_line("^imported", 60)
+    time.sleep(3.5)
+    finish(recorder)
     doc = report(path)
     rows = [r for r in doc["rows"] if r["file"] and r["file"].endswith("late_import.py")]
-    check(sum(r["count"] for r in rows) >= 20, "%d blocks of the late importer in 4 s: %s", sum(r["count"] for r in rows), rows)
+    check(sum(r["count"] for r in rows) >= 20, "%d blocks of the late importer in 3.5 s: %s", sum(r["count"] for r in rows), rows)
     equal({(r["function"], r["bytes"] // r["count"]) for r in rows}, {("main", 4096)}, "its rows")
 
 
@@ -186,7 +189,7 @@ def test_disk_full():
         own(path)
         code, out, err = tool("report", "--format", "json", path)
         check(code == OK and '"complete":false' in out.replace(" ", ""), "report of it: %d, %r", code, err[-400:])
-        check("truncated" in err or "cut short" in err or "incomplete" in err, "does not say that it is cut short: %r", err)
+        check("without an end" in err, "does not say that it is cut short: %r", err)
     finally:
         subprocess.run(sudo(["umount", mount]), check=False)
     code, _, err = tool("report", "--format", "json", scratch("nothing-here.mtr"))
@@ -203,7 +206,7 @@ def test_report_to_full_disk():
     with open("/dev/full", "wb") as full:
         for args in (("report", path), ("report", "--format", "json", path), ("export", "folded", "-o", "-", path)):
             done = subprocess.run([harness.TOOL, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
-            check(done.returncode == FAILED and "space" in done.stderr.lower(), "%s to a full disk: %d, %r", args, done.returncode,
+            check(done.returncode == FAILED and re.search("no space left|disk is full", done.stderr.lower()), "%s to a full disk: %d, %r", args, done.returncode,
                   done.stderr[-300:])
 
 

@@ -15,8 +15,8 @@ def target():
     return t
 
 
-def live(t, *options):
-    p = spawn([harness.TOOL, "-p", str(t.popen.pid), *options], root=True)
+def live(t, *options, **kwargs):
+    p = spawn([harness.TOOL, "-p", str(t.popen.pid), *options], root=True, **kwargs)
     p.wait_line("attached", 20, stream="err")
     return p
 
@@ -46,9 +46,10 @@ def test_target_end():
 
 def test_reader_goes_away():
     t = target()
-    p = live(t, "-i", "200ms")
-    p.wait_line("allocated", 10)
-    p.popen.stdout.close()
+    pipe = harness.pipe()
+    p = live(t, "-i", "200ms", stdout=pipe.write)
+    pipe.started()
+    pipe.hang_up()
     check(p.wait(15) in (0, 1), "exit code after a broken pipe: %s", p.popen.returncode)
     check(t.alive(), "the target ended")
 

@@ -204,7 +204,7 @@ def test_bytes_per_event():
 
 def test_exports():
     t = training()
-    for name, words in (("flamegraph", ("<svg", "model.py")), ("folded", ("model.py",)), ("speedscope", ("model.py", "speedscope"))):
+    for name, words in (("flamegraph", ("<!doctype html>", "model.py")), ("folded", ("model.py",)), ("speedscope", ("model.py", "speedscope"))):
         path = scratch("train." + name)
         code, _, err = tool("export", name, t.recording, "-o", path)
         equal(code, 0, "export %s: %s" % (name, err))
@@ -233,7 +233,7 @@ def test_bounds():
     equal(record(pid, path, "--steps", "5").wait(30), 0, "--steps 5")
     check(time.monotonic() - begin < 10, "--steps 5 took %.1f s", time.monotonic() - begin)
     steps = report(path)["capture"]["steps"]
-    check(5 <= steps <= 25, "--steps 5 recorded %s steps", steps)
+    check(5 <= steps <= 7, "--steps 5 recorded %s steps", steps)
 
     recorder = record(pid, path, "--max-events", "5000")
     equal(recorder.wait(30), 0, "--max-events")
@@ -262,9 +262,11 @@ def test_pipe():
         equal(reader.wait(30), 0, "report -")
     check(doc["capture"]["events"] > 1000 and doc["capture"]["complete"], "through a pipe: %s", doc["capture"])
     # A reader that goes away ends the capture, and not the target.
-    recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", "-", "-d", "20s"], root=True)
+    pipe = harness.pipe()
+    recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", "-", "-d", "20s"], root=True, stdout=pipe.write)
+    pipe.started()
     recorder.wait_line("attached", 20, stream="err")
-    recorder.popen.stdout.close()
+    pipe.hang_up()
     check(recorder.wait(15) in (0, 1), "exit code after a broken pipe: %s", recorder.popen.returncode)
     check(target.alive(), "the target ended")
 

@@ -76,6 +76,7 @@ def in_loop(n):
     for _ in range(n):
         note(new(size()))
         note(new(size()), held=False)
+        new(0)  # no memory, so no block
 
 
 def on_adjacent_lines():
