@@ -14,7 +14,7 @@
 #define GAP 2
 #define WHERE_MIN 28	/* columns for the last one, or other columns go */
 #define WHERE_WANTED 40 /* before Module and Category are shown */
-#define MODULE_MAX 28
+#define MODULE_MAX 32
 
 enum { COL_MEM, COL_CUMULATIVE, COL_MEDIAN, COL_COUNT, COL_CATEGORY, COL_PHASE, COL_MODULE, COL_WHERE, COL_NR };
 
@@ -106,6 +106,24 @@ static const char *where(struct table *t, const struct row *r, size_t columns)
 	return report__cut_front(t->text, columns);
 }
 
+/* "blocks.*.mlp (4)": the modules of one line. */
+static const char *modules(struct table *t, const struct row *r, size_t columns)
+{
+	char count[24];
+
+	if (r->modules > 1 && !strcmp(r->module, "*")) {
+		snprintf(t->text, sizeof(t->text), "(%u modules)", r->modules);
+		return report__cut(t->text, columns);
+	}
+	report__module(t->text, r);
+	if (r->modules <= 1)
+		return report__cut_front(t->text, columns);
+	snprintf(count, sizeof(count), " (%u)", r->modules);
+	if (columns > strlen(count))
+		report__cut_front(t->text, columns - strlen(count));
+	return strcat(t->text, count);
+}
+
 static const char *cell(struct table *t, const struct row *r, int col, size_t columns)
 {
 	switch (col) {
@@ -122,7 +140,7 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_PHASE:
 		return r->before_attach ? "" : phase__name(r->phase);
 	case COL_MODULE:
-		return report__cut_front(report__module(t->text, r), columns);
+		return modules(t, r, columns);
 	}
 	return where(t, r, columns);
 }
@@ -168,10 +186,13 @@ static bool fits(const struct table *t, size_t width, size_t most)
 
 static void choose_columns(struct table *t, size_t width)
 {
-	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK;
+	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK, known = false;
 
+	for (size_t i = 0; i < t->n; i++)
+		known |= strcmp(t->rows[i].category, "unknown") != 0;
 	for (int c = 0; c < COL_NR; c++)
 		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || lines;
+	t->has[COL_CATEGORY] &= known;
 	t->has[COL_CUMULATIVE] = t->o->by != BY_LAYER; /* layers overlap: nothing adds up */
 	measure(t, width);
 	if (!fits(t, width, WHERE_WANTED))
@@ -323,15 +344,17 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 {
 	struct row_opts opts = { .by = t->o->by, .when = t->o->when, .innermost = t->o->innermost };
 	size_t width = report_text__width(t->out, t->o);
-	int err = fetch(t, m, device, &opts);
+	int err;
 
+	/* A line is one row for all the layers that run it; what it is called in them stands beside. */
+	opts.any_module = t->o->by == BY_LINE;
+	err = fetch(t, m, device, &opts);
 	if (err)
 		return err;
 	choose_columns(t, width);
 	/* Rows that differ only in what is not shown become one. */
-	opts.any_module = !t->has[COL_MODULE];
 	opts.any_phase = !t->has[COL_PHASE];
-	if (t->o->by == BY_LINE && (opts.any_module || opts.any_phase))
+	if (t->o->by == BY_LINE && opts.any_phase)
 		err = fetch(t, m, device, &opts);
 	measure(t, width);
 	return err;

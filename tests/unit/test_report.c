@@ -301,12 +301,12 @@ static void test_text(void **state)
 		"\n"
 		"Max mem: 186.00 MiB\n"
 		"Total mem allocated: 86.00 MiB\n"
-		"       Mem  Cumulative     Median  Count  Category  Phase      Module              Location\n"
-		"100.00 MiB  100.00 MiB          -      -  unknown                                  before attach\n"
-		" 64.00 MiB  164.00 MiB  64.00 MiB      1  unknown   forward    layers.7.self_attn  gemma/model.py:336 (Attention.forward)\n"
-		" 16.00 MiB  180.00 MiB   8.00 MiB      2  unknown   forward    <Gemma>             gemma/model.py:100 (Gemma.forward)\n"
-		"  5.00 MiB  185.00 MiB   5.00 MiB      1  unknown   optimizer                      train.py:20 (<module>)\n"
-		"  1.00 MiB  186.00 MiB   1.00 MiB      1  unknown   backward                       untraced (autograd thread)\n"
+		"       Mem  Cumulative     Median  Count  Phase      Module              Location\n"
+		"100.00 MiB  100.00 MiB          -      -                                 before attach\n"
+		" 64.00 MiB  164.00 MiB  64.00 MiB      1  forward    layers.7.self_attn  gemma/model.py:336 (Attention.forward)\n"
+		" 16.00 MiB  180.00 MiB   8.00 MiB      2  forward    <Gemma>             gemma/model.py:100 (Gemma.forward)\n"
+		"  5.00 MiB  185.00 MiB   5.00 MiB      1  optimizer                      train.py:20 (<module>)\n"
+		"  1.00 MiB  186.00 MiB   1.00 MiB      1  backward                       untraced (autograd thread)\n"
 		"\n"
 		"events 10 · lost 0 · drift 0 B · stacks 80.0 % whole · 20.0 % without Python frames\n");
 }

@@ -86,7 +86,8 @@ struct row {
 	const char *file, *func; /* the line it is charged to; NULL: no Python line */
 	uint32_t line;
 	uint32_t stack;	   /* dict stack, for BY_STACK and for details: the largest one of the row */
-	const char *module, *module_class; /* "" at top level */
+	const char *module, *module_class; /* "" at top level; with any_module and several, "blocks.*.mlp" */
+	uint32_t modules; /* distinct ones in the row */
 	const char *module_root; /* class of the outermost module: tells two models apart */
 	enum phase phase;
 	const char *category; /* "unknown" as far as nothing tells */

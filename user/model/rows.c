@@ -10,11 +10,12 @@ struct bucket {
 	uint64_t key[3];
 	struct row row;
 	uint64_t largest; /* bytes of the largest part so far */
+	size_t pattern;	  /* 1 + place in the table's patterns; 0: the row's own module will do */
 };
 
-struct part { /* blocks of one size in a group */
+struct part { /* blocks of one size and module in a group */
 	uint64_t size, count;
-	uint32_t group;
+	uint32_t group, module;
 };
 
 struct table {
@@ -25,6 +26,8 @@ struct table {
 	struct part *parts;
 	uint32_t nparts, capparts;
 	struct hidx index;
+	char *patterns; /* of modules, one behind the other; groups know their places */
+	size_t npatterns, cappatterns;
 };
 
 static const char *row__source(const struct site *s, bool has_line)
@@ -178,7 +181,7 @@ static int table__add(struct table *t, const struct site *s, uint64_t count, uin
 	}
 	g->row.bytes += bytes;
 	g->row.count += count;
-	t->parts[t->nparts++] = (struct part){ .size = s->size, .count = count, .group = id };
+	t->parts[t->nparts++] = (struct part){ .size = s->size, .count = count, .group = id, .module = s->module };
 	return 0;
 }
 
@@ -237,6 +240,97 @@ static void table__medians(struct table *t)
 	}
 }
 
+static int cmp_module(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	if (x->group != y->group)
+		return x->group < y->group ? -1 : 1;
+	return x->module < y->module ? -1 : x->module > y->module;
+}
+
+static size_t components(const char *s)
+{
+	size_t n = 1;
+
+	for (; *s; s++)
+		n += *s == '.';
+	return n;
+}
+
+/*
+ * Makes pattern cover name too: components that differ become "*"; names of different depth keep what they begin
+ * with. pattern only ever gets shorter or gains a "*" in place of a component, so that its room suffices.
+ */
+static void pattern__cover(char *pattern, const char *name)
+{
+	bool same_depth = components(pattern) == components(name), more = true;
+	char *out = pattern, *in = pattern;
+
+	if (!*pattern) { /* the outermost module: "" has nothing in common with any other */
+		strcpy(pattern, "*");
+		return;
+	}
+	while (more) {
+		size_t a = strcspn(in, "."), b = strcspn(name, ".");
+		bool equal = a == b && !memcmp(in, name, a);
+
+		more = in[a] && name[b];
+		if (equal) {
+			memmove(out, in, a);
+			out += a;
+		} else if (a) {
+			*out++ = '*'; /* an empty component has no room for it, and no module's name has one */
+		}
+		if (!same_depth && (!equal || !more)) {
+			if (equal) {
+				*out++ = '.';
+				*out++ = '*';
+			}
+			break;
+		}
+		in += a + more;
+		name += b + more;
+		if (more)
+			*out++ = '.';
+	}
+	*out = '\0';
+}
+
+/* How many modules each group has, and what they have in common. */
+static int table__modules(struct table *t)
+{
+	if (t->nparts)
+		qsort(t->parts, t->nparts, sizeof(*t->parts), cmp_module);
+	for (uint32_t i = 0; i < t->nparts; i++) {
+		const struct part *p = &t->parts[i];
+		struct bucket *g = &t->groups[p->group];
+		const char *name = dict__str(t->m->dict, dict__get_module(t->m->dict, p->module).name);
+		size_t len = strlen(name) + 4; /* an empty or short component may become "*", or gain ".*" */
+
+		if (i && p[-1].group == p->group && p[-1].module == p->module)
+			continue;
+		g->row.modules += p->module != 0;
+		if (g->row.modules == 1 && p->module) {
+			if (t->npatterns + len > t->cappatterns) {
+				size_t cap = (t->npatterns + len) * 2;
+				char *v = realloc(t->patterns, cap);
+
+				if (!v)
+					return -ENOMEM;
+				t->patterns = v;
+				t->cappatterns = cap;
+			}
+			memcpy(t->patterns + t->npatterns, name, len - 3);
+			g->pattern = t->npatterns + 1;
+			t->npatterns += len;
+		} else if (p->module) {
+			pattern__cover(t->patterns + g->pattern - 1, name);
+		}
+	}
+	return 0;
+}
+
 static int cmp_text(const char *a, const char *b)
 {
 	return strcmp(a ? a : "", b ? b : "");
@@ -270,14 +364,22 @@ static int cmp_row(const void *a, const void *b)
 
 static int table__rows(struct table *t, uint64_t before, struct row **ret, size_t *n)
 {
-	struct row *rows = calloc((size_t)t->n + 1, sizeof(*rows));
+	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns);
 	uint64_t sum = 0;
 	size_t nr = 0;
+	char *text;
 
 	if (!rows)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < t->n; i++)
-		rows[nr++] = t->groups[i].row;
+	text = (char *)(rows + t->n + 1); /* one allocation, so that one free() does */
+	if (t->npatterns)
+		memcpy(text, t->patterns, t->npatterns);
+	for (uint32_t i = 0; i < t->n; i++) {
+		rows[nr] = t->groups[i].row;
+		if (rows[nr].modules > 1 && t->opts->any_module)
+			rows[nr].module = text + t->groups[i].pattern - 1;
+		nr++;
+	}
 	if (before)
 		rows[nr++] = (struct row){
 			.bytes = before,
@@ -326,10 +428,14 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 		before = (int64_t)dev->outside > 0 ? dev->outside : 0;
 	if (!err) {
 		table__medians(&t);
+		err = table__modules(&t);
+	}
+	if (!err) {
 		err = table__rows(&t, before, ret, n);
 	}
 	free(t.groups);
 	free(t.parts);
+	free(t.patterns);
 	free(t.index.slots);
 	return err;
 }
