@@ -48,6 +48,7 @@ struct page {
 	struct map64 *children; /* (parent + 1, frame) -> node */
 	struct node *nodes;
 	size_t nnodes, room;
+	uint32_t smaller; /* node for what is over MAX_NODES */
 };
 
 #define NO_NODE UINT32_MAX
@@ -67,9 +68,10 @@ static int add_node(struct page *p, uint64_t key, struct node node)
 	return map64__set(p->children, key, p->nnodes++);
 }
 
-/* The node of frames[0..n) from the root; makes what is missing. */
+/* The node of frames[0..n) from the root; makes what is missing, or is -ENOENT when the page is full. */
 static int find_node(struct page *p, const uint32_t *frames, uint32_t n, uint32_t *ret)
 {
+	bool full = p->nnodes >= MAX_NODES;
 	uint32_t parent = NO_NODE;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -77,6 +79,8 @@ static int find_node(struct page *p, const uint32_t *frames, uint32_t n, uint32_
 		int err;
 
 		if (!map64__get(p->children, key, &found)) {
+			if (full)
+				return -ENOENT;
 			found = p->nnodes;
 			err = add_node(p, key, (struct node){ .frame = frames[i], .parent = parent });
 			if (err)
@@ -92,16 +96,16 @@ static int find_node(struct page *p, const uint32_t *frames, uint32_t n, uint32_
 static int node_of_row(struct page *p, struct view *v, const struct row *row, uint32_t *ret)
 {
 	const uint32_t *frames;
-	uint32_t n, smaller;
+	uint32_t n;
 	int err = frames__of_row(p->frames, row, &frames, &n);
 
-	if (err)
+	if (!err)
+		err = find_node(p, frames, n, ret);
+	if (err != -ENOENT)
 		return err;
-	if (p->nnodes < MAX_NODES)
-		return find_node(p, frames, n, ret);
 	v->smaller++;
-	err = frames__smaller(p->frames, &smaller);
-	return err ? err : find_node(p, &smaller, 1, ret);
+	*ret = p->smaller;
+	return 0;
 }
 
 static int get_rows(struct page *p, size_t device, enum row_when when, struct view *v)
@@ -173,7 +177,8 @@ static int put_view(struct page *p, struct view *v, const struct model_device *d
 		json__double(p->j, "time", (double)d->mark_time / 1e9, 3);
 	}
 	if (marked && !strcmp(v->id, "peak")) {
-		json__uint(p->j, "step", d->peak_step);
+		if (model__steps(p->c->model))
+			json__uint(p->j, "step", d->peak_step);
 		json__string(p->j, "phase", phase__name(d->peak_phase));
 	}
 	json__open_array(p->j, "node");
@@ -197,7 +202,11 @@ static int put_view(struct page *p, struct view *v, const struct model_device *d
 
 static int put_devices(struct page *p)
 {
-	int err = 0;
+	uint32_t smaller;
+	int err = frames__smaller(p->frames, &smaller);
+
+	if (!err)
+		err = find_node(p, &smaller, 1, &p->smaller);
 
 	json__open_array(p->j, "devices");
 	for (size_t i = 0; i < p->ndevices && !err; i++) {

@@ -216,7 +216,8 @@
 		}
 		const [sum, found] = matchedIn(zoom);
 		$("matched").textContent = found || sum ?
-			`${percent(sum, zoom.bytes)} matched · ${bytes(sum)}` : "no match";
+			`${percent(sum, zoom.bytes)} matched · ${bytes(sum)}` :
+			zoom === root ? "no match" : "no match in this frame";
 	}
 
 	// ---- drawing
@@ -459,13 +460,14 @@
 			peak: `at the peak on ${d.name}`,
 			oom: `when ${d.name} ran out of memory`,
 			end: `at the end on ${d.name}`,
-			total: `allocated in all on ${d.name}`,
+			total: `allocated in total on ${d.name}`,
 		}[v.id] ?? `at ${v.id} on ${d.name}`;
 		const parts = [when];
 		if (v.id === "peak" || v.id === "oom")
 			parts[0] += v.time !== undefined ? `, at ${seconds(v.time)}` : "";
-		if (v.step !== undefined && v.phase)
-			parts.push(`step ${v.step}, ${v.phase}`);
+		const inside = [v.step !== undefined && `step ${v.step}`, v.phase !== "other" && v.phase].filter(Boolean);
+		if (inside.length)
+			parts.push(inside.join(", "));
 		if (v.reserved)
 			parts.push(`${bytes(v.reserved)} reserved`);
 		const small = document.createElement("small");
