@@ -81,6 +81,9 @@ async function checkData(page) {
 	if (gib && sum < 1000 * 2 ** 30)
 		assert.ok(text.startsWith(gib) && title.startsWith(gib), `headline ${text} says ${gib}`);
 	assert.match(title, /pid /);
+	const legend = await page.$$eval("#legend i", is => is.map(i => i.className));
+	const kinds = new Set((await drawn(page)).map(f => f.cls.split(" ")[1]).filter(k => k !== "root"));
+	assert.ok([...kinds].every(k => legend.includes(k)), `the legend has ${[...kinds]}: ${legend}`);
 }
 
 async function checkZoom(page) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Writes a made-up recording, for tests of the exports where nothing can be captured: make_recording FILE [oom] */
+/* Writes a made-up recording, for tests of the exports where nothing can be captured: make_recording FILE
+ * [oom] */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -18,8 +19,8 @@ static int write_event(struct sink *s, const struct event *e)
 
 int main(int argc, char **argv)
 {
-	struct synthetic_opts opts = { .layers = 12, .steps = 4, .cpu = true, .oom = argc > 2 };
-	struct writer writer = { .sink = { .event = write_event } };
+	struct synthetic_opts opts = {.layers = 12, .steps = 4, .cpu = true, .oom = argc > 2};
+	struct writer writer = {.sink = {.event = write_event}};
 	struct dict *d = dict__new();
 	struct facts *f = facts__new();
 	uint64_t duration = 0;
@@ -31,7 +32,7 @@ int main(int argc, char **argv)
 		return 64;
 	}
 	syn_facts(f);
-	writer.w = mtr_writer__new(fd, d, f, &(struct mtr_writer_opts){ 0 });
+	writer.w = mtr_writer__new(fd, d, f, &(struct mtr_writer_opts){0});
 	if (!writer.w)
 		return 1;
 	err = synthetic__run(d, f, &writer.sink, opts, &duration);

@@ -15,10 +15,11 @@ struct export_ctx {
 	const struct dict *dict;
 	const struct facts *facts;
 	struct model *model;
-	int device;	  /* index into the model's devices; -1: all of them, where the format can */
-	const char *name; /* what to call it: the recording's file name */
+	int device;	    /* index into the model's devices; -1: all of them, where the format can */
+	const char *name;   /* what to call it: the recording's file name */
 	const char *moment; /* what the model's marked moment is called: "peak", "end", "oom", "12.8 s" */
-	/* --device as given, NULL: all. For formats that stream, since the devices are not known before the end. */
+	/* --device as given, NULL: all. For formats that stream, since the devices are not known before the
+	 * end. */
 	const char *device_name;
 	uint64_t duration; /* ns; valid in end() */
 };
@@ -28,12 +29,13 @@ struct export_format {
 	const char *suffix; /* ".speedscope.json": memtrace-<recording><suffix> */
 	const char *help;   /* one line for --help: file, and who reads it */
 	const char *next;   /* what to do with the file, for the message after it was written */
-	/* For formats that want every event: called before the model has seen it, and once at the start. May be NULL. */
+	/* For formats that want every event: called before the model has seen it, and once at the start. May
+	 * be NULL. */
 	int (*begin)(struct export_ctx *c, void **state);
 	int (*event)(struct export_ctx *c, void *state, const struct event *e);
 	/*
-	 * Writes the document (what is left of it). 0 or -errno: -ENOENT the moment never came, -ENODATA there is
-	 * nothing to show; errors of c->out are the caller's to check.
+	 * Writes the document (what is left of it). 0 or -errno: -ENOENT the moment never came, -ENODATA
+	 * there is nothing to show; errors of c->out are the caller's to check.
 	 */
 	int (*end)(struct export_ctx *c, void *state);
 	/* Frees state, whether end() was called or not. NULL where there is no begin(). */

@@ -82,7 +82,7 @@ static int find_node(struct page *p, const uint32_t *frames, uint32_t n, uint32_
 			if (full)
 				return -ENOENT;
 			found = p->nnodes;
-			err = add_node(p, key, (struct node){ .frame = frames[i], .parent = parent });
+			err = add_node(p, key, (struct node){.frame = frames[i], .parent = parent});
 			if (err)
 				return err;
 		}
@@ -110,7 +110,7 @@ static int node_of_row(struct page *p, struct view *v, const struct row *row, ui
 
 static int get_rows(struct page *p, size_t device, enum row_when when, struct view *v)
 {
-	const struct row_opts opts = { .by = BY_STACK, .when = when };
+	const struct row_opts opts = {.by = BY_STACK, .when = when};
 	int err = model__rows(p->c->model, device, &opts, &v->rows, &v->n);
 
 	return err == -ENOENT ? 0 : err;
@@ -134,9 +134,9 @@ static int add_device(struct page *p, size_t i)
 	p->ndevices++;
 	model__device(p->c->model, i, &d->info);
 	d->main = model__main_device(p->c->model) == (int)i;
-	d->views[VIEW_MARK] = (struct view){ .id = p->c->moment, .label = moment_label(p->c->moment) };
-	d->views[VIEW_END] = (struct view){ .id = "end", .label = "End" };
-	d->views[VIEW_TOTAL] = (struct view){ .id = "total", .label = "Total allocated" };
+	d->views[VIEW_MARK] = (struct view){.id = p->c->moment, .label = moment_label(p->c->moment)};
+	d->views[VIEW_END] = (struct view){.id = "end", .label = "End"};
+	d->views[VIEW_TOTAL] = (struct view){.id = "total", .label = "Total allocated"};
 	err = get_rows(p, i, ROWS_AT_MARK, &d->views[VIEW_MARK]);
 	if (!err && !mark_is_end)
 		err = get_rows(p, i, ROWS_NOW, &d->views[VIEW_END]);
@@ -276,8 +276,9 @@ static int put_frames(struct page *p)
 
 static int put_data(struct page *p)
 {
-	static const char *const facts[] = { "pid",	"comm", "cmdline", "python", "torch",  "cuda_runtime",
-					     "version", "start", "events",  "lost",   "attached_at" };
+	static const char *const facts[] = {"pid",    "comm",	      "cmdline",    "python",
+					    "torch",  "cuda_runtime", "version",    "start",
+					    "events", "lost",	      "attached_at"};
 	int err;
 
 	json__open_object(p->j, NULL);
@@ -328,7 +329,7 @@ static int put_page(struct page *p)
 
 static int flamegraph_end(struct export_ctx *c, void *state)
 {
-	struct page p = { .c = c };
+	struct page p = {.c = c};
 	int err = -ENOMEM;
 
 	(void)state;

@@ -39,7 +39,8 @@ static void clean(char *s)
 	}
 }
 
-/* "name 3" and "name 3.5": a number after white space is taken for a second count, and the line for a difference. */
+/* "name 3" and "name 3.5": a number after white space is taken for a second count, and the line for a
+ * difference. */
 static bool ends_in_number(const char *s, size_t *space)
 {
 	size_t i = strlen(s);
@@ -113,7 +114,7 @@ static int put_row(FILE *out, const char *device, struct frames *frames, const s
 /* 0 also where the moment never came on this device: *found tells. */
 static int put_device(struct export_ctx *c, struct frames *frames, size_t device, bool *found)
 {
-	const struct row_opts opts = { .by = BY_STACK, .when = ROWS_AT_MARK };
+	const struct row_opts opts = {.by = BY_STACK, .when = ROWS_AT_MARK};
 	struct model_device d;
 	struct row *rows;
 	size_t n;

@@ -38,9 +38,9 @@ static const char *const notes[] = {
 };
 
 /* Keys of the map: one space for code locations, modules and notes. */
-#define KEY_LOC	   (UINT64_C(1) << 32)
+#define KEY_LOC (UINT64_C(1) << 32)
 #define KEY_MODULE (UINT64_C(2) << 32)
-#define KEY_NOTE   (UINT64_C(3) << 32)
+#define KEY_NOTE (UINT64_C(3) << 32)
 
 struct frames {
 	const struct dict *dict;
@@ -110,8 +110,9 @@ static bool starts_with(const char *s, const char *prefix)
 static bool is_torch_source(const char *file)
 {
 	static const char *const inside[] = {
-		"nn/", "optim/", "autograd/", "utils/", "_dynamo/", "_inductor/", "_functorch/", "distributed/",
-		"amp/", "cuda/", "fx/", "jit/", "_tensor.py", "_ops.py", "functional.py", "__init__.py",
+		"nn/",	       "optim/",       "autograd/",	"utils/",      "_dynamo/", "_inductor/",
+		"_functorch/", "distributed/", "amp/",		"cuda/",       "fx/",	   "jit/",
+		"_tensor.py",  "_ops.py",      "functional.py", "__init__.py",
 	};
 	const char *rest = after_folder(file, "/torch/");
 
@@ -194,14 +195,14 @@ static int note(struct frames *f, enum note which, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	return add(f, KEY_NOTE | which, (struct frame){ .name = notes[which], .kind = FRAME_NOTE }, NULL, ret);
+	return add(f, KEY_NOTE | which, (struct frame){.name = notes[which], .kind = FRAME_NOTE}, NULL, ret);
 }
 
 static int module(struct frames *f, uint32_t id, uint32_t *ret)
 {
 	struct dict_module m = dict__get_module(f->dict, id);
 	const char *name = dict__str(f->dict, m.name), *cls = dict__str(f->dict, m.cls);
-	struct frame frame = { .kind = FRAME_MODULE };
+	struct frame frame = {.kind = FRAME_MODULE};
 	char *label = NULL;
 	uint64_t i;
 

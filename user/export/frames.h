@@ -12,10 +12,19 @@
 
 #include "model/model.h"
 
-enum frame_kind { FRAME_USER, FRAME_MODULE, FRAME_TORCH, FRAME_LIBRARY, FRAME_STDLIB, FRAME_NOTE, FRAME_KIND_NR };
+enum frame_kind {
+	FRAME_USER,
+	FRAME_MODULE,
+	FRAME_TORCH,
+	FRAME_LIBRARY,
+	FRAME_STDLIB,
+	FRAME_NOTE,
+	FRAME_KIND_NR
+};
 
 struct frame {
-	const char *name; /* "forward", "encoder.layers.0 (TransformerEncoderLayer)", "[before attach]"; hostile text */
+	const char *name; /* "forward", "encoder.layers.0 (TransformerEncoderLayer)", "[before attach]";
+			     hostile text */
 	const char *file; /* NULL: none, as for modules and notes */
 	uint32_t line;	  /* 0: unknown */
 	enum frame_kind kind;
@@ -27,7 +36,8 @@ struct frames *frames__new(const struct dict *d); /* NULL on ENOMEM */
 void frames__free(struct frames *f);		  /* NULL is fine */
 size_t frames__count(const struct frames *f);
 const struct frame *frames__at(const struct frames *f, uint32_t i); /* good until the next frames__of_row() */
-/* The frames of a row grouped BY_STACK, outermost first, never none; *ret is f's, good until the next call. 0 or -ENOMEM. */
+/* The frames of a row grouped BY_STACK, outermost first, never none; *ret is f's, good until the next call. 0
+ * or -ENOMEM. */
 int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret, uint32_t *n);
 /* The frame for what a format does not show one by one. 0 or -ENOMEM. */
 int frames__smaller(struct frames *f, uint32_t *ret);

@@ -62,7 +62,7 @@ static int add_sample(struct profiles *p, struct profile *profile, const struct 
 {
 	uint64_t weight = profile->counts ? row->count : row->bytes;
 	const uint32_t *frames;
-	struct sample s = { .weight = weight };
+	struct sample s = {.weight = weight};
 	int err;
 
 	if (!weight)
@@ -95,11 +95,11 @@ static int fill_profile(struct profiles *p, struct profile *profile, const char 
 }
 
 /* Adds one view of a device, if there is anything in it. -ENOENT: the moment never came on this device. */
-static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, enum row_when when, const char *view,
-		       bool counts)
+static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, enum row_when when,
+		       const char *view, bool counts)
 {
-	const struct row_opts opts = { .by = BY_STACK, .when = when };
-	struct profile profile = { .counts = counts }, *all;
+	const struct row_opts opts = {.by = BY_STACK, .when = when};
+	struct profile profile = {.counts = counts}, *all;
 	struct model_device d;
 	struct row *rows;
 	size_t n;
@@ -232,7 +232,7 @@ static void put_document(struct export_ctx *c, struct json *j, const struct prof
 
 static int speedscope_end(struct export_ctx *c, void *state)
 {
-	struct profiles profiles = { .frames = frames__new(c->dict) };
+	struct profiles profiles = {.frames = frames__new(c->dict)};
 	struct json *j = json__new(c->out, false);
 	int err = -ENOMEM;
 

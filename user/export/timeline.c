@@ -21,7 +21,7 @@
 #include "record/dict.h"
 
 #define SNAPSHOT_EVERY 1000000000 /* ns */
-#define MAX_DEPTH      256	  /* modules around one allocation */
+#define MAX_DEPTH 256		  /* modules around one allocation */
 
 struct inside {
 	uint32_t n;
@@ -40,7 +40,7 @@ struct timeline {
 	struct model_device before; /* its device before it; all 0 when that was not there yet */
 	uint64_t layer_events, written;
 	uint64_t next_snapshot;
-	size_t steps; /* that snapshots were written for */
+	size_t steps;		 /* that snapshots were written for */
 	struct inside **threads; /* by thread number */
 	uint32_t nthreads;
 	struct high *highs;
@@ -59,7 +59,8 @@ static bool wanted(const struct export_ctx *c, const char *device)
 }
 
 /* The device of an event as the model has it now. False: not there (yet). */
-static bool find_device(struct export_ctx *c, struct timeline *t, struct device want, struct model_device *ret)
+static bool find_device(struct export_ctx *c, struct timeline *t, struct device want,
+			struct model_device *ret)
 {
 	size_t n = model__devices(c->model);
 
@@ -143,7 +144,7 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 			return -ENOMEM;
 		t->highs = all;
 		h = &all[t->nhighs++];
-		*h = (struct high){ .device = d->device };
+		*h = (struct high){.device = d->device};
 	}
 	if (d->peak_allocated > h->shown) {
 		h->shown = d->peak_allocated;
@@ -152,8 +153,8 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 	return 0;
 }
 
-static void put_layer(struct export_ctx *c, struct timeline *t, uint64_t time, const char *type, uint32_t module,
-		      uint32_t thread, const struct model_device *d)
+static void put_layer(struct export_ctx *c, struct timeline *t, uint64_t time, const char *type,
+		      uint32_t module, uint32_t thread, const struct model_device *d)
 {
 	struct dict_module m = dict__get_module(c->dict, module);
 
@@ -164,7 +165,8 @@ static void put_layer(struct export_ctx *c, struct timeline *t, uint64_t time, c
 	json__close_object(t->j);
 }
 
-/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is one call. */
+/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is one call.
+ */
 static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 {
 	uint32_t n = 0;
@@ -183,7 +185,8 @@ static uint32_t still_inside(const struct inside *was, const struct dict_stack *
 {
 	uint32_t kept = 0, skip = 0;
 
-	/* Where the outer frames are missing, what can be seen continues some module that the thread was in. */
+	/* Where the outer frames are missing, what can be seen continues some module that the thread was in.
+	 */
 	if (s->walk == MT_WALK_TRUNCATED || s->walk == MT_WALK_FAULT_FRAME) {
 		while (*n && skip < was->n && was->modules[skip] != now[0])
 			skip++;
@@ -202,7 +205,8 @@ static uint32_t still_inside(const struct inside *was, const struct dict_stack *
 
 static bool walk_failed(uint8_t walk)
 {
-	return walk == MT_WALK_FAULT_THREAD || walk == MT_WALK_BUSY || walk == MT_WALK_LOST || walk == MT_WALK_OFF;
+	return walk == MT_WALK_FAULT_THREAD || walk == MT_WALK_BUSY || walk == MT_WALK_LOST ||
+	       walk == MT_WALK_OFF;
 }
 
 static int thread_slot(struct export_ctx *c, struct timeline *t, uint32_t thread, struct inside ***ret)
@@ -225,7 +229,8 @@ static int thread_slot(struct export_ctx *c, struct timeline *t, uint32_t thread
 }
 
 /* Leaves and enters what an allocation shows to have been left and entered since the thread's last one. */
-static int put_layers(struct export_ctx *c, struct timeline *t, const struct event *e, const struct model_device *d)
+static int put_layers(struct export_ctx *c, struct timeline *t, const struct event *e,
+		      const struct model_device *d)
 {
 	struct dict_stack s = dict__get_stack(c->dict, e->stack);
 	uint32_t now[MAX_DEPTH], n, kept;
@@ -271,7 +276,8 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 	}
 	json__uint(t->j, "thread", dict__get_thread(c->dict, e->thread).tid);
 	if (stack) {
-		json__string(t->j, "phase", phase__name(model__stack_phase(c->model, e->stack, e->thread, e->walk)));
+		json__string(t->j, "phase",
+			     phase__name(model__stack_phase(c->model, e->stack, e->thread, e->walk)));
 		if (model__stack_line(c->model, e->stack, false, &line)) {
 			json__string(t->j, "file", line.file);
 			json__uint(t->j, "line", line.line);
@@ -283,7 +289,7 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 
 static void put_lost(struct timeline *t, const struct event *e)
 {
-	static const struct model_device none = { .name = "" };
+	static const struct model_device none = {.name = ""};
 
 	open_event(t, e->time, "lost", 0, NULL, &none);
 	json__uint(t->j, "records", e->size);
@@ -307,7 +313,8 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 		break;
 	case EVENT_FREE:
 		err = put_peak(t, before);
-		/* An allocator that does not tell how much it frees has no totals: then the block's size shows here. */
+		/* An allocator that does not tell how much it frees has no totals: then the block's size
+		 * shows here. */
 		if (!size && before->allocated > after.allocated)
 			size = before->allocated - after.allocated;
 		if (!err)

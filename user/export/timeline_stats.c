@@ -36,7 +36,8 @@ static void put_layer(struct json *j, const struct named *n, const char *key)
 	json__close_object(j);
 }
 
-/* Keys of an object must differ: of layers of one name (two models in one program) all but the first get a number. */
+/* Keys of an object must differ: of layers of one name (two models in one program) all but the first get a
+ * number. */
 static int put_same_name(struct json *j, const struct named *n, size_t same)
 {
 	char *key;

@@ -499,7 +499,13 @@
 	}
 
 	function legend() {
-		const used = new Set(frames.map(f => f.kind));
+		const used = new Set(), seen = new Set();
+		for (const v of data.devices.flatMap(d => d.views))
+			for (let n of v.node)
+				for (; n >= 0 && !seen.has(n); n = data.nodes.parent[n]) {
+					seen.add(n);
+					used.add(frames[data.nodes.frame[n]].kind);
+				}
 		KINDS.forEach(([cls, name], kind) => {
 			if (!used.has(kind))
 				return;
