@@ -35,7 +35,7 @@ TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(wildcard t
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench deps deps-test deps-demo install clean format
+.PHONY: all tests test demo bench fuzz asan deps deps-test deps-demo install clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -98,6 +98,25 @@ test: deps-test
 bench: deps-demo
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/bench.py
+
+# Parsers of hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS.
+FUZZ_SECONDS ?= 30
+FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_SRCS := $(wildcard user/lib/*.c user/record/*.c user/target/*.c)
+
+$(OUTPUT)/fuzz/%: tests/fuzz/%.c $(FUZZ_SRCS)
+	$(call msg,FUZZ,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
+		-Iuser -Ibpf -Itests -o $@ $< $(FUZZ_SRCS) -lzstd
+
+fuzz: $(FUZZERS)
+	$(Q)for f in $(FUZZERS); do echo "$$f"; "$$f" -max_total_time=$(FUZZ_SECONDS) -print_final_stats=0 -verbosity=0 || exit 1; done
+
+# The unit tests once more under AddressSanitizer and UndefinedBehaviorSanitizer.
+asan:
+	$(Q)$(MAKE) --no-print-directory OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" tests
+	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.sh unit
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8
