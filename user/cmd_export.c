@@ -34,12 +34,15 @@ struct export_run {
 };
 
 static const struct argp_option options[] = {
-	{ "output", 'o', "OUT", 0, "Where to (default memtrace-FORMAT-RECORDING in this folder; \"-\" is standard output)", 0 },
-	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
-	{ "at", OPT_AT, "WHEN", 0,
-	  "The moment to show: peak (default), end, oom (the first out-of-memory), or seconds since the start (12.8)", 0 },
-	{ "device", OPT_DEVICE, "NAME", 0, "This device alone: cuda:0, cpu (default: all)", 0 },
-	{ 0 },
+	{"output", 'o', "OUT", 0,
+	 "Where to (default memtrace-FORMAT-RECORDING in this folder; \"-\" is standard output)", 0},
+	{"force", 'f', NULL, 0, "Replace OUT if it exists", 0},
+	{"at", OPT_AT, "WHEN", 0,
+	 "The moment to show: peak (default), end, oom (the first out-of-memory), or seconds since the start "
+	 "(12.8)",
+	 0},
+	{"device", OPT_DEVICE, "NAME", 0, "This device alone: cuda:0, cpu (default: all)", 0},
+	{0},
 };
 
 /* The formats, in the words of their own table. For free(); NULL: no memory. */
@@ -78,7 +81,8 @@ static void parse_format(struct argp_state *state, struct export_args *a, const 
 	if (a->format)
 		return;
 	for (size_t i = 0; export_formats[i] && used < sizeof(names); i++)
-		used += snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "", export_formats[i]->name);
+		used += snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
+				 export_formats[i]->name);
 	argp_error(state, "'%s' is no format; there are %s", arg, names);
 }
 
@@ -147,7 +151,8 @@ static int open_output(struct export_run *r)
 	char *path = NULL;
 	int err;
 
-	if (!a->output && asprintf(&path, "memtrace-%s-%s%s", a->format->name, r->analysis->name, a->format->suffix) < 0) {
+	if (!a->output &&
+	    asprintf(&path, "memtrace-%s-%s%s", a->format->name, r->analysis->name, a->format->suffix) < 0) {
 		log_err("not enough memory");
 		return EXIT_FAILED;
 	}
@@ -249,11 +254,12 @@ int cmd_export(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "FORMAT FILE",
-		.doc = "Write a recording in a format that other programs read. No root, no GPU and no target are needed.\v"
+		.doc = "Write a recording in a format that other programs read. No root, no GPU and no "
+		       "target are needed.\v"
 		       "Formats:",
 		.help_filter = help_filter,
 	};
-	struct export_run r = { 0 };
+	struct export_run r = {0};
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &r.args);

@@ -23,8 +23,8 @@ struct synthetic_opts {
 };
 
 #define SYN_BLOCKS 65536
-#define SYN_DEPTH  96
-#define SYN_MIB	   (UINT64_C(1) << 20)
+#define SYN_DEPTH 96
+#define SYN_MIB (UINT64_C(1) << 20)
 
 struct synthetic {
 	struct dict *d;
@@ -49,9 +49,9 @@ static uint32_t syn_str(struct synthetic *s, const char *text)
 
 static void syn_push(struct synthetic *s, const char *func, const char *file, uint32_t line)
 {
-	struct dict_loc loc = { .file = syn_str(s, file), .func = syn_str(s, func), .line = line };
+	struct dict_loc loc = {.file = syn_str(s, file), .func = syn_str(s, func), .line = line};
 
-	s->path[s->depth++] = (struct dict_frame){ .loc = dict__loc(s->d, loc) };
+	s->path[s->depth++] = (struct dict_frame){.loc = dict__loc(s->d, loc)};
 }
 
 static void syn_pop(struct synthetic *s, uint32_t to)
@@ -60,12 +60,12 @@ static void syn_pop(struct synthetic *s, uint32_t to)
 }
 
 #define SYN_SITE "/opt/venv/lib/python3.12/site-packages/"
-#define SYN_APP	 "/home/ada/gpt/"
+#define SYN_APP "/home/ada/gpt/"
 
 /* A call of a module, as nn.Module makes it. */
 static void syn_call(struct synthetic *s, const char *name, const char *cls)
 {
-	struct dict_module m = { .name = syn_str(s, name), .cls = syn_str(s, cls), .root = syn_str(s, "GPT") };
+	struct dict_module m = {.name = syn_str(s, name), .cls = syn_str(s, cls), .root = syn_str(s, "GPT")};
 
 	syn_push(s, "Module._wrapped_call_impl", SYN_SITE "torch/nn/modules/module.py", 1775);
 	s->path[s->depth - 1].module = dict__module(s->d, m);
@@ -83,7 +83,7 @@ static void syn_send(struct synthetic *s, struct event *e)
 static void syn_alloc_on(struct synthetic *s, uint64_t size, bool cpu, uint32_t thread, uint8_t walk)
 {
 	struct dict_frame inner[SYN_DEPTH];
-	struct event e = { .kind = EVENT_ALLOC, .walk = walk, .thread = thread, .size = size, .totals = !cpu };
+	struct event e = {.kind = EVENT_ALLOC, .walk = walk, .thread = thread, .size = size, .totals = !cpu};
 	uint32_t n = walk == MT_WALK_OK ? s->depth : 0;
 
 	size = e.size = (size + 511) & ~UINT64_C(511);
@@ -112,7 +112,7 @@ static void syn_alloc(struct synthetic *s, uint64_t size)
 
 static void syn_free(struct synthetic *s, uint32_t i)
 {
-	struct event e = { .kind = EVENT_FREE, .thread = s->main_thread, .addr = s->live[i].addr };
+	struct event e = {.kind = EVENT_FREE, .thread = s->main_thread, .addr = s->live[i].addr};
 
 	if (s->live[i].cpu) {
 		s->live[i] = s->live[--s->n];
@@ -263,7 +263,7 @@ static void syn_backward(struct synthetic *s, uint32_t activations, bool first)
 static void syn_optimizer(struct synthetic *s, bool first)
 {
 	uint32_t depth = s->depth, before;
-	struct event e = { .kind = EVENT_STEP, .thread = s->main_thread };
+	struct event e = {.kind = EVENT_STEP, .thread = s->main_thread};
 
 	syn_push(s, "train_step", SYN_APP "train.py", 47);
 	syn_push(s, "Optimizer.profile_hook_step.<locals>.wrapper", SYN_SITE "torch/optim/optimizer.py", 516);
@@ -299,7 +299,7 @@ static void syn_data(struct synthetic *s)
 
 static void syn_oom(struct synthetic *s)
 {
-	struct event e = { .kind = EVENT_OOM, .thread = s->main_thread, .size = 786 * SYN_MIB, .totals = true };
+	struct event e = {.kind = EVENT_OOM, .thread = s->main_thread, .size = 786 * SYN_MIB, .totals = true};
 
 	e.device.type = DEVICE_CUDA;
 	e.allocated = s->allocated;
@@ -322,12 +322,12 @@ static void syn_facts(struct facts *f)
 
 static uint32_t syn_thread(struct dict *d, uint32_t tid, const char *name)
 {
-	return dict__thread(d, (struct dict_thread){ .tid = tid, .name = dict__string(d, name, strlen(name)) });
+	return dict__thread(d, (struct dict_thread){.tid = tid, .name = dict__string(d, name, strlen(name))});
 }
 
 /* Sends the whole capture to sink. 0, or what the sink returned. *duration: ns. */
-static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *sink, struct synthetic_opts opts,
-				 uint64_t *duration)
+static inline int synthetic__run(struct dict *d, struct facts *f, struct sink *sink,
+				 struct synthetic_opts opts, uint64_t *duration)
 {
 	struct synthetic *s = calloc(1, sizeof(*s));
 	int err;

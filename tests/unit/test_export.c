@@ -98,7 +98,7 @@ static void world__run(struct world *w, struct synthetic_opts opts)
 	assert_int_equal(synthetic__run(w->d, w->f, &w->sink, opts, &duration), 0);
 }
 
-static const struct synthetic_opts small = { .layers = 2, .steps = 3, .cpu = true };
+static const struct synthetic_opts small = {.layers = 2, .steps = 3, .cpu = true};
 
 static json_t *parse(const char *text, size_t size)
 {
@@ -113,7 +113,7 @@ static json_t *parse(const char *text, size_t size)
 
 static uint64_t rows_sum(const struct model *m, size_t device, enum row_when when, uint64_t *count)
 {
-	const struct row_opts opts = { .by = BY_STACK, .when = when };
+	const struct row_opts opts = {.by = BY_STACK, .when = when};
 	struct row *rows;
 	uint64_t sum = 0;
 	size_t n;
@@ -148,7 +148,8 @@ static uint64_t folded_sum(const char *text, const char *root)
 		assert_ptr_equal(rest, end);
 		assert_true(bytes > 0);
 		/* "name 3 100" would be read as two counts. */
-		for (rest = (char *)space - 2; rest > text && ((*rest >= '0' && *rest <= '9') || *rest == '.'); rest--)
+		for (rest = (char *)space - 2;
+		     rest > text && ((*rest >= '0' && *rest <= '9') || *rest == '.'); rest--)
 			;
 		assert_true(*rest != ' ' || rest == space - 2);
 		for (const char *p = text; p < end; p++)
@@ -177,8 +178,9 @@ static void test_folded_sums(void **state)
 		assert_int_equal(folded_sum(w.text, d.name), d.peak_allocated);
 	}
 	assert_non_null(strstr(w.text, "cuda:0;[before attach] 1272971264\n"));
-	assert_non_null(strstr(w.text, ";blocks.1.mlp.fc (Linear);Module._call_impl (module.py:1786);Linear.forward "
-				       "(linear.py:134) "));
+	assert_non_null(strstr(w.text,
+			       ";blocks.1.mlp.fc (Linear);Module._call_impl (module.py:1786);Linear.forward "
+			       "(linear.py:134) "));
 	world__close(&w);
 }
 
@@ -213,11 +215,13 @@ static void check_profile(const json_t *profile, size_t nframes, uint64_t want)
 	assert_string_equal(json_string_value(json_object_get(profile, "type")), "sampled");
 	assert_int_equal(json_integer_value(json_object_get(profile, "startValue")), 0);
 	assert_int_equal(json_array_size(samples), json_array_size(weights));
-	json_array_foreach(weights, i, v) {
+	json_array_foreach(weights, i, v)
+	{
 		assert_true(json_integer_value(v) > 0);
 		sum += json_integer_value(v);
 	}
-	json_array_foreach(samples, i, v) {
+	json_array_foreach(samples, i, v)
+	{
 		assert_true(json_array_size(v) > 0);
 		json_array_foreach(v, k, frame)
 			assert_true(json_is_integer(frame) && (size_t)json_integer_value(frame) < nframes);
@@ -231,13 +235,14 @@ static void check_frames(const json_t *frames)
 	json_t *seen = json_object(), *v;
 	size_t i;
 
-	json_array_foreach(frames, i, v) {
+	json_array_foreach(frames, i, v)
+	{
 		char key[512];
 		const char *file = json_string_value(json_object_get(v, "file"));
 
 		assert_non_null(json_string_value(json_object_get(v, "name")));
-		snprintf(key, sizeof(key), "%s|%s|%lld", json_string_value(json_object_get(v, "name")), file ? file : "",
-			 (long long)json_integer_value(json_object_get(v, "line")));
+		snprintf(key, sizeof(key), "%s|%s|%lld", json_string_value(json_object_get(v, "name")),
+			 file ? file : "", (long long)json_integer_value(json_object_get(v, "line")));
 		assert_null(json_object_get(seen, key));
 		json_object_set_new(seen, key, json_true());
 	}
@@ -246,10 +251,10 @@ static void check_frames(const json_t *frames)
 
 static void test_speedscope_sums(void **state)
 {
-	static const char *const names[] = { "cuda:0 peak", "cuda:0 end", "cuda:0 total", "cuda:0 allocations",
-					     "cpu peak",    "cpu end",	  "cpu total",	  "cpu allocations" };
+	static const char *const names[] = {"cuda:0 peak", "cuda:0 end", "cuda:0 total", "cuda:0 allocations",
+					    "cpu peak",	   "cpu end",	 "cpu total",	 "cpu allocations"};
 	json_t *j, *profiles, *frames;
-	uint64_t want[8], counts[2] = { 0 };
+	uint64_t want[8], counts[2] = {0};
 	struct model_device d;
 	struct world w;
 
@@ -279,7 +284,8 @@ static void test_speedscope_sums(void **state)
 		const json_t *p = json_array_get(profiles, i);
 
 		assert_string_equal(json_string_value(json_object_get(p, "name")), names[i]);
-		assert_string_equal(json_string_value(json_object_get(p, "unit")), i % 4 == 3 ? "none" : "bytes");
+		assert_string_equal(json_string_value(json_object_get(p, "unit")),
+				    i % 4 == 3 ? "none" : "bytes");
 		check_profile(p, json_array_size(frames), want[i]);
 	}
 	json_decref(j);
@@ -293,15 +299,17 @@ struct layer_stack {
 	size_t n;
 };
 
-/* Follows the events of thread 4242: enters and exits nest, and each allocation is inside what was entered last. */
+/* Follows the events of thread 4242: enters and exits nest, and each allocation is inside what was entered
+ * last. */
 static void check_layers(const json_t *events, uint64_t *enters)
 {
-	struct layer_stack s = { .n = 0 };
+	struct layer_stack s = {.n = 0};
 	json_t *e;
 	size_t i;
 
 	*enters = 0;
-	json_array_foreach(events, i, e) {
+	json_array_foreach(events, i, e)
+	{
 		const char *type = json_string_value(json_object_get(e, "event_type"));
 		const char *layer = json_string_value(json_object_get(e, "layer_name"));
 
@@ -340,7 +348,8 @@ static void check_totals(const json_t *events, const struct model_device *d, uin
 	json_t *e;
 	size_t i;
 
-	json_array_foreach(events, i, e) {
+	json_array_foreach(events, i, e)
+	{
 		const char *type = json_string_value(json_object_get(e, "event_type"));
 		double frag = json_number_value(json_object_get(e, "fragmentation_ratio"));
 
@@ -361,7 +370,8 @@ static void check_totals(const json_t *events, const struct model_device *d, uin
 		assert_int_equal(field(e, "allocated_bytes"), now);
 		assert_true(frag >= 0 && frag <= 1);
 		if (field(e, "reserved_bytes"))
-			assert_true(frag * field(e, "reserved_bytes") - (field(e, "reserved_bytes") - now) < 1e6);
+			assert_true(frag * field(e, "reserved_bytes") - (field(e, "reserved_bytes") - now) <
+				    1e6);
 		peak = now > peak ? now : peak;
 	}
 	assert_int_equal(peak, d->peak_allocated);
@@ -439,24 +449,25 @@ static void send(struct world *w, struct event e)
 
 static struct event alloc_of(uint32_t stack, uint8_t walk, uint64_t addr, uint64_t size)
 {
-	return (struct event){ .kind = EVENT_ALLOC, .walk = walk, .stack = stack, .addr = addr, .size = size };
+	return (struct event){.kind = EVENT_ALLOC, .walk = walk, .stack = stack, .addr = addr, .size = size};
 }
 
 static uint32_t module_of(struct world *w, const char *name)
 {
-	return dict__module(w->d, (struct dict_module){ .name = dict__string(w->d, name, strlen(name)),
-							.cls = dict__string(w->d, "C", 1) });
+	return dict__module(w->d, (struct dict_module){.name = dict__string(w->d, name, strlen(name)),
+						       .cls = dict__string(w->d, "C", 1)});
 }
 
 /* A stack of module calls, innermost first. */
 static uint32_t module_stack(struct world *w, uint8_t walk, uint32_t n, const uint32_t *modules)
 {
-	struct dict_frame frames[8] = { { 0 } };
-	struct dict_loc loc = { .file = dict__string(w->d, "m.py", 4), .func = dict__string(w->d, "f", 1), .line = 1 };
+	struct dict_frame frames[8] = {{0}};
+	struct dict_loc loc = {
+		.file = dict__string(w->d, "m.py", 4), .func = dict__string(w->d, "f", 1), .line = 1};
 
 	assert_true(n <= 8);
 	for (uint32_t i = 0; i < n; i++)
-		frames[i] = (struct dict_frame){ .loc = dict__loc(w->d, loc), .module = modules[i] };
+		frames[i] = (struct dict_frame){.loc = dict__loc(w->d, loc), .module = modules[i]};
 	return dict__stack(w->d, frames, n, walk);
 }
 
@@ -474,15 +485,16 @@ static void test_timeline_partial_stacks(void **state)
 	a = module_of(&w, "a");
 	b = module_of(&w, "a.b");
 	c = module_of(&w, "a.b.c");
-	whole = module_stack(&w, MT_WALK_OK, 2, (uint32_t[]){ b, a });
-	cut = module_stack(&w, MT_WALK_TRUNCATED, 2, (uint32_t[]){ c, b });
+	whole = module_stack(&w, MT_WALK_OK, 2, (uint32_t[]){b, a});
+	cut = module_stack(&w, MT_WALK_TRUNCATED, 2, (uint32_t[]){c, b});
 	send(&w, alloc_of(whole, MT_WALK_OK, 0x1000, 10));
 	send(&w, alloc_of(0, MT_WALK_BUSY, 0x2000, 10));
 	send(&w, alloc_of(cut, MT_WALK_TRUNCATED, 0x3000, 10));
 	send(&w, alloc_of(0, MT_WALK_OK, 0x4000, 10));
 	assert_int_equal(world__end(&w), 0);
 	j = parse(w.text, w.size);
-	json_array_foreach(json_object_get(j, "events"), i, e) {
+	json_array_foreach(json_object_get(j, "events"), i, e)
+	{
 		const char *type = json_string_value(json_object_get(e, "event_type"));
 
 		if (!strncmp(type, "layer", 5)) {
@@ -516,8 +528,7 @@ static uint64_t array_sum(const json_t *array)
 	json_t *v;
 	size_t i;
 
-	json_array_foreach(array, i, v)
-		sum += json_integer_value(v);
+	json_array_foreach(array, i, v) sum += json_integer_value(v);
 	return sum;
 }
 
@@ -541,7 +552,8 @@ static void check_tree(const json_t *data)
 		assert_true(json_integer_value(v) >= -1 && json_integer_value(v) < (json_int_t)i);
 	json_array_foreach(frames, i, v)
 		assert_true(json_integer_value(v) >= 0 && (size_t)json_integer_value(v) < n / 4);
-	json_array_foreach(json_object_get(data, "frames"), i, v) {
+	json_array_foreach(json_object_get(data, "frames"), i, v)
+	{
 		json_int_t x = json_integer_value(v);
 
 		if (i % 4 < 2)
@@ -554,7 +566,7 @@ static void check_tree(const json_t *data)
 
 static void test_flamegraph_sums(void **state)
 {
-	static const char *const ids[] = { "peak", "end", "total" };
+	static const char *const ids[] = {"peak", "end", "total"};
 	struct model_device d;
 	struct world w;
 	json_t *data;
@@ -594,14 +606,29 @@ static void test_flamegraph_sums(void **state)
 
 /* --- all of them */
 
-static const char *const all_formats[] = { "flamegraph", "folded", "speedscope", "timeline" };
+static const char *const all_formats[] = {"flamegraph", "folded", "speedscope", "timeline"};
 
 static void test_hostile_names(void **state)
 {
 	static const char *const names[] = {
-		"</script><script>alert(1)</script>", "<!--<script>", "\"quoted\" \\ 'names'", "tab\tnewline\nreturn\r\x1b[31m\x7f",
-		"\xff\xfe broken \xc3", "a;b;c", "ends in 3", "ends in 3.5", "-", "--", "kernel_[k]", " ", "\xc2\x85line",
-		"\xe2\x80\xa8separator", "\xe2\x80\xaexyz", "{\"events\":[", "__proto__", "constructor",
+		"</script><script>alert(1)</script>",
+		"<!--<script>",
+		"\"quoted\" \\ 'names'",
+		"tab\tnewline\nreturn\r\x1b[31m\x7f",
+		"\xff\xfe broken \xc3",
+		"a;b;c",
+		"ends in 3",
+		"ends in 3.5",
+		"-",
+		"--",
+		"kernel_[k]",
+		" ",
+		"\xc2\x85line",
+		"\xe2\x80\xa8separator",
+		"\xe2\x80\xaexyz",
+		"{\"events\":[",
+		"__proto__",
+		"constructor",
 	};
 	const size_t n = sizeof(names) / sizeof(names[0]);
 
@@ -614,20 +641,24 @@ static void test_hostile_names(void **state)
 		facts__set(w.f, "cmdline", "[\"</script><img src=x onerror=alert(1)>\"]");
 		for (size_t i = 0; i < n; i++) {
 			uint32_t s = dict__string(w.d, names[i], strlen(names[i]));
-			struct dict_loc loc = { .file = i % 2 ? s : 0, .func = s, .line = i % 2 ? 7 : 0 };
-			struct dict_module m = { .name = s, .cls = i % 2 ? s : 0 };
-			struct dict_frame frames[] = { { .loc = dict__loc(w.d, loc) },
-						       { .loc = dict__loc(w.d, loc), .module = dict__module(w.d, m) } };
+			struct dict_loc loc = {.file = i % 2 ? s : 0, .func = s, .line = i % 2 ? 7 : 0};
+			struct dict_module m = {.name = s, .cls = i % 2 ? s : 0};
+			struct dict_frame frames[] = {
+				{.loc = dict__loc(w.d, loc)},
+				{.loc = dict__loc(w.d, loc), .module = dict__module(w.d, m)}};
 
-			send(&w, alloc_of(dict__stack(w.d, frames, 2, MT_WALK_OK), MT_WALK_OK, 0x1000 * (i + 1), 100 + i));
-			send(&w, alloc_of(dict__stack(w.d, frames, 1, MT_WALK_OK), MT_WALK_OK, 0x1000 * (i + 1) + 512, 1));
+			send(&w, alloc_of(dict__stack(w.d, frames, 2, MT_WALK_OK), MT_WALK_OK,
+					  0x1000 * (i + 1), 100 + i));
+			send(&w, alloc_of(dict__stack(w.d, frames, 1, MT_WALK_OK), MT_WALK_OK,
+					  0x1000 * (i + 1) + 512, 1));
 		}
 		assert_int_equal(world__end(&w), 0);
 		switch (k) {
 		case 0:
 			j = page_data(&w);
 			check_tree(j);
-			assert_int_equal(array_sum(json_object_get(view_of(j, 0, 0), "bytes")), n * 101 + n * (n - 1) / 2);
+			assert_int_equal(array_sum(json_object_get(view_of(j, 0, 0), "bytes")),
+					 n * 101 + n * (n - 1) / 2);
 			assert_null(strstr(w.text, "</script><script>alert"));
 			break;
 		case 1:
@@ -698,19 +729,19 @@ static void test_kinds_of_files(void **state)
 		const char *file;
 		enum frame_kind kind;
 	} files[] = {
-		{ "/home/ada/train.py", FRAME_USER },
-		{ "train.py", FRAME_USER },
-		{ "<string>", FRAME_USER },
-		{ "/home/ada/torch/train.py", FRAME_USER },
-		{ "/venv/lib/python3.12/site-packages/torch/nn/functional.py", FRAME_TORCH },
-		{ "/venv/lib/python3.12/site-packages/torchvision/models/resnet.py", FRAME_LIBRARY },
-		{ "/usr/lib/python3/dist-packages/numpy/core.py", FRAME_LIBRARY },
-		{ "/src/pytorch/torch/nn/modules/module.py", FRAME_TORCH },
-		{ "<eval_with_key>.1", FRAME_TORCH },
-		{ "/usr/lib/python3.11/threading.py", FRAME_STDLIB },
-		{ "/opt/py/lib/python3.13t/threading.py", FRAME_STDLIB },
-		{ "<frozen runpy>", FRAME_STDLIB },
-		{ "/home/ada/python3/x.py", FRAME_USER },
+		{"/home/ada/train.py", FRAME_USER},
+		{"train.py", FRAME_USER},
+		{"<string>", FRAME_USER},
+		{"/home/ada/torch/train.py", FRAME_USER},
+		{"/venv/lib/python3.12/site-packages/torch/nn/functional.py", FRAME_TORCH},
+		{"/venv/lib/python3.12/site-packages/torchvision/models/resnet.py", FRAME_LIBRARY},
+		{"/usr/lib/python3/dist-packages/numpy/core.py", FRAME_LIBRARY},
+		{"/src/pytorch/torch/nn/modules/module.py", FRAME_TORCH},
+		{"<eval_with_key>.1", FRAME_TORCH},
+		{"/usr/lib/python3.11/threading.py", FRAME_STDLIB},
+		{"/opt/py/lib/python3.13t/threading.py", FRAME_STDLIB},
+		{"<frozen runpy>", FRAME_STDLIB},
+		{"/home/ada/python3/x.py", FRAME_USER},
 	};
 
 	(void)state;
@@ -737,18 +768,12 @@ static void test_formats_are_found(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_folded_sums),
-		cmocka_unit_test(test_folded_one_device_at_end),
-		cmocka_unit_test(test_speedscope_sums),
-		cmocka_unit_test(test_timeline),
-		cmocka_unit_test(test_timeline_one_device),
-		cmocka_unit_test(test_timeline_partial_stacks),
-		cmocka_unit_test(test_flamegraph_sums),
-		cmocka_unit_test(test_hostile_names),
-		cmocka_unit_test(test_nothing_to_show),
-		cmocka_unit_test(test_empty_timeline),
-		cmocka_unit_test(test_oom_moment),
-		cmocka_unit_test(test_kinds_of_files),
+		cmocka_unit_test(test_folded_sums),	    cmocka_unit_test(test_folded_one_device_at_end),
+		cmocka_unit_test(test_speedscope_sums),	    cmocka_unit_test(test_timeline),
+		cmocka_unit_test(test_timeline_one_device), cmocka_unit_test(test_timeline_partial_stacks),
+		cmocka_unit_test(test_flamegraph_sums),	    cmocka_unit_test(test_hostile_names),
+		cmocka_unit_test(test_nothing_to_show),	    cmocka_unit_test(test_empty_timeline),
+		cmocka_unit_test(test_oom_moment),	    cmocka_unit_test(test_kinds_of_files),
 		cmocka_unit_test(test_formats_are_found),
 	};
 

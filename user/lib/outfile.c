@@ -21,11 +21,12 @@ struct outfile {
 	bool device; /* standard output, a character device, a FIFO: nothing of ours to rename or remove */
 	int dir, fd;
 	FILE *stream;
-	int err; /* of the first failed write to the stream, negative */
+	int err;		    /* of the first failed write to the stream, negative */
 	char created[NAME_MAX + 1]; /* the name within the folder that our file has now */
 };
 
-/* What a signal has to remove. The handler may come at any instruction, so `armed` is set last and cleared first. */
+/* What a signal has to remove. The handler may come at any instruction, so `armed` is set last and cleared
+ * first. */
 static struct {
 	volatile sig_atomic_t armed;
 	int dir;
@@ -75,7 +76,8 @@ static void give_to_user(int fd)
 
 	if (geteuid() != 0 || !sudo_id("SUDO_UID", &uid) || !sudo_id("SUDO_GID", &gid))
 		return;
-	/* Not every file system has owners (vfat), and a network one may refuse root: the file is good all the same. */
+	/* Not every file system has owners (vfat), and a network one may refuse root: the file is good all
+	 * the same. */
 	if (fchown(fd, uid, gid))
 		return;
 }
@@ -255,7 +257,7 @@ static ssize_t stream_write(void *cookie, const char *buf, size_t size)
 
 FILE *outfile__stream(struct outfile *o)
 {
-	const cookie_io_functions_t io = { .write = stream_write };
+	const cookie_io_functions_t io = {.write = stream_write};
 
 	if (!o->stream) {
 		o->stream = fopencookie(o, "w", io);
@@ -342,7 +344,8 @@ void outfile__discard(struct outfile *o)
 
 static void remove_and_die(int sig)
 {
-	/* SA_RESETHAND: the default is back; the signal is blocked until we return, then it ends the program. */
+	/* SA_RESETHAND: the default is back; the signal is blocked until we return, then it ends the program.
+	 */
 	if (on_signal.armed)
 		unlinkat(on_signal.dir, on_signal.name, 0);
 	raise(sig);
@@ -350,8 +353,8 @@ static void remove_and_die(int sig)
 
 void outfile__discard_on_signal(struct outfile *o)
 {
-	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
-	struct sigaction sa = { .sa_handler = remove_and_die, .sa_flags = SA_RESETHAND }, old;
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	struct sigaction sa = {.sa_handler = remove_and_die, .sa_flags = SA_RESETHAND}, old;
 
 	if (o->device || !o->created[0])
 		return;

@@ -28,7 +28,8 @@ enum outfile_how { OUTFILE_RENAME, OUTFILE_DIRECT };
  * ENOTSUP (a socket or block device), or that of the system. outfile__why() has the words.
  */
 int outfile__create(const char *path, enum outfile_how how, bool force, struct outfile **ret);
-/* What went wrong and what to try, for a message after "PATH: ". err: as returned, negative. Static, or strerror()'s. */
+/* What went wrong and what to try, for a message after "PATH: ". err: as returned, negative. Static, or
+ * strerror()'s. */
 const char *outfile__why(int err);
 
 int outfile__fd(const struct outfile *o);
@@ -46,8 +47,8 @@ int outfile__commit(struct outfile *o);
 /* Closes and removes what was created. Frees o; NULL is fine. */
 void outfile__discard(struct outfile *o);
 /*
- * From now on SIGINT, SIGTERM and SIGHUP remove o's file (as discard would) before they end the program, until
- * o is committed or discarded. One at a time; signals that are ignored stay so.
+ * From now on SIGINT, SIGTERM and SIGHUP remove o's file (as discard would) before they end the program,
+ * until o is committed or discarded. One at a time; signals that are ignored stay so.
  */
 void outfile__discard_on_signal(struct outfile *o);
 
