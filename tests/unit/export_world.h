@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_TESTS_EXPORT_WORLD_H
+#define MT_TESTS_EXPORT_WORLD_H
+/* What the tests of the exports share: events through a model into a format, in memory. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/export.h"
+#include "unit/synthetic.h"
+
+struct world {
+	struct sink sink;
+	struct dict *d;
+	struct facts *f;
+	struct model *m;
+	struct model_opts opts;
+	struct export_ctx ctx;
+	const struct export_format *format;
+	void *state;
+	char *text;
+	size_t size;
+	uint64_t last;
+};
+
+static inline int on_event(struct sink *s, const struct event *e)
+{
+	struct world *w = (struct world *)s;
+	int err = 0;
+
+	if (w->format->event)
+		err = w->format->event(&w->ctx, w->state, e);
+	w->last = e->time;
+	return err ? err : model__event(w->m, e);
+}
+
+static inline void world__open(struct world *w, const char *format, enum moment at, const char *moment)
+{
+	memset(w, 0, sizeof(*w));
+	w->sink.event = on_event;
+	w->opts.at = at;
+	w->d = dict__new();
+	w->f = facts__new();
+	w->m = model__new(w->d, w->f, &w->opts);
+	w->format = export__find(format);
+	assert_non_null(w->d);
+	assert_non_null(w->f);
+	assert_non_null(w->m);
+	assert_non_null(w->format);
+	w->ctx = (struct export_ctx){
+		.out = open_memstream(&w->text, &w->size),
+		.dict = w->d,
+		.facts = w->f,
+		.model = w->m,
+		.device = -1,
+		.name = "run",
+		.moment = moment,
+	};
+	if (w->format->begin)
+		assert_int_equal(w->format->begin(&w->ctx, &w->state), 0);
+}
+
+/* Finishes the model and writes the document into w->text. Returns what end() did. */
+static inline int world__end(struct world *w)
+{
+	int err;
+
+	w->ctx.duration = w->last;
+	model__finish(w->m, w->last);
+	err = w->format->end(&w->ctx, w->state);
+	fflush(w->ctx.out);
+	return err;
+}
+
+static inline void world__close(struct world *w)
+{
+	if (w->format->release)
+		w->format->release(w->state);
+	fclose(w->ctx.out);
+	free(w->text);
+	model__free(w->m);
+	facts__free(w->f);
+	dict__free(w->d);
+}
+
+static inline void world__run(struct world *w, struct synthetic_opts opts)
+{
+	uint64_t duration;
+
+	assert_int_equal(synthetic__run(w->d, w->f, &w->sink, opts, &duration), 0);
+}
+
+static const struct synthetic_opts small = {.layers = 2, .steps = 3, .cpu = true};
+
+static inline json_t *parse(const char *text, size_t size)
+{
+	json_error_t error;
+	json_t *j = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+
+	if (!j)
+		print_error("line %d column %d: %s\n", error.line, error.column, error.text);
+	assert_non_null(j);
+	return j;
+}
+
+static inline void send(struct world *w, struct event e)
+{
+	static uint64_t now;
+
+	e.time = now += 1000;
+	assert_int_equal(w->sink.event(&w->sink, &e), 0);
+}
+
+static inline struct event alloc_of(uint32_t stack, uint8_t walk, uint64_t addr, uint64_t size)
+{
+	return (struct event){.kind = EVENT_ALLOC, .walk = walk, .stack = stack, .addr = addr, .size = size};
+}
+
+#endif
