@@ -90,14 +90,14 @@ def measure(state, pid, tail, seconds, recording):
     return rows, tracer
 
 
-def rounds_of(name, pid, tail, args, columns):
+def rounds_of(name, pid, tail, args, columns, seconds):
     """[{state: {column: median of the window}, "tracer": ...}] for each round."""
     recording = harness.scratch(name + ".mtr")
     result = []
     for n in range(args.rounds):
         one = {}
         for state in STATES[n % 3:] + STATES[:n % 3]:
-            rows, tracer = measure(state, pid, tail, args.seconds, recording)
+            rows, tracer = measure(state, pid, tail, seconds, recording)
             one[state] = {c: statistics.median(f(r) for r in rows) for c, f in columns.items()}
             if state == "recorded":
                 one["tracer"] = tracer
@@ -124,7 +124,8 @@ def bench_events(args, python):
     path = harness.scratch("events.jsonl")
     p = harness.spawn([python, os.path.join(harness.WORKLOADS, "events.py"), path])
     p.wait_line("^ready", 120)
-    rounds = rounds_of("events", p.popen.pid, Tail(path), args, {"alloc": lambda r: r[1], "free": lambda r: r[2]})
+    rounds = rounds_of("events", p.popen.pid, Tail(path), args, {"alloc": lambda r: r[1], "free": lambda r: r[2]},
+                       args.seconds)
     p.stop()
     out = {"tracer": tracer_of(rounds)}
     for what in ("alloc", "free"):
@@ -136,13 +137,14 @@ def bench_events(args, python):
     return out
 
 
-def bench_steps(args, python, name, options):
+def bench_steps(args, python, name, seconds, options):
     path = harness.scratch(name + ".jsonl")
     p = harness.spawn([python, os.path.join(harness.WORKLOADS, "train_gpt.py"), "--times", path, "--warmup", "20",
                        "--every", "1000", *options])
     p.wait_line("^step", 120)
     time.sleep(2)
-    rounds = rounds_of(name, p.popen.pid, Tail(path), args, {"wall": lambda r: r[1] - r[0], "cpu": lambda r: r[2]})
+    rounds = rounds_of(name, p.popen.pid, Tail(path), args, {"wall": lambda r: r[1] - r[0], "cpu": lambda r: r[2]},
+                       seconds)
     p.stop()
     out = {"tracer": tracer_of(rounds), "step_ms": spread([1e3 * r["untraced"]["wall"] for r in rounds])}
     for state in ("empty", "recorded"):
@@ -200,7 +202,7 @@ def show(doc):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=7)
-    p.add_argument("--seconds", type=float, default=2.0, help="of each window")
+    p.add_argument("--seconds", type=float, default=2.0, help="of each window; of the large model, twice that")
     p.add_argument("--only", choices=("events", "small", "demo"), action="append")
     args = p.parse_args()
     try:
@@ -211,8 +213,8 @@ def main():
                            check=True).stdout.strip()
     doc = {"machine": machine(), "torch": torch, "rounds": args.rounds, "seconds": args.seconds}
     parts = {"events": lambda: bench_events(args, python),
-             "small": lambda: bench_steps(args, python, "small", harness.TINY),
-             "demo": lambda: bench_steps(args, python, "demo", ())}
+             "small": lambda: bench_steps(args, python, "small", args.seconds, harness.TINY),
+             "demo": lambda: bench_steps(args, python, "demo", 2 * args.seconds, ())}
     for name, part in parts.items():
         if not args.only or name in args.only:
             doc[name] = part()

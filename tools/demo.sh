@@ -6,9 +6,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-OUT=.output/demo
+OUTPUT=${OUTPUT:-.output}
+export OUTPUT
+OUT=$OUTPUT/demo
+TOOL=$OUTPUT/memtrace-bpf
 SECONDS_RECORDED=${1:-10}
-TOOL=.output/memtrace-bpf
 JOB=
 
 stop_job() {
@@ -24,41 +26,42 @@ as_root=()
 
 tools/deps.sh build torch
 make --no-print-directory -j"$(nproc)"
-mkdir -p $OUT
+mkdir -p "$OUT"
 
 python=$(tools/deps.sh python main)
 show python tests/workloads/train_gpt.py "&"
-"$python" -u tests/workloads/train_gpt.py --every 50 >$OUT/job.log 2>&1 &
+"$python" -u tests/workloads/train_gpt.py --every 50 >"$OUT/job.log" 2>&1 &
 JOB=$!
 for _ in $(seq 600); do
-	! grep -q '^step ' $OUT/job.log || break
+	! grep -q '^step ' "$OUT/job.log" || break
 	kill -0 "$JOB" 2>/dev/null || {
 		echo "the job ended:"
-		cat $OUT/job.log
+		cat "$OUT/job.log"
 		exit 1
 	} >&2
 	sleep 0.1
 done
-cat $OUT/job.log
+cat "$OUT/job.log"
 
-show "${as_root[@]}" $TOOL record -p "$JOB" -d "${SECONDS_RECORDED}s" -o $OUT/demo.mtr -f
-"${as_root[@]}" $TOOL record -p "$JOB" -d "${SECONDS_RECORDED}s" -o $OUT/demo.mtr -f
+show "${as_root[@]}" "$TOOL" record -p "$JOB" -d "${SECONDS_RECORDED}s" -o "$OUT/demo.mtr" -f
+"${as_root[@]}" "$TOOL" record -p "$JOB" -d "${SECONDS_RECORDED}s" -o "$OUT/demo.mtr" -f
 
-show $TOOL report $OUT/demo.mtr --top 20
-$TOOL report $OUT/demo.mtr --top 20
+show "$TOOL" report "$OUT/demo.mtr" --top 20
+"$TOOL" report "$OUT/demo.mtr" --top 20
 
 export_to() {
-	show $TOOL export "$1" $OUT/demo.mtr -o "$2"
-	$TOOL export "$1" $OUT/demo.mtr -o "$2" -f
+	show "$TOOL" export "$1" "$OUT/demo.mtr" -o "$2"
+	"$TOOL" export "$1" "$OUT/demo.mtr" -o "$2" -f
 }
-export_to flamegraph $OUT/demo.flamegraph.html
-export_to speedscope $OUT/demo.speedscope.json
-export_to timeline $OUT/demo.timeline.json
+export_to flamegraph "$OUT/demo.flamegraph.html"
+export_to speedscope "$OUT/demo.speedscope.json"
+export_to timeline "$OUT/demo.timeline.json"
 
+here=$(cd "$OUT" && pwd)
 cat <<END
 
-$PWD/$OUT/demo.flamegraph.html    open it in a browser
-$PWD/$OUT/demo.speedscope.json    open it in https://speedscope.app
-$PWD/$OUT/demo.timeline.json      every event, for pandas and matplotlib
-$PWD/$OUT/demo.mtr                the recording, for report and export
+$here/demo.flamegraph.html    open it in a browser
+$here/demo.speedscope.json    open it in https://speedscope.app
+$here/demo.timeline.json      every event, for pandas and matplotlib
+$here/demo.mtr                the recording, for report and export
 END

@@ -7,9 +7,12 @@
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest or old
+#   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
+#   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 VENVS=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}
 MAIN_TORCH=2.11.0
@@ -147,6 +150,40 @@ venvs() {
 	exec 9>&-
 }
 
+# Programs of others that read what we write: the lock file says which, to the byte.
+foreign() {
+	local lock=tests/foreign/package-lock.json dir
+	[ -e "$lock" ] || return 0
+	dir=$VENVS/foreign-$(sha256sum "$lock" | cut -c1-12)
+	if [ ! -e "$dir/.complete" ]; then
+		rm -rf "$dir"
+		mkdir -p "$dir"
+		cp tests/foreign/package.json "$lock" "$dir"
+		say "installing the foreign readers into $dir"
+		(cd "$dir" && npm ci --silent --no-audit --no-fund --ignore-scripts >&2) || {
+			say "npm could not install them: tests with foreign readers will be skipped"
+			return 0
+		}
+		touch "$dir/.complete"
+	fi
+	ln -sfn "$(basename "$dir")" "$VENVS/foreign"
+}
+
+print_pythons() {
+	local version list=()
+	for version in 3.8 3.9 3.10 3.11 3.12 3.13 3.14; do
+		list+=("$(find_python $version || true)")
+	done
+	printf '%s\n' "${list[@]}" | sed '/^$/d' | paste -sd:
+}
+
+print_foreign() {
+	local dir
+	dir=$(readlink -f "$VENVS/foreign" || true)
+	[ -e "$dir/.complete" ] || die "no foreign readers in $VENVS: run tools/deps.sh test"
+	echo "$dir"
+}
+
 print_python() {
 	local dir
 	dir=$(readlink -f "$VENVS/$1" || true)
@@ -155,15 +192,20 @@ print_python() {
 }
 
 [ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test ... or python main|newest|old"
-if [ "$1" = python ]; then
-	print_python "${2:-main}"
-	exit
-fi
+case $1 in
+python) print_python "${2:-main}" && exit ;;
+pythons) print_pythons && exit ;;
+foreign) print_foreign && exit ;;
+esac
 for what in "$@"; do
 	case $what in
 	build) packages "${BUILD_PACKAGES[@]}" ;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
-	test) packages "${TEST_PACKAGES[@]}" && venvs main newest old ;;
+	test)
+		packages "${TEST_PACKAGES[@]}"
+		venvs main newest old
+		foreign
+		;;
 	*) die "unknown: $what" ;;
 	esac
 done

@@ -204,7 +204,7 @@ def test_bytes_per_event():
 
 def test_exports():
     t = training()
-    for name, words in (("flamegraph", ("<!doctype html>", "model.py")), ("folded", ("model.py",)), ("speedscope", ("model.py", "speedscope"))):
+    for name, words in (("flamegraph", ("<html", "model.py")), ("folded", ("model.py",)), ("speedscope", ("model.py", "speedscope"))):
         path = scratch("train." + name)
         code, _, err = tool("export", name, t.recording, "-o", path)
         equal(code, 0, "export %s: %s" % (name, err))
@@ -243,7 +243,7 @@ def test_bounds():
 
     recorder = record(pid, path, "--max-size", "100K")
     equal(recorder.wait(60), 0, "--max-size")
-    check(80 << 10 <= os.path.getsize(path) <= 100 << 10, "the file has %d bytes of 100K", os.path.getsize(path))
+    check(50 << 10 <= os.path.getsize(path) <= 100 << 10, "the file has %d bytes of 100K", os.path.getsize(path))
     report(path)
 
     begin = time.monotonic()

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Programs of others open what we write of a real job: speedscope's schema and page, and a browser."""
+import os
+import shutil
+import signal
+import subprocess
+
+import harness
+from harness import Skip, check, equal, own, record, run, scratch, tool, workload
+
+
+def readers():
+    """A folder with the scripts of tests/foreign beside their node_modules."""
+    if not shutil.which("node"):
+        raise Skip("node is not here")
+    done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "foreign"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Skip(done.stderr.strip())
+    folder = scratch("foreign")
+    if not os.path.exists(folder):
+        os.mkdir(folder)
+        os.symlink(os.path.join(done.stdout.strip(), "node_modules"), os.path.join(folder, "node_modules"))
+        source = os.path.join(harness.REPO, "tests", "foreign")
+        for name in os.listdir(source):
+            if name.endswith((".mjs", ".json")):
+                shutil.copy(os.path.join(source, name), folder)
+    return folder
+
+
+def export(name, suffix):
+    """One recording for all of them."""
+    recording, path = scratch("foreign.mtr"), scratch("foreign" + suffix)
+    if not os.path.exists(recording):
+        target = workload("train_gpt.py", "--every", "5", "--batch", "4", "--width", "64")
+        target.wait_line("^step 10 ", 120)
+        equal(record(target.popen.pid, recording, "-d", "3s").wait(30), 0, "record")
+        target.signal(signal.SIGTERM)
+        target.wait(30)
+        own(recording)
+    code, _, err = tool("export", name, recording, "-o", path, "-f")
+    equal(code, 0, "export %s: %s" % (name, err))
+    return path
+
+
+def node(script, *args):
+    done = subprocess.run(["node", os.path.join(readers(), script), *args], capture_output=True, text=True, timeout=180, check=False)
+    if done.returncode == 77:
+        raise Skip(done.stderr.strip() or done.stdout.strip())
+    check(done.returncode == 0, "%s: exit code %d: %s %s", script, done.returncode, done.stdout[-600:], done.stderr[-1200:])
+
+
+def test_speedscope():
+    readers()
+    node("check_speedscope.mjs", export("speedscope", ".speedscope.json"), export("folded", ".collapsedstack.txt"))
+
+
+def test_flamegraph_in_a_browser():
+    readers()
+    node("check_flamegraph.mjs", export("flamegraph", ".html"))
+
+
+if __name__ == "__main__":
+    run(globals())
