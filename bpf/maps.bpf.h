@@ -8,6 +8,8 @@
  */
 
 /* Set before loading; constants to the verifier, which prunes what a target does not need. */
+#define FRAME_READ 96 /* covers all fields of a frame in every supported version, local 0 from 3.11 on */
+
 const volatile struct mt_py_layout py = {};
 const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
 
@@ -50,11 +52,23 @@ struct {
 /*
  * A walk in progress. Per CPU, but a task can be preempted in the middle of a program (and sleepable
  * programs can sleep), so a slot is claimed for the time of one walk.
+ *
+ * Everything that a walk remembers is in here and next to nothing on the stack, for a reason: from Linux 6.13 on a
+ * function that uses 64 bytes of stack or more gets that stack per CPU, on the assumption that no other task
+ * can enter the program there meanwhile. For uprobes that does not hold: two tasks would write over one another's.
  */
 struct scratch {
 	__u64 busy;
+	__u64 frame; /* the next one to be read */
+	__u64 hash;
+	__u64 word, type; /* what was read last */
+	__u32 frames;	  /* code entries among rec.n */
+	__u32 outcome;
+	__u32 faulted_self;
+	__u32 pad;
+	__u8 buf[FRAME_READ];
 	struct mt_rec_stack rec;
-	struct mt_frame frames[MT_MAX_ENTRIES];
+	struct mt_frame entries[MT_MAX_ENTRIES];
 };
 
 struct {

@@ -15,96 +15,157 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* The header of a record; false: only hits are being counted. */
-static __always_inline bool begin(struct mt_hdr *h, __u8 type, const bool sleepable)
+/* Counts a hit; false: nothing else is to be done. */
+static __always_inline bool begin(__u8 type)
 {
 	if (*(volatile __u8 *)&stopped)
 		return false;
 	count(MT_CNT_HIT + type);
-	if (bench_empty)
-		return false;
+	return !bench_empty;
+}
+
+static __always_inline void *reserve(__u8 type, __u64 size)
+{
+	void *r = bpf_ringbuf_reserve(&ring, size, 0);
+
+	if (!r)
+		count(MT_CNT_RING_LOST + type);
+	return r;
+}
+
+static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 stack, const bool sleepable)
+{
 	h->type = type;
-	h->walk = MT_WALK_OK;
+	h->walk = stack & (MT_STACK_WALKS - 1);
 	h->sleepable = sleepable;
 	h->pad = 0;
 	h->tid = (__u32)bpf_get_current_pid_tgid();
-	h->time = bpf_ktime_get_ns();
-	return true;
+	h->time = time;
 }
 
-static __always_inline int emit_mem(__u8 type, __u64 addr, __s64 size, __u64 allocated, __u64 reserved,
-				    __u16 device, const bool sleepable)
+static __always_inline __u64 walk(__u64 time, const bool sleepable)
 {
-	struct mt_hdr h;
-	struct mt_rec_mem *r;
-	__u64 stack = 0;
+	return sleepable ? walk_stack_sleepable(time) : walk_stack_atomic(time);
+}
 
-	if (!begin(&h, type, sleepable))
+/* What walk_stack() returned as a record has it. */
+static __always_inline __u64 stack_id(__u64 stack)
+{
+	return stack < MT_STACK_WALKS ? 0 : stack;
+}
+
+/*
+ * The arguments' registers are read again after the walk instead of being kept: what a function keeps while it calls
+ * others lies on its stack, of which there is to be little (see struct scratch).
+ */
+#define ARG(ctx, n) (*(volatile unsigned long *)&PT_REGS_PARM##n(ctx))
+
+static __always_inline struct mt_rec_mem *mem_record(__u8 type, bool walks, const bool sleepable)
+{
+	__u64 time = bpf_ktime_get_ns(), stack = 0;
+	struct mt_rec_mem *r;
+
+	if (walks)
+		stack = walk(time, sleepable);
+	r = reserve(type, sizeof(*r));
+	if (!r)
 		return 0;
-	if (size > 0 || type == MT_REC_OOM)
-		stack = walk_stack(&h, sleepable);
-	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
-	if (!r) {
-		count(MT_CNT_RING_LOST + type);
-		return 0;
-	}
-	r->h = h;
-	r->addr = addr;
-	r->size = size;
-	r->allocated = allocated;
-	r->reserved = reserved;
-	r->stack = stack;
-	r->device = device;
+	fill(&r->h, type, time, stack, sleepable);
+	r->stack = stack_id(stack);
 	r->pad[0] = r->pad[1] = r->pad[2] = 0;
+	return r;
+}
+
+/* void c10::reportMemoryUsageToProfiler(void *ptr, int64_t size, size_t allocated, size_t reserved, Device) */
+static __always_inline int do_report(struct pt_regs *ctx, const bool sleepable)
+{
+	struct mt_rec_mem *r;
+
+	if (!begin(MT_REC_REPORT))
+		return 0;
+	r = mem_record(MT_REC_REPORT, (__s64)ARG(ctx, 2) > 0, sleepable);
+	if (!r)
+		return 0;
+	r->addr = ARG(ctx, 1);
+	r->size = ARG(ctx, 2);
+	r->allocated = ARG(ctx, 3);
+	r->reserved = ARG(ctx, 4);
+	r->device = (__u16)ARG(ctx, 5);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-/* void c10::reportMemoryUsageToProfiler(void *ptr, int64_t size, size_t allocated, size_t reserved, Device) */
-#define REPORT(ctx, sleepable)                                                                               \
-	emit_mem(MT_REC_REPORT, PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),                   \
-		 PT_REGS_PARM4(ctx), (__u16)PT_REGS_PARM5(ctx), sleepable)
-
 SEC("uprobe")
 int report(struct pt_regs *ctx)
 {
-	return REPORT(ctx, false);
+	return do_report(ctx, false);
 }
 
 SEC("uprobe.s")
 int report_s(struct pt_regs *ctx)
 {
-	return REPORT(ctx, true);
+	return do_report(ctx, true);
 }
 
 /* void c10::reportOutOfMemoryToProfiler(int64_t size, size_t allocated, size_t reserved, Device) */
-#define OOM(ctx, sleepable)                                                                                  \
-	emit_mem(MT_REC_OOM, 0, PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx),                   \
-		 (__u16)PT_REGS_PARM4(ctx), sleepable)
+static __always_inline int do_oom(struct pt_regs *ctx, const bool sleepable)
+{
+	struct mt_rec_mem *r;
+
+	if (!begin(MT_REC_OOM))
+		return 0;
+	r = mem_record(MT_REC_OOM, true, sleepable);
+	if (!r)
+		return 0;
+	r->addr = 0;
+	r->size = ARG(ctx, 1);
+	r->allocated = ARG(ctx, 2);
+	r->reserved = ARG(ctx, 3);
+	r->device = (__u16)ARG(ctx, 4);
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
 
 SEC("uprobe")
 int oom(struct pt_regs *ctx)
 {
-	return OOM(ctx, false);
+	return do_oom(ctx, false);
 }
 
 SEC("uprobe.s")
 int oom_s(struct pt_regs *ctx)
 {
-	return OOM(ctx, true);
+	return do_oom(ctx, true);
 }
 
 /* void c10::ProfiledCPUMemoryReporter::New(void *ptr, size_t nbytes): parameter 1 is `this` */
+static __always_inline int do_cpu_new(struct pt_regs *ctx, const bool sleepable)
+{
+	struct mt_rec_mem *r;
+
+	if (!begin(MT_REC_CPU_NEW))
+		return 0;
+	r = mem_record(MT_REC_CPU_NEW, (__s64)ARG(ctx, 3) > 0, sleepable);
+	if (!r)
+		return 0;
+	r->addr = ARG(ctx, 2);
+	r->size = ARG(ctx, 3);
+	r->allocated = r->reserved = 0;
+	r->device = 0;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
 SEC("uprobe")
 int cpu_new(struct pt_regs *ctx)
 {
-	return emit_mem(MT_REC_CPU_NEW, PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), 0, 0, 0, false);
+	return do_cpu_new(ctx, false);
 }
 
 SEC("uprobe.s")
 int cpu_new_s(struct pt_regs *ctx)
 {
-	return emit_mem(MT_REC_CPU_NEW, PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), 0, 0, 0, true);
+	return do_cpu_new(ctx, true);
 }
 
 /* void c10::ProfiledCPUMemoryReporter::Delete(void *ptr) */
@@ -112,54 +173,52 @@ SEC("uprobe")
 int cpu_delete(struct pt_regs *ctx)
 {
 	struct mt_rec_free *r;
-	struct mt_hdr h;
 
-	if (!begin(&h, MT_REC_CPU_DELETE, false))
+	if (!begin(MT_REC_CPU_DELETE))
 		return 0;
-	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
-	if (!r) {
-		count(MT_CNT_RING_LOST + MT_REC_CPU_DELETE);
+	r = reserve(MT_REC_CPU_DELETE, sizeof(*r));
+	if (!r)
 		return 0;
-	}
-	r->h = h;
+	fill(&r->h, MT_REC_CPU_DELETE, bpf_ktime_get_ns(), 0, false);
 	r->addr = PT_REGS_PARM2(ctx);
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
-static __always_inline int emit_mark(__u8 type, __u64 self, const bool walk, const bool sleepable)
+static __always_inline int emit_mark(__u8 type, __u64 self, __u64 time, __u64 stack, const bool sleepable)
 {
-	struct mt_rec_mark *r;
-	struct mt_hdr h;
-	__u64 stack = 0;
+	struct mt_rec_mark *r = reserve(type, sizeof(*r));
 
-	if (!begin(&h, type, sleepable))
+	if (!r)
 		return 0;
-	if (walk)
-		stack = walk_stack(&h, sleepable);
-	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
-	if (!r) {
-		count(MT_CNT_RING_LOST + type);
-		return 0;
-	}
-	r->h = h;
-	r->stack = stack;
+	fill(&r->h, type, time, stack, sleepable);
+	r->stack = stack_id(stack);
 	r->self = self;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
+}
+
+static __always_inline int do_scope_end(const bool sleepable)
+{
+	__u64 time;
+
+	if (!begin(MT_REC_SCOPE_END))
+		return 0;
+	time = bpf_ktime_get_ns();
+	return emit_mark(MT_REC_SCOPE_END, 0, time, walk(time, sleepable), sleepable);
 }
 
 /* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see user/target/torchpy.h */
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
 {
-	return emit_mark(MT_REC_SCOPE_END, 0, true, false);
+	return do_scope_end(false);
 }
 
 SEC("uprobe.s")
 int scope_end_s(struct pt_regs *ctx)
 {
-	return emit_mark(MT_REC_SCOPE_END, 0, true, true);
+	return do_scope_end(true);
 }
 
 /* static PyObject *slot_tp_call(PyObject *self, ...): every call of an object whose class has __call__ */
@@ -168,11 +227,9 @@ int module_call(struct pt_regs *ctx)
 {
 	__u64 self = PT_REGS_PARM1(ctx);
 
-	if (!bpf_map_lookup_elem(&root_modules, &self)) {
-		count(MT_CNT_HIT + MT_REC_MODULE_CALL);
+	if (!begin(MT_REC_MODULE_CALL) || !bpf_map_lookup_elem(&root_modules, &self))
 		return 0;
-	}
-	return emit_mark(MT_REC_MODULE_CALL, self, false, false);
+	return emit_mark(MT_REC_MODULE_CALL, self, bpf_ktime_get_ns(), 0, false);
 }
 
 /* static void code_dealloc(PyCodeObject *code) */
@@ -181,22 +238,19 @@ int code_gone(struct pt_regs *ctx)
 {
 	__u64 code = PT_REGS_PARM1(ctx);
 	struct mt_rec_gone *r;
-	struct mt_hdr h;
 	__u64 epoch;
 
-	if (!begin(&h, MT_REC_CODE_GONE, false))
+	if (!begin(MT_REC_CODE_GONE))
 		return 0;
 	if (!seen_code[seen_slot(code)])
 		return 0;
 	/* First the epoch, then the record: a walk that begins from here on has the new one. */
 	epoch = __sync_fetch_and_add(&code_epoch, 1) + 1;
-	r = bpf_ringbuf_reserve(&ring, sizeof(*r), 0);
-	if (!r) {
-		/* User space sees the gap in the epochs and forgets all code objects. */
-		count(MT_CNT_RING_LOST + MT_REC_CODE_GONE);
+	/* Where it is lost, user space sees the gap in the epochs and forgets all code objects. */
+	r = reserve(MT_REC_CODE_GONE, sizeof(*r));
+	if (!r)
 		return 0;
-	}
-	r->h = h;
+	fill(&r->h, MT_REC_CODE_GONE, bpf_ktime_get_ns(), 0, false);
 	r->code = code;
 	r->epoch = epoch;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);

@@ -42,6 +42,8 @@ enum mt_walk {
 	MT_WALK_LOST,	       /* the ring was full when the frames were to be sent */
 	MT_WALK_NR,
 };
+#define MT_STACK_WALKS 16 /* a stack's id modulo this is its walk's outcome */
+_Static_assert(MT_WALK_NR <= MT_STACK_WALKS, "an outcome fits into an id");
 
 enum mt_counter {
 	MT_CNT_HIT = 0,	    /* + MT_REC_*: probe hits by record type */
