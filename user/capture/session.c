@@ -40,8 +40,8 @@ struct thread {
 	uint32_t tid;
 	uint32_t number; /* in the dict */
 	uint64_t last_new, last_delete; /* addresses, to tell reports that repeat them */
-	struct mt_rec_mem twin;		/* last record, while two sets of programs run */
-	bool twin_open;
+	struct mt_rec_mem first; /* the sleepable programs' record of a hit, while both sets run: see is_twin() */
+	bool first_open;
 };
 
 struct session {
@@ -63,7 +63,8 @@ struct session {
 	uint64_t last_facts, next_look, look_pause; /* ns */
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
 	size_t commit_pos; /* of the record being handed on */
-	bool attached, switching, have_codes;
+	uint64_t both_until; /* CLOCK_MONOTONIC, ns: when the sleepable programs were alone */
+	bool attached, tried_sleepable, have_codes;
 	struct sink *const *sinks;
 	size_t n_sinks;
 };
@@ -332,6 +333,7 @@ static int hand_on(struct session *s, const struct event *e)
 	size_t i;
 	int err;
 
+	s->events++;
 	for (i = 0; i < s->n_sinks; i++) {
 		err = s->sinks[i]->event(s->sinks[i], e);
 		if (err)
@@ -374,19 +376,25 @@ static uint64_t since_start(const struct session *s, uint64_t t)
 }
 
 /*
- * While the sleepable programs take over, both sets run and a hit is recorded twice in a row on its thread: the
- * second of two records of different sets that say the same is dropped.
+ * While the sleepable programs take over, both sets run and a hit is recorded twice in a row on its thread. Theirs
+ * comes first: the kernel calls a probe's programs from the youngest to the oldest. So what an older program
+ * says right after the sleepable one on the same thread, of the same thing, is dropped; where the first
+ * of the two was lost for want of room it is not.
  */
 static bool is_twin(struct session *s, struct thread *t, const struct mt_rec_mem *r)
 {
 	bool same;
 
-	if (!s->switching)
+	if (r->h.time > s->both_until)
 		return false;
-	same = t->twin_open && t->twin.h.sleepable != r->h.sleepable && t->twin.h.type == r->h.type &&
-	       t->twin.addr == r->addr && t->twin.size == r->size && t->twin.allocated == r->allocated;
-	t->twin = *r;
-	t->twin_open = !same;
+	if (r->h.sleepable) {
+		t->first = *r;
+		t->first_open = true;
+		return false;
+	}
+	same = t->first_open && t->first.h.type == r->h.type && t->first.addr == r->addr && t->first.size == r->size &&
+	       t->first.allocated == r->allocated;
+	t->first_open = false;
 	s->twins += same;
 	return same;
 }
@@ -429,6 +437,8 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 		return -ENOMEM;
 	if (is_twin(s, t, r))
 		return 0;
+	if (!r->size && r->h.type != MT_REC_OOM)
+		return 0; /* an empty tensor: no memory */
 	if (r->h.type != MT_REC_CPU_NEW)
 		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
 	if (e.device.type == DEVICE_CPU) {
@@ -439,7 +449,7 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 			t->last_new = r->addr;
 	}
 	e.totals = e.device.type != DEVICE_CPU;
-	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size > 0 ? EVENT_ALLOC : EVENT_FREE;
+	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
 	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
 	e.thread = t->number;
 	e.time = since_start(s, r->h.time);
@@ -447,9 +457,6 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 	e.reserved = e.totals ? r->reserved : 0;
 	if (e.kind != EVENT_FREE)
 		e.stack = event_stack(s, r->stack, &e.walk, NULL);
-	if (e.kind == EVENT_ALLOC && !e.size)
-		return 0;
-	s->events++;
 	return hand_on(s, &e);
 }
 
@@ -465,7 +472,6 @@ static int on_cpu_delete(struct session *s, const struct mt_rec_free *r)
 	t->last_delete = r->addr;
 	e.thread = t->number;
 	e.time = since_start(s, r->h.time);
-	s->events++;
 	return hand_on(s, &e);
 }
 
@@ -473,7 +479,7 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 {
 	struct thread *t = thread_of(s, r->h.tid);
 	struct event e = { .time = since_start(s, r->h.time), .walk = r->h.walk };
-	struct mt_rec_mem as_mem = { .h = r->h, .addr = r->stack };
+	struct mt_rec_mem as_mem = { .h = r->h }; /* not the stack: the older program may not have got all of it */
 	uint64_t module;
 	bool step;
 
@@ -676,6 +682,8 @@ static void set_counter_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 		if (c[MT_CNT_WALK + i])
 			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_WALK + i]);
 	}
+	if (s->twins)
+		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
 	if (c[MT_CNT_FAULT_RETRIED])
 		facts__setf(s->facts, "counter.faults_retried", "%" PRIu64, c[MT_CNT_FAULT_RETRIED]);
 	facts__setf(s->facts, "counter.frames", "%" PRIu64, ns.frames);
@@ -703,12 +711,13 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 {
 	int err;
 
-	if (probes__sleepable(s->probes) || s->switching ||
+	if (probes__sleepable(s->probes) || s->tried_sleepable ||
 	    !(c[MT_CNT_WALK + MT_WALK_FAULT_FRAME] + c[MT_CNT_WALK + MT_WALK_FAULT_THREAD] +
 	      c[MT_CNT_WALK + MT_WALK_FAULT_SELF]))
 		return;
-	s->switching = true;
+	s->tried_sleepable = true;
 	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
+	s->both_until = monotonic();
 	if (err)
 		log_warn("a page of the target is not in memory, and the programs that could wait for it were "
 			 "refused (%s): some stacks stay short",
@@ -748,15 +757,12 @@ static int housekeeping(struct session *s, uint64_t now)
 int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
 {
 	uint64_t now = session__now(s);
-	bool was_switching = s->switching && probes__sleepable(s->probes);
 	size_t i;
 	int err;
 
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
 	err = one_round(s);
-	if (!err && was_switching && !s->queue.len)
-		s->switching = false; /* what both sets wrote has been handed on */
 	if (!err)
 		err = housekeeping(s, now);
 	for (i = 0; i < n_sinks && !err; i++)
