@@ -186,13 +186,16 @@ static bool fits(const struct table *t, size_t width, size_t most)
 
 static void choose_columns(struct table *t, size_t width)
 {
-	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK, known = false;
+	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK, known = false, modules = false;
 
-	for (size_t i = 0; i < t->n; i++)
+	for (size_t i = 0; i < t->n; i++) {
 		known |= strcmp(t->rows[i].category, "unknown") != 0;
+		modules |= t->rows[i].modules != 0;
+	}
 	for (int c = 0; c < COL_NR; c++)
 		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || lines;
-	t->has[COL_CATEGORY] &= known;
+	t->has[COL_CATEGORY] &= known; /* a column that says nothing is none */
+	t->has[COL_MODULE] &= modules;
 	t->has[COL_CUMULATIVE] = t->o->by != BY_LAYER; /* layers overlap: nothing adds up */
 	measure(t, width);
 	if (!fits(t, width, WHERE_WANTED))
