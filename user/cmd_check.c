@@ -95,7 +95,7 @@ static void check_python(struct target *t)
 	struct pyframe frames[MT_MAX_FRAMES];
 	size_t n_threads = 0, i;
 	char text[512], file[256];
-	bool modules = false;
+	bool modules;
 
 	if (!t->python) {
 		line(false, "Python", t->python_why, 0);
@@ -117,11 +117,12 @@ static void check_python(struct target *t)
 	}
 	snprintf(text, sizeof(text), "%zu, %d of them with frames just now", n_threads, with_frames);
 	line(n_threads > 0, "Python threads", text, 0);
-	if (t->torch.found)
-		modules = target__look_into_torch(t) == 0;
-	if (t->torch.found)
-		line(modules, "nn.Module", modules ? "modules are known by the code object of their calls"
-						   : "torch.nn is not imported (yet): no names of modules, no steps", 0);
+	if (!t->torch.found)
+		return;
+	modules = target__look_into_torch(t) == 0;
+	line(modules, "nn.Module", modules ? "modules are known by the code object of their calls"
+					   : "torch.nn is not imported (yet): no names of modules, no steps",
+	     0);
 }
 
 static int check_hooks(const struct target *t, bool explain)
