@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import harness
 from harness import Skip, check, equal, own, record, run, scratch, tool, workload
@@ -48,6 +49,13 @@ def node(script, *args):
     if done.returncode == 77:
         raise Skip(done.stderr.strip() or done.stdout.strip())
     check(done.returncode == 0, "%s: exit code %d: %s %s", script, done.returncode, done.stdout[-600:], done.stderr[-1200:])
+
+
+def test_formats_agree():
+    recording = os.path.splitext(export("folded", ".txt"))[0] + ".mtr"
+    done = subprocess.run([sys.executable, os.path.join(harness.HERE, "check_exports.py"), "--program", harness.TOOL, "--foreign",
+                           scratch("none"), recording], capture_output=True, text=True, timeout=120, check=False)
+    check(done.returncode == 0, "check_exports.py: %s %s", done.stdout[-600:], done.stderr[-1200:])
 
 
 def test_speedscope():

@@ -4,10 +4,26 @@
 import json
 import os
 
+import mtr_reader
 from harness import check, device, equal, finish, record, report, run, scratch, workload
 
 SECONDS = 60
 EVENTS = 1000000
+
+
+def live_at_the_end(path):
+    """{address: size}, read by docs/FORMAT.md alone, not by the program."""
+    live = {}
+    with open(path, "rb") as f:
+        recording = mtr_reader.Recording(f)
+        for e in recording.events():
+            if mtr_reader.KINDS[e["kind"]] == "alloc":
+                check(e["addr"] not in live, "two blocks at %#x", e["addr"])
+                live[e["addr"]] = e["size"]
+            elif mtr_reader.KINDS[e["kind"]] == "free":
+                live.pop(e["addr"], None)
+    check(recording.complete, "the other reader finds no end")
+    return live
 
 
 def test_a_minute():
@@ -38,6 +54,8 @@ def test_a_minute():
         entry[0] += 1
         entry[1] += size
     equal(got, expected, "blocks and bytes alive by line")
+    live = live_at_the_end(path)
+    equal(live, {b[0]: b[1] for b in truth["live"]}, "addresses and sizes alive at the end, as another reader has them")
     size = os.path.getsize(path)
     print("     %d events in %.1f s, 0 lost, %.1f bytes an event" % (events, truth["seconds"], size / events))
 
