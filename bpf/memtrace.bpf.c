@@ -240,7 +240,9 @@ int code_gone(struct pt_regs *ctx)
 	struct mt_rec_gone *r;
 	__u64 epoch;
 
-	if (!begin(MT_REC_CODE_GONE))
+	/* Whether or not `stopped`: what is recorded already is still being read. */
+	count(MT_CNT_HIT + MT_REC_CODE_GONE);
+	if (bench_empty)
 		return 0;
 	if (!seen_code[seen_slot(code)])
 		return 0;

@@ -5,26 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/map64.h"
+#include "capture/codes.h"
 #include "record/dict.h"
 #include "target/nnmodule.h"
 #include "target/pyline.h"
-#include "target/pyobj.h"
 #include "target/python.h"
-
-struct code {
-	uint32_t file, func; /* dict strings; 0, 0 where the object could not be read */
-	uint32_t firstlineno;
-	uint64_t round; /* in which it was read */
-	uint8_t *linetable;
-	size_t linetable_len;
-};
 
 struct names {
 	struct dict *dict;
 	const struct python *py;
 	struct nnmodules *modules;
-	struct map64 *codes; /* address -> struct code * */
+	struct codes *codes;
 	int minor;
 	uint64_t next_recheck;
 	struct names_stats stats;
@@ -39,7 +30,7 @@ struct names *names__new(struct dict *d, const struct python *py)
 		return NULL;
 	n->dict = d;
 	n->py = py;
-	n->codes = map64__new();
+	n->codes = codes__new(d, py);
 	if (py) {
 		n->modules = nnmodules__new(py);
 		python__version(py, &major, &n->minor, &micro);
@@ -52,69 +43,18 @@ struct names *names__new(struct dict *d, const struct python *py)
 	return n;
 }
 
-static void code__free(struct code *c)
-{
-	if (c)
-		free(c->linetable);
-	free(c);
-}
-
-static void forget_all(struct names *n)
-{
-	uint64_t key, value;
-	size_t pos = 0;
-
-	while (map64__next(n->codes, &pos, &key, &value))
-		code__free((struct code *)(uintptr_t)value);
-	map64__clear(n->codes);
-}
-
 void names__free(struct names *n)
 {
 	if (!n)
 		return;
-	if (n->codes)
-		forget_all(n);
-	map64__free(n->codes);
+	codes__free(n->codes);
 	nnmodules__free(n->modules);
 	free(n);
 }
 
-void names__forget(struct names *n, uint64_t code)
+struct codes *names__codes(struct names *n)
 {
-	uint64_t old;
-
-	if (!code)
-		forget_all(n);
-	else if (map64__del(n->codes, code, &old))
-		code__free((struct code *)(uintptr_t)old);
-}
-
-static int read_code(struct names *n, uint64_t addr, uint64_t round)
-{
-	struct code *c = calloc(1, sizeof(*c));
-	struct pycode pc;
-	int err;
-
-	if (!c)
-		return -ENOMEM;
-	c->round = round;
-	n->stats.codes++;
-	if (pyobj__code(n->py, addr, &pc) == 0) {
-		c->file = dict__string(n->dict, pc.file, strlen(pc.file));
-		c->func = dict__string(n->dict, pc.name, strlen(pc.name));
-		c->firstlineno = pc.firstlineno;
-		c->linetable = pc.linetable;
-		c->linetable_len = pc.linetable_len;
-	}
-	err = map64__set(n->codes, addr, (uintptr_t)c);
-	if (err || c->file == UINT32_MAX || c->func == UINT32_MAX) {
-		if (!err)
-			map64__del(n->codes, addr, NULL);
-		code__free(c);
-		return -ENOMEM;
-	}
-	return 0;
+	return n->codes;
 }
 
 static const struct mt_frame *frames_of(const struct mt_rec_stack *rec)
@@ -122,17 +62,14 @@ static const struct mt_frame *frames_of(const struct mt_rec_stack *rec)
 	return (const struct mt_frame *)(rec + 1);
 }
 
-int names__prefetch(struct names *n, const struct mt_rec_stack *rec, uint64_t round)
+int names__prefetch(struct names *n, const struct mt_rec_stack *rec)
 {
 	const struct mt_frame *f = frames_of(rec);
-	uint64_t value;
 	uint32_t i;
 	int err;
 
 	for (i = 0; i < rec->n; i++) {
-		if (f[i].kind != MT_FRAME_CODE || map64__get(n->codes, f[i].addr, &value))
-			continue;
-		err = read_code(n, f[i].addr, round);
+		err = f[i].kind == MT_FRAME_CODE ? codes__need(n->codes, f[i].addr, rec->epoch) : 0;
 		if (err)
 			return err;
 	}
@@ -189,18 +126,15 @@ static uint32_t location(struct names *n, const struct mt_frame *f, const struct
 	return dict__loc(n->dict, loc);
 }
 
-int names__stack(struct names *n, const struct mt_rec_stack *rec, uint64_t round,
-		 bool (*gone)(void *ctx, uint64_t code), void *ctx, struct named_stack *ret)
+int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_stack *ret)
 {
 	const struct mt_frame *f = frames_of(rec);
 	struct dict_frame out[MT_MAX_ENTRIES];
 	struct named_stack s = { 0 };
-	uint64_t value, parent;
+	uint64_t parent;
 	uint32_t i, j, k = 0;
 
 	for (i = 0; i < rec->n; i++) {
-		if (f[i].kind == MT_FRAME_CODE && !map64__get(n->codes, f[i].addr, &value))
-			return -EAGAIN;
 		if (f[i].kind == MT_FRAME_MODULE)
 			s.root = f[i].addr; /* the last one is the outermost */
 	}
@@ -214,12 +148,11 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, uint64_t round
 				return -ENOMEM;
 			continue;
 		}
-		map64__get(n->codes, f[i].addr, &value);
-		const struct code *c = (const struct code *)(uintptr_t)value;
+		const struct code *c = codes__find(n->codes, f[i].addr, rec->epoch);
 
 		out[k] = (struct dict_frame){ 0 };
 		n->stats.frames++;
-		if (c->round == round && gone(ctx, f[i].addr))
+		if (!c)
 			n->stats.gone++;
 		else if (!c->file && !c->func)
 			n->stats.unreadable++;
@@ -258,5 +191,8 @@ bool names__recheck(struct names *n, uint64_t now)
 
 struct names_stats names__stats(const struct names *n)
 {
-	return n->stats;
+	struct names_stats s = n->stats;
+
+	s.codes = codes__reads(n->codes);
+	return s;
 }

@@ -3,7 +3,7 @@
 #define MT_CAPTURE_NAMES_H
 /*
  * From the kernel side's stacks (code objects, offsets, module addresses) to the dict's (files, lines,
- * names). Code objects are read once and kept until the kernel side says that they are freed.
+ * names).
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -11,6 +11,7 @@
 
 #include "memtrace.h"
 
+struct codes;
 struct dict;
 struct names;
 struct python;
@@ -21,26 +22,19 @@ void names__free(struct names *n);				   /* NULL is fine */
 
 /*
  * Reads the code objects of a stack that are not known yet. Done as soon as a record is there: what it
- * names may be freed any moment. round: a number that goes up with each batch; names__stack() uses it.
- * 0 or -ENOMEM.
+ * names may be freed any moment. 0 or -ENOMEM.
  */
-int names__prefetch(struct names *n, const struct mt_rec_stack *rec, uint64_t round);
+int names__prefetch(struct names *n, const struct mt_rec_stack *rec);
+/* The code objects that are known: the owner tells it of those that are freed. */
+struct codes *names__codes(struct names *n);
 
 struct named_stack {
 	uint32_t stack;	     /* dict stack */
 	bool optimizer_exit; /* the frames are those of an optimizer's step being left */
 	uint64_t root;	     /* outermost module on it, 0: none */
 };
-/*
- * The dict's stack for a record. gone(ctx, code) tells whether a record that this code object is being freed
- * is waiting behind this one: then what was read in this round may be something else's and is left out.
- * 0; -EAGAIN a code object must be prefetched (again) first; -ENOMEM.
- */
-int names__stack(struct names *n, const struct mt_rec_stack *rec, uint64_t round,
-		 bool (*gone)(void *ctx, uint64_t code), void *ctx, struct named_stack *ret);
-
-/* A code object was freed: forget it. 0 address: forget all of them. */
-void names__forget(struct names *n, uint64_t code);
+/* The dict's stack for a record, as far as it can be told for sure. 0 or -ENOMEM. */
+int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_stack *ret);
 
 /* The dict's module for a root module that is being called, 0: cannot be named. */
 uint32_t names__root(struct names *n, uint64_t self);

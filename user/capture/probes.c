@@ -45,6 +45,7 @@ struct probes {
 	void *ctx;
 };
 
+__attribute__((format(printf, 2, 0)))
 static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	char line[1024];
@@ -205,6 +206,11 @@ static void *detach_thread(void *arg)
 	return NULL;
 }
 
+void probes__stop(struct probes *p)
+{
+	__atomic_store_n(&p->skel->bss->stopped, 1, __ATOMIC_SEQ_CST);
+}
+
 /*
  * The kernel waits some 40 ms for each link until no CPU can be in its programs any more: the waits are made to
  * overlap.
@@ -215,8 +221,6 @@ void probes__detach(struct probes *p)
 	pthread_t threads[HOOK_NR * 2];
 	int i, n = 0;
 
-	if (p->skel && p->skel->bss)
-		__atomic_store_n(&p->skel->bss->stopped, 1, __ATOMIC_SEQ_CST);
 	for (i = 0; i < HOOK_NR * 2; i++) {
 		if (v[i].fd < 0 && !v[i].link)
 			continue;
@@ -341,6 +345,11 @@ out:
 void probes__bump_epoch(struct probes *p)
 {
 	__atomic_fetch_add(&p->skel->bss->code_epoch, 1, __ATOMIC_SEQ_CST);
+}
+
+uint64_t probes__epoch(const struct probes *p)
+{
+	return __atomic_load_n(&p->skel->bss->code_epoch, __ATOMIC_SEQ_CST);
 }
 
 void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n)

@@ -40,7 +40,9 @@ bool probes__attached(const struct probes *p, enum hook_id id);
  * and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the twins. 0 or -errno.
  */
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
-/* Ends the capture at once, then takes the probes out (some 50 ms). */
+/* No event is recorded from now on; that code objects are freed still is. */
+void probes__stop(struct probes *p);
+/* Takes the probes out (some 50 ms). */
 void probes__detach(struct probes *p);
 
 /* Calls fn for each record there is, in ring order. fn returns 0 or -errno, which stops. Returns records or -errno. */
@@ -48,10 +50,11 @@ int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
 int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR]);
 
-/* Code objects whose local 0 is a module. All stacks are sent again. */
+/* Code objects whose local 0 is a module. All stacks are sent again: a bump of the epoch, too. */
 void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n);
 /* Makes all stack ids new, as if a code object had been freed. */
 void probes__bump_epoch(struct probes *p);
+uint64_t probes__epoch(const struct probes *p); /* as it is at this moment */
 /* Report calls of this module object. 0 or -errno (-E2BIG: enough of them). */
 int probes__add_root(struct probes *p, uint64_t self);
 

@@ -5,7 +5,8 @@
  * round reads first and hands on later:
  *
  *   1. drain the ring, read the code objects that new stacks mention;
- *   2. drain again: had one of them been freed before it was read, the record that says so is there now;
+ *   2. make sure that the records about all code objects freed until then are in, draining again if need be
+ *      (see codes.h);
  *   3. hand on what the first drain brought; what the second brought waits for the next round.
  */
 #include "capture/session.h"
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
+#include "capture/codes.h"
 #include "capture/names.h"
 #include "capture/probes.h"
 #include "capture/queue.h"
@@ -35,6 +37,7 @@
 #define LOOK_PAUSE_MIN 50000000ULL /* ns, doubling, while torch.nn is not there to be read */
 #define LOOK_PAUSE_MAX 2000000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
+#define SETTLE_TRIES 100
 
 struct thread {
 	uint32_t tid;
@@ -54,17 +57,19 @@ struct session {
 	struct queue queue;
 	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
 	struct map64 *roots;   /* module object -> dict module, 0: not called yet */
-	struct map64 *gone;    /* code object -> position of the last record that it is being freed */
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
 	size_t n_threads, cap_threads;
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
-	uint64_t round, epochs; /* epochs we know to have passed */
+	/* Where the epochs come from: our own, records about freed code objects, such records lost. */
+	uint64_t own_epochs, gone_seen, gone_lost;
+	uint64_t gone_after, read_until; /* in a round: of gone_seen, those after the epoch at which all had been read */
+	uint64_t sure_epoch;		 /* up to which all of them were accounted for */
 	uint64_t last_facts, next_look, look_pause; /* ns */
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
-	size_t commit_pos; /* of the record being handed on */
 	uint64_t both_until; /* CLOCK_MONOTONIC, ns: when the sleepable programs were alone */
 	bool attached, tried_sleepable, have_codes;
+	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
 	size_t n_sinks;
 };
@@ -90,9 +95,8 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 	s->facts = facts__new();
 	s->stacks = map64__new();
 	s->roots = map64__new();
-	s->gone = map64__new();
 	s->threads = map64__new();
-	if (!s->dict || !s->facts || !s->stacks || !s->roots || !s->gone || !s->threads) {
+	if (!s->dict || !s->facts || !s->stacks || !s->roots || !s->threads) {
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		goto fail;
 	}
@@ -112,7 +116,6 @@ void session__free(struct session *s)
 	names__free(s->names);
 	map64__free(s->stacks);
 	map64__free(s->roots);
-	map64__free(s->gone);
 	map64__free(s->threads);
 	facts__free(s->facts);
 	dict__free(s->dict);
@@ -241,7 +244,7 @@ static void look_into_torch(struct session *s, uint64_t now)
 	if (target__look_into_torch(&s->target))
 		return;
 	probes__set_module_codes(s->probes, s->target.module_codes, s->target.n_module_codes);
-	s->epochs++;
+	s->own_epochs++;
 	s->have_codes = true;
 	attach_optional(s, HOOK_SCOPE_END);
 }
@@ -515,14 +518,6 @@ static void add_root(struct session *s, uint64_t self)
 		attach_optional(s, HOOK_MODULE_CALL);
 }
 
-static bool gone_later(void *ctx, uint64_t code)
-{
-	struct session *s = ctx;
-	uint64_t pos;
-
-	return map64__count(s->gone) && map64__get(s->gone, code, &pos) && pos > s->commit_pos;
-}
-
 static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 {
 	struct named_stack ns;
@@ -530,19 +525,14 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 
 	if (r->n > MT_MAX_ENTRIES || len < sizeof(*r) + r->n * sizeof(struct mt_frame))
 		return -EBADMSG;
-	if (r->epoch > s->epochs) {
-		/* A record about a freed code object was lost: nothing that was read before is sure. */
-		names__forget(s->names, 0);
-		s->epochs = r->epoch;
-	}
-	err = names__stack(s->names, r, s->round, gone_later, s, &ns);
+	err = names__stack(s->names, r, &ns);
 	if (err)
 		return err;
 	if (map64__count(s->stacks) >= MAX_STACK_IDS) {
 		/* Ids of past epochs have piled up. Everything that is still in use is sent again. */
 		map64__clear(s->stacks);
 		probes__bump_epoch(s->probes);
-		s->epochs++;
+		s->own_epochs++;
 	}
 	if (ns.root)
 		add_root(s, ns.root);
@@ -551,9 +541,7 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 
 static int on_gone(struct session *s, const struct mt_rec_gone *r)
 {
-	names__forget(s->names, r->code);
-	if (r->epoch > s->epochs)
-		s->epochs = r->epoch;
+	codes__passed(names__codes(s->names), r->code, r->epoch);
 	return 0;
 }
 
@@ -581,7 +569,15 @@ static int on_record(struct session *s, const void *rec, size_t len)
 
 static int enqueue(void *ctx, const void *rec, size_t len)
 {
-	return queue__push(ctx, rec, len);
+	const struct mt_rec_gone *gone = rec;
+	struct session *s = ctx;
+	int err = queue__push(&s->queue, rec, len);
+
+	if (err || gone->h.type != MT_REC_CODE_GONE)
+		return err;
+	s->gone_seen++;
+	s->gone_after += gone->epoch > s->read_until;
+	return codes__gone(names__codes(s->names), gone->code, gone->epoch);
 }
 
 static int prefetch(struct session *s)
@@ -595,24 +591,56 @@ static int prefetch(struct session *s)
 			continue;
 		if (((const struct mt_rec_stack *)h)->n > MT_MAX_ENTRIES)
 			return -EBADMSG;
-		err = names__prefetch(s->names, (const struct mt_rec_stack *)h, s->round);
+		err = names__prefetch(s->names, (const struct mt_rec_stack *)h);
 		if (err)
 			return err;
 	}
 	return 0;
 }
 
-static int note_gone(struct session *s)
+/* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up to now. */
+static int look_for_losses(struct session *s, bool *lost)
 {
-	const struct mt_hdr *h;
-	size_t pos = 0, len;
+	uint64_t c[MT_CNT_NR];
+	int err = probes__counters(s->probes, c);
 
-	map64__clear(s->gone);
-	while ((h = queue__at(&s->queue, &pos, s->queue.len, &len))) {
-		if (h->type == MT_REC_CODE_GONE &&
-		    map64__set(s->gone, ((const struct mt_rec_gone *)h)->code, pos))
-			return -ENOMEM;
+	if (err)
+		return err;
+	*lost = c[MT_CNT_RING_LOST + MT_REC_CODE_GONE] != s->gone_lost;
+	if (!*lost)
+		return 0;
+	s->gone_lost = c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
+	codes__drop_new(names__codes(s->names));
+	codes__lost(names__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
+	return 0;
+}
+
+/*
+ * Does what was read in this round stand? Yes if every code object that was freed before the reading ended has
+ * been told of. One that is being freed at this very moment takes microseconds to be.
+ */
+static int settle(struct session *s)
+{
+	struct codes *codes = names__codes(s->names);
+	bool lost = false;
+	int tries, err;
+
+	s->gone_after = 0;
+	s->read_until = probes__epoch(s->probes);
+	codes__read_until(codes, s->read_until);
+	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
+		if (s->own_epochs + s->gone_seen - s->gone_after + s->gone_lost >= s->read_until) {
+			s->sure_epoch = s->read_until;
+			codes__confirm(codes);
+			return 0;
+		}
+		err = probes__consume(s->probes, enqueue, s);
+		if (err >= 0)
+			err = look_for_losses(s, &lost);
+		if (err < 0)
+			return err;
 	}
+	codes__drop_new(codes);
 	return 0;
 }
 
@@ -623,24 +651,15 @@ static int one_round(struct session *s)
 	const void *rec;
 	int err;
 
-	s->round++;
-	err = probes__consume(s->probes, enqueue, &s->queue);
-	if (err >= 0)
+	s->read_until = UINT64_MAX;
+	err = probes__consume(s->probes, enqueue, s);
+	if (err >= 0 && !s->blind)
 		err = prefetch(s);
 	end = s->queue.len;
-	if (err >= 0)
-		err = probes__consume(s->probes, enqueue, &s->queue);
-	if (err >= 0)
-		err = note_gone(s);
-	while (err >= 0 && (s->commit_pos = pos, rec = queue__at(&s->queue, &pos, end, &len))) {
+	if (err >= 0 && !s->blind)
+		err = settle(s);
+	while (err >= 0 && (rec = queue__at(&s->queue, &pos, end, &len)))
 		err = on_record(s, rec, len);
-		if (err == -EAGAIN) {
-			/* Another object has taken the place of one that was freed in this very batch. */
-			pos = s->commit_pos;
-			err = 0;
-			break;
-		}
-	}
 	queue__drop(&s->queue, pos);
 	return err < 0 ? err : 0;
 }
@@ -742,7 +761,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	if (names__recheck(s->names, now)) {
 		map64__clear(s->roots);
 		probes__bump_epoch(s->probes);
-		s->epochs++;
+		s->own_epochs++;
 	}
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
 		s->last_facts = now;
@@ -777,13 +796,16 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 
 	if (!s->attached)
 		return 0;
+	probes__stop(s->probes);
+	err = session__pump(s, sinks, n_sinks);
 	probes__detach(s->probes);
-	log_debug("detached in %.1f ms", (session__now(s) - now) / 1e6);
+	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
+	s->blind = true;
 	s->last_facts = 0;
 	facts__set(s->facts, "stop_reason", stop_reason);
 	do {
-		err = session__pump(s, sinks, n_sinks);
-	} while (!err && (s->queue.len || rounds++ < 2));
+		err = err ? err : session__pump(s, sinks, n_sinks);
+	} while (!err && (s->queue.len || rounds++ < 1));
 	facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 	facts__setf(s->facts, "events", "%" PRIu64, s->events);
 	s->attached = false;

@@ -91,6 +91,18 @@ static void look_for_code_dealloc(struct target *t)
 		snprintf(h->symbol, sizeof(h->symbol), "PyCode_Type.tp_dealloc");
 }
 
+/* Code objects whose end nobody tells of would be taken for others: rather no lines than wrong ones. */
+static void need_code_dealloc(struct target *t)
+{
+	const struct hook *h = &t->hooks[HOOK_CODE_GONE];
+
+	if (!t->has_slot || h->found)
+		return;
+	t->has_slot = false;
+	snprintf(t->python_why, sizeof(t->python_why), "the end of code objects cannot be seen: %s",
+		 h->why_not ? h->why_not : "no probe is possible there");
+}
+
 /* A hook that a Python object points to. */
 static void hook_at(struct target *t, enum hook_id id, const char *symbol, int err, uint64_t addr)
 {
@@ -148,6 +160,7 @@ int target__look(struct target *t, struct failure *f)
 	t->hooks_err = torch__hooks(t->proc, &t->maps, t->hooks);
 	look_for_python(t);
 	look_for_code_dealloc(t);
+	need_code_dealloc(t);
 	if (!t->has_python && !t->torch.found) {
 		char comm[64];
 

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/codes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+#include "record/dict.h"
+#include "target/pyobj.h"
+
+struct codes {
+	struct dict *dict;
+	const struct python *py;
+	struct map64 *at;   /* address -> struct code *, youngest first */
+	struct map64 *gone; /* address -> epoch of its last end that is not passed yet */
+	uint64_t *fresh;    /* addresses read in this round */
+	size_t n_fresh, cap_fresh;
+	uint64_t floor; /* nothing read before this epoch stands for stacks from then on, and the other way round */
+	uint64_t read_until, reads;
+};
+
+struct codes *codes__new(struct dict *d, const struct python *py)
+{
+	struct codes *c = calloc(1, sizeof(*c));
+
+	if (!c)
+		return NULL;
+	c->dict = d;
+	c->py = py;
+	c->at = map64__new();
+	c->gone = map64__new();
+	if (!c->at || !c->gone) {
+		codes__free(c);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return c;
+}
+
+static struct code *youngest(const struct codes *c, uint64_t addr)
+{
+	uint64_t v;
+
+	return map64__get(c->at, addr, &v) ? (struct code *)(uintptr_t)v : NULL;
+}
+
+/* Frees a reading and those before it. */
+static void free_chain(struct code *code)
+{
+	while (code) {
+		struct code *older = code->older;
+
+		free(code->linetable);
+		free(code);
+		code = older;
+	}
+}
+
+void codes__free(struct codes *c)
+{
+	uint64_t key, value;
+	size_t pos = 0;
+
+	if (!c)
+		return;
+	while (c->at && map64__next(c->at, &pos, &key, &value))
+		free_chain((struct code *)(uintptr_t)value);
+	map64__free(c->at);
+	map64__free(c->gone);
+	free(c->fresh);
+	free(c);
+}
+
+/* Takes the youngest reading away. */
+static void drop_youngest(struct codes *c, uint64_t addr)
+{
+	struct code *code = youngest(c, addr), *older;
+
+	if (!code)
+		return;
+	older = code->older;
+	code->older = NULL;
+	free_chain(code);
+	if (older)
+		map64__set(c->at, addr, (uintptr_t)older); /* the slot is there: takes no memory */
+	else
+		map64__del(c->at, addr, NULL);
+}
+
+static void close_at(struct code *code, uint64_t epoch)
+{
+	if (code->until > epoch)
+		code->until = epoch;
+}
+
+int codes__gone(struct codes *c, uint64_t addr, uint64_t epoch)
+{
+	struct code *code = youngest(c, addr);
+
+	if (code && code->fresh && epoch <= c->read_until) {
+		/* It ended before or while it was read: nobody knows what that was. */
+		drop_youngest(c, addr);
+		code = youngest(c, addr);
+	}
+	if (code)
+		close_at(code, epoch);
+	return map64__set(c->gone, addr, epoch);
+}
+
+static int note_fresh(struct codes *c, uint64_t addr)
+{
+	if (c->n_fresh == c->cap_fresh) {
+		size_t cap = c->cap_fresh ? c->cap_fresh * 2 : 64;
+		uint64_t *v = realloc(c->fresh, cap * sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		c->fresh = v;
+		c->cap_fresh = cap;
+	}
+	c->fresh[c->n_fresh++] = addr;
+	return 0;
+}
+
+static int read_code(struct codes *c, uint64_t addr, uint64_t from)
+{
+	struct code *code = calloc(1, sizeof(*code));
+	struct pycode pc;
+
+	if (!code)
+		return -ENOMEM;
+	code->from = from;
+	code->until = UINT64_MAX;
+	code->fresh = true;
+	c->reads++;
+	if (pyobj__code(c->py, addr, &pc) == 0) {
+		code->file = dict__string(c->dict, pc.file, strlen(pc.file));
+		code->func = dict__string(c->dict, pc.name, strlen(pc.name));
+		code->firstlineno = pc.firstlineno;
+		code->linetable = pc.linetable;
+		code->linetable_len = pc.linetable_len;
+	}
+	code->older = youngest(c, addr);
+	if (code->file == UINT32_MAX || code->func == UINT32_MAX || note_fresh(c, addr) ||
+	    map64__set(c->at, addr, (uintptr_t)code)) {
+		code->older = NULL;
+		free_chain(code);
+		return -ENOMEM;
+	}
+	return 0;
+}
+
+int codes__need(struct codes *c, uint64_t addr, uint64_t epoch)
+{
+	const struct code *known = youngest(c, addr);
+	uint64_t from = 0;
+
+	if (known && epoch < known->until)
+		return 0; /* known, or too late for this one */
+	map64__get(c->gone, addr, &from);
+	if (from < c->floor)
+		from = c->floor;
+	return epoch < from ? 0 : read_code(c, addr, from);
+}
+
+void codes__read_until(struct codes *c, uint64_t epoch)
+{
+	c->read_until = epoch;
+}
+
+void codes__confirm(struct codes *c)
+{
+	while (c->n_fresh) {
+		struct code *code = youngest(c, c->fresh[--c->n_fresh]);
+
+		if (code)
+			code->fresh = false;
+	}
+}
+
+void codes__drop_new(struct codes *c)
+{
+	while (c->n_fresh) {
+		uint64_t addr = c->fresh[--c->n_fresh];
+		const struct code *code = youngest(c, addr);
+
+		if (code && code->fresh)
+			drop_youngest(c, addr);
+	}
+}
+
+void codes__lost(struct codes *c, uint64_t sure, uint64_t now)
+{
+	uint64_t key, value;
+	size_t pos = 0;
+
+	while (map64__next(c->at, &pos, &key, &value)) {
+		struct code *code = (struct code *)(uintptr_t)value;
+
+		close_at(code, sure + 1);
+		/* No end may ever come that lets go of these. */
+		free_chain(code->older);
+		code->older = NULL;
+	}
+	c->floor = now;
+}
+
+const struct code *codes__find(const struct codes *c, uint64_t addr, uint64_t epoch)
+{
+	const struct code *code;
+
+	for (code = youngest(c, addr); code; code = code->older) {
+		if (code->from <= epoch && epoch < code->until)
+			return code;
+	}
+	return NULL;
+}
+
+void codes__passed(struct codes *c, uint64_t addr, uint64_t epoch)
+{
+	struct code *code = youngest(c, addr), **link = &code;
+	uint64_t last;
+
+	if (map64__get(c->gone, addr, &last) && last <= epoch)
+		map64__del(c->gone, addr, NULL);
+	/* Ends of one address come in order, so all that a later one closed is still to be seen. */
+	while (*link && (*link)->until > epoch)
+		link = &(*link)->older;
+	if (!*link)
+		return;
+	free_chain(*link);
+	*link = NULL;
+	if (!code)
+		map64__del(c->at, addr, NULL);
+}
+
+uint64_t codes__reads(const struct codes *c)
+{
+	return c->reads;
+}

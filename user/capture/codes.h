@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_CODES_H
+#define MT_CAPTURE_CODES_H
+/*
+ * What is known of the target's code objects, by address, although addresses come to mean other code.
+ *
+ * The kernel side counts the code objects that are freed: the epoch. Every freed one has a number, which the record
+ * about it carries; a stack carries the epoch that its walk began under. So the object at address A on a
+ * stack of epoch E is the one that lived there between the two ends of A with the numbers next to E, and something
+ * read from A stands for it if and only if no end of A lies between E and the moment of reading. Each reading
+ * is kept with the epochs that it stands for; what cannot be told that way is not known, never guessed.
+ *
+ * A round: codes__gone() for the records that came in, codes__need() for the stacks, codes__read_until(), then, with
+ * records up to that epoch in, codes__confirm() or codes__drop_new(); codes__find() and codes__passed() as the
+ * records are handed on.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct codes;
+struct dict;
+struct python;
+
+struct code {
+	uint32_t file, func; /* dict strings; 0, 0 where the object could not be read */
+	uint32_t firstlineno;
+	uint8_t *linetable;
+	size_t linetable_len;
+	/* For the cache alone. */
+	uint64_t from, until; /* epochs that it stands for: [from, until) */
+	struct code *older;   /* what was at the address before */
+	bool fresh;	      /* read in this round */
+};
+
+struct codes *codes__new(struct dict *d, const struct python *py); /* borrows both. NULL on ENOMEM */
+void codes__free(struct codes *c);				     /* NULL is fine */
+
+/* A record has come in: the object at this address is the epoch's freed one. 0 or -ENOMEM. */
+int codes__gone(struct codes *c, uint64_t addr, uint64_t epoch);
+/* A stack of this epoch has the object at this address on it: reads it, unless it is known or too late. 0 or -ENOMEM. */
+int codes__need(struct codes *c, uint64_t addr, uint64_t epoch);
+/* The epoch was this one after everything in this round had been read. */
+void codes__read_until(struct codes *c, uint64_t epoch);
+/* All ends up to codes__read_until() have been told by codes__gone(): what was read in this round stands. */
+void codes__confirm(struct codes *c);
+/* They have not: what was read in this round is thrown away. */
+void codes__drop_new(struct codes *c);
+/* Records about ends later than `sure`, up to `now`, are lost: nothing that is known stands for stacks in between. */
+void codes__lost(struct codes *c, uint64_t sure, uint64_t now);
+
+/* What stood at the address for a stack of that epoch. NULL: nobody knows any more. */
+const struct code *codes__find(const struct codes *c, uint64_t addr, uint64_t epoch);
+/* All stacks from before this end have been dealt with. */
+void codes__passed(struct codes *c, uint64_t addr, uint64_t epoch);
+
+uint64_t codes__reads(const struct codes *c); /* objects read so far */
+
+#endif
