@@ -18,6 +18,11 @@ MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved noth
 passed=0 failed=0 skipped=0
 
 mkdir -p "$LOGS"
+exec 9>"$LOGS/.lock"
+flock -n 9 || {
+	echo "another run is under way in $OUTPUT: waiting for it" >&2
+	flock 9
+}
 
 # Interpreters for the unit tests that look into live ones, unless the caller names some.
 : "${MEMTRACE_PYTHONS=$(tools/deps.sh pythons)}"
@@ -38,7 +43,7 @@ run_unit() {
 		name=$(basename "$test")
 		log=$LOGS/unit-$name.log
 		begin=$EPOCHREALTIME
-		timeout -k 5 300 "$test" >"$log" 2>&1 </dev/null
+		timeout -k 5 300 "$test" >"$log" 2>&1 </dev/null 9>&-
 		rc=$?
 		ok=$(count '^\[       OK \]' "$log")
 		bad=$(count '^\[  FAILED  \] [^0-9]' "$log")
@@ -66,7 +71,7 @@ run_unit() {
 run_e2e() {
 	local name=$1 log=$LOGS/$1.log rc p f
 	: >"$log"
-	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 600 python3 "tests/e2e/$name.py" >"$log" 2>"$log.err" </dev/null &
+	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 600 python3 "tests/e2e/$name.py" >"$log" 2>"$log.err" </dev/null 9>&- &
 	local pid=$!
 	tail -n +1 -f --pid=$pid -s 0.2 "$log" 2>/dev/null
 	wait $pid
