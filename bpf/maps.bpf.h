@@ -78,6 +78,13 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MT_SHARED_SLOTS);
+	__type(key, __u32);
+	__type(value, struct scratch);
+} shared_scratch SEC(".maps");
+
 static __always_inline void count(__u32 which)
 {
 	__u32 zero = 0;

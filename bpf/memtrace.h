@@ -16,6 +16,7 @@
 #define MT_SENT_SLOTS 8192   /* per CPU: ids of the stacks already sent */
 #define MT_SEEN_SLOTS 65536  /* code objects that any sent stack mentions, by hash */
 #define MT_SCRATCH_SLOTS 4   /* walks under way at one time on one CPU */
+#define MT_SHARED_SLOTS 64   /* and on all of them together beyond that */
 
 enum mt_rec_type {
 	MT_REC_REPORT = 1, /* c10::reportMemoryUsageToProfiler: struct mt_rec_mem */

@@ -164,16 +164,27 @@ static __always_inline void first_frame(struct scratch *s, const bool sleepable)
 	s->outcome = s->frame ? MT_WALK_OK : MT_WALK_NO_FRAME;
 }
 
+static __always_inline bool claim(struct scratch *s)
+{
+	return s && __sync_val_compare_and_swap(&s->busy, 0, 1) == 0;
+}
+
 static __always_inline struct scratch *scratch_claim(void)
 {
+	__u32 tid = (__u32)bpf_get_current_pid_tgid(), key, i;
 	struct scratch *s;
-	__u32 i;
 
 	for (i = 0; i < MT_SCRATCH_SLOTS; i++) {
-		__u32 key = i;
-
+		key = i;
 		s = bpf_map_lookup_elem(&scratch, &key);
-		if (s && __sync_val_compare_and_swap(&s->busy, 0, 1) == 0)
+		if (claim(s))
+			return s;
+	}
+	/* Any number of tasks of one CPU can be waiting for pages. */
+	for (i = 0; i < MT_SHARED_SLOTS; i++) {
+		key = (tid + i) % MT_SHARED_SLOTS;
+		s = bpf_map_lookup_elem(&shared_scratch, &key);
+		if (claim(s))
 			return s;
 	}
 	return 0;
