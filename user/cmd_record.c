@@ -144,8 +144,8 @@ static void say_written(const struct record *r, uint64_t bytes, uint64_t dropped
 		 text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost), text__bytes(size, sizeof(size), bytes),
 		 events ? (double)bytes / events : 0.0);
 	if (lost)
-		log_warn("%s events were lost because the ring was full: totals are exact, single blocks may be missing; "
-			 "--ring-size 64M gives more room",
+		log_warn("%s events were lost because the ring was full: blocks may be missing, or shown though they are freed "
+			 "(a GPU's totals are exact all the same); --ring-size 64M gives more room",
 			 l);
 	if (dropped)
 		log_warn("--%s was reached: %s events after that are not in the file", r->loop.stop_reason,
