@@ -42,7 +42,8 @@
 struct thread {
 	uint32_t tid;
 	uint32_t number; /* in the dict */
-	uint64_t last_new, last_delete; /* addresses, to tell reports that repeat them */
+	uint64_t said;	   /* address of the New or Delete right before, to tell a report that repeats it */
+	int64_t said_size; /* bytes, negative for Delete, whose bytes we are not told */
 	struct mt_rec_mem first; /* the sleepable programs' record of a hit, while both sets run: see is_twin() */
 	bool first_open;
 };
@@ -424,10 +425,9 @@ static uint32_t event_stack(struct session *s, uint64_t id, uint8_t *walk, bool 
 /* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
 static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
 {
-	uint64_t *last = r->size > 0 ? &t->last_new : &t->last_delete;
-	bool same = *last && *last == r->addr;
+	bool same = t->said && t->said == r->addr && (r->size == t->said_size || (r->size < 0 && t->said_size < 0));
 
-	*last = 0;
+	t->said = 0;
 	return same;
 }
 
@@ -448,8 +448,10 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 		e.device.index = 0;
 		if (r->h.type == MT_REC_REPORT && repeats_cpu(t, r))
 			return 0;
-		if (r->h.type == MT_REC_CPU_NEW)
-			t->last_new = r->addr;
+		if (r->h.type == MT_REC_CPU_NEW) {
+			t->said = r->addr;
+			t->said_size = r->size;
+		}
 	}
 	e.totals = e.device.type != DEVICE_CPU;
 	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
@@ -472,7 +474,8 @@ static int on_cpu_delete(struct session *s, const struct mt_rec_free *r)
 		return -ENOMEM;
 	if (!r->addr)
 		return 0;
-	t->last_delete = r->addr;
+	t->said = r->addr;
+	t->said_size = -1;
 	e.thread = t->number;
 	e.time = since_start(s, r->h.time);
 	return hand_on(s, &e);
