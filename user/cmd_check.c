@@ -80,10 +80,11 @@ static int check_machine(void)
 	if (!p)
 		snprintf(text, sizeof(text), "%s (%s)", why, strerror(errno));
 	status = line(p, "BPF programs", p ? "the kernel takes them" : text, EXIT_NOT_PERMITTED) ?: status;
-	line(probes__kernel_has_multi(), "uprobe.multi",
-	     probes__kernel_has_multi() ? "attach and detach in milliseconds"
-					: "not in this kernel (6.6 and newer): perf uprobes, which detach slower",
-	     0);
+	if (p)
+		line(probes__have_multi(p), "uprobe.multi",
+		     probes__have_multi(p) ? "attach and detach in milliseconds"
+					   : "not in this kernel (6.6 and newer have it): perf uprobes, which detach slower",
+		     0);
 	probes__free(p);
 	return status;
 }

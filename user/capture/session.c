@@ -301,6 +301,10 @@ int session__attach(struct session *s, struct failure *f)
 
 		for (i = 0; i < HOOK_NR - 1 && !(h[i].required && !h[i].found); i++)
 			;
+		if (*caps__missing())
+			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM, "%s: %s needed; run it with sudo",
+					    h[i].why_not ? h[i].why_not : "torch's library cannot be looked into",
+					    caps__missing());
 		return failure__set(f, EXIT_UNUSABLE, s->target.hooks_err,
 				    "this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
 				    s->target.torch.version[0] ? s->target.torch.version : "version unknown", h[i].symbol,
