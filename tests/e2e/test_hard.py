@@ -1,0 +1,475 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What is hard to reach: pages that are not in memory, a ring that is too small, addresses that mean something else
+a moment later, memory that PyTorch reports twice, children, two tracers at once, an import under trace.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import threading
+import time
+
+import harness
+import mtr_reader
+import test_exact
+from harness import (IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, own, record, report, run, scratch,
+                     spawn, sudo, tool, workload)
+
+OK, TRUNCATED, FAULT_THREAD, FAULT_FRAME, FAULT_SELF = 0, 4, 5, 6, 7
+MAX_STACK = 48  # bytes: from 64 on, in steps of 16, the kernel may give a function a stack per CPU
+
+
+# ---- what a recording says ------------------------------------------------------------------------------
+
+class Content:
+    """All events of a recording, and the live set that they leave."""
+
+    def __init__(self, path):
+        own(path)
+        with open(path, "rb") as f:
+            self.recording = mtr_reader.Recording(f)
+            self.events = list(self.recording.events())
+        self.facts = self.recording.facts
+        self.count = {k: 0 for k in range(1, 7)}
+        self.lost = 0
+        self.live = {}
+        self.errors = []
+        for e in self.events:
+            self.count[e["kind"]] += 1
+            if e["kind"] == mtr_reader.LOST:
+                self.lost += e["size"]
+            elif e["kind"] == mtr_reader.ALLOC:
+                if e["addr"] in self.live:
+                    self.errors.append("block at %#x allocated twice" % e["addr"])
+                self.live[e["addr"]] = e
+            elif e["kind"] == mtr_reader.FREE:
+                if self.live.pop(e["addr"], None) is None:
+                    self.errors.append("no block at %#x to free" % e["addr"])
+
+    def fact(self, key):
+        return int(self.facts.get(key, 0))
+
+    def frames(self, event):
+        """[(file, line, function) or None, (module, class, root) or None] of an event's stack, innermost first."""
+        r = self.recording
+        out = []
+        for location, module in r.stacks[event["stack"]][1]:
+            file, function, line = r.locations[location]
+            out.append(((r.strings[file], line, r.strings[function]) if location else None,
+                        tuple(r.strings[s] for s in r.modules[module]) if module else None))
+        return out
+
+
+def exactly(content, truth):
+    """The recording is what the target says of itself: not one event more or less."""
+    check(not content.errors, "%d contradictions, as: %s", len(content.errors), content.errors[:3])
+    equal(content.lost, 0, "lost")
+    equal(content.count[mtr_reader.ALLOC], truth["allocs"], "allocations")
+    equal(content.count[mtr_reader.FREE], truth["frees"], "frees")
+    got = sorted([e["addr"], e["size"]] for e in content.live.values())
+    equal(got, sorted([b[0], b[1]] for b in truth["live"]), "the live set")
+
+
+# ---- pages that are not there ---------------------------------------------------------------------------
+
+SYS_PROCESS_MADVISE = 440
+MADV_PAGEOUT = 21
+
+
+@contextlib.contextmanager
+def swap(mebibytes):
+    """Somewhere for pages to go."""
+    if not IS_ROOT:
+        raise Skip("needs root, to make a swap file")
+    path = scratch("swap")
+    on = False
+    try:
+        with open(path, "wb") as f:
+            os.posix_fallocate(f.fileno(), 0, mebibytes << 20)
+        os.chmod(path, 0o600)
+        for command in (["mkswap", path], ["swapon", path]):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise Skip("%s: %s" % (command[0], done.stderr.strip()))
+        on = True
+        yield
+    finally:
+        if on:
+            subprocess.run(["swapoff", path], check=False)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+class Iovec(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+
+
+class PageOut(threading.Thread):
+    """Takes a process's anonymous memory out of memory, again and again, until told to stop."""
+
+    def __init__(self, pid, every):
+        super().__init__(daemon=True)
+        self.pid, self.every = pid, every
+        self.pidfd = os.pidfd_open(pid)
+        self.end = threading.Event()
+        self.advised = 0
+        self.libc = ctypes.CDLL(None, use_errno=True)
+
+    def once(self):
+        with open("/proc/%d/maps" % self.pid) as f:
+            lines = f.readlines()
+        for line in lines:
+            m = re.match(r"([0-9a-f]+)-([0-9a-f]+) rw\S+ \S+ \S+ 0\s*(\[heap\]|\[stack\]|\[anon.*\]|)\n", line)
+            if not m:
+                continue
+            start, end = int(m[1], 16), int(m[2], 16)
+            n = self.libc.syscall(SYS_PROCESS_MADVISE, self.pidfd, ctypes.byref(Iovec(start, end - start)), 1, MADV_PAGEOUT, 0)
+            self.advised += max(n, 0)
+
+    def run(self):
+        while not self.end.wait(self.every):
+            with contextlib.suppress(OSError):
+                self.once()
+
+    def stop(self):
+        self.end.set()
+        self.join()
+        os.close(self.pidfd)
+
+
+def under_pressure(role, threads):
+    target = workload("cold_frames.py", "--seconds", "5", "--rate", "30000", "--threads", str(threads), role=role)
+    target.wait_line("^ready", 120)
+    path = scratch("cold-%s-%d.mtr" % (role, threads))
+    recorder = record(target.popen.pid, path)
+    target.send()
+    time.sleep(1)
+    pressure = PageOut(target.popen.pid, 0.05)
+    pressure.start()
+    truth = json.loads(target.wait_line("^{", 60))
+    pressure.stop()
+    finish(recorder)
+    check(pressure.advised, "no page was taken out of memory")
+
+    content = Content(path)
+    exactly(content, truth)
+    faulted = [e["time"] for e in content.events if e["kind"] == mtr_reader.ALLOC and e["walk"] in (FAULT_FRAME, FAULT_THREAD)]
+    check(content.fact("counter.walks.fault_frame") + content.fact("counter.walks.fault_thread") > 0 and faulted,
+          "no walk met a page that was not there")
+    equal(content.fact("sleepable"), 1, "the sleepable programs have taken over")
+    check(content.fact("counter.faults_retried") > 0, "no page was brought in by a walk")
+    late = [e for e in content.events if e["kind"] == mtr_reader.ALLOC and e["time"] > faulted[0] + 1e9]
+    check(len(late) > 10000, "only %d allocations later than a second after the takeover", len(late))
+    bad = [e["walk"] for e in late if e["walk"] != OK]
+    check(not bad, "%d walks after the takeover were not whole: %s", len(bad), bad[:5])
+    for e in late[::97]:
+        frames = content.frames(e)
+        check(len(frames) > 100 and frames[-1][0], "a stack of %d frames that ends in %s", len(frames), frames[-1][0])
+
+
+def test_pages_not_in_memory():
+    with swap(256):
+        under_pressure("main", 3)
+        under_pressure("main", 10)
+
+
+def test_pages_not_in_memory_old():
+    with swap(256):
+        under_pressure("old", 3)
+
+
+def test_sleepable_from_the_start():
+    """The programs that can wait give the very rows that the others give."""
+    folder = scratch("sleepable")
+    os.mkdir(folder)
+    expected_file, path = os.path.join(folder, "expected.json"), os.path.join(folder, "x.mtr")
+    target = workload("exact.py", expected_file, folder, cwd=folder)
+    target.wait_line("^ready", 120)
+    recorder = spawn(["env", "MEMTRACE_BENCH=sleepable", TOOL, "record", "-p", str(target.popen.pid), "-o", path, "-f"], root=True)
+    recorder.wait_line(harness.ATTACHED, 30, stream="err")
+    target.send()
+    target.wait_line("^done", 60)
+    finish(recorder)
+    expected = harness.read_json(expected_file)
+    doc = report(path)
+    got = test_exact.by_key(doc["rows"])
+    wrong = test_exact.difference(got, test_exact.settle_fleeting(got, expected))
+    check(not wrong, "%d rows differ:\n    %s", len(wrong), "\n    ".join(wrong[:10]))
+    equal(device(doc)["allocs"], expected["allocs"], "allocations")
+    equal(Content(path).fact("sleepable"), 1, "sleepable")
+
+
+def functions_of(elf):
+    """(name, code) of each function in a BPF object."""
+    with open(elf, "rb") as f:
+        data = f.read()
+    offset, = struct.unpack_from("<Q", data, 40)
+    size, number = struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, offset + i * size) for i in range(number)]
+    symbols = next(s for s in sections if s[1] == 2)
+    names = sections[symbols[6]][4]
+    for at in range(symbols[4], symbols[4] + symbols[5], 24):
+        name, info, _, section, value, length = struct.unpack_from("<IBBHQQ", data, at)
+        if info & 15 == 2:
+            begin = sections[section][4] + value
+            yield data[names + name:data.index(b"\0", names + name)].decode(), data[begin:begin + length]
+
+
+def stack_of(code):
+    """Bytes of stack that a BPF function uses: the farthest access by way of the frame pointer, r10."""
+    deepest, copies = 0, set()
+    for at in range(0, len(code), 8):
+        op, regs, off, imm = struct.unpack_from("<BBhi", code, at)
+        dst, src = regs & 15, regs >> 4
+        if (op & 7 in (2, 3) and dst == 10) or (op & 7 == 1 and src == 10):
+            deepest = min(deepest, off)
+        elif op == 0xbf and src == 10:
+            copies.add(dst)
+        elif op == 0x07 and dst in copies:
+            deepest = min(deepest, imm)
+            copies.discard(dst)
+    return -deepest
+
+
+def test_programs_need_little_stack():
+    """More of it the kernel may take from a place per CPU, where tasks would write over one another's."""
+    found = {name: stack_of(code) for name, code in functions_of(os.path.join(OUT, "bpf", "memtrace.bpf.o"))}
+    check("report_s" in found and any(found.values()), "functions: %s", found)
+    large = {n: s for n, s in found.items() if s > MAX_STACK}
+    check(not large, "functions with more than %d bytes of stack: %s", MAX_STACK, large)
+
+
+# ---- a ring that is too small ---------------------------------------------------------------------------
+
+def interrupted(recorder, times, pause=0.5):
+    for _ in range(times):
+        time.sleep(0.3)
+        recorder.signal(signal.SIGSTOP)
+        time.sleep(pause)
+        recorder.signal(signal.SIGCONT)
+
+
+def test_losses_are_counted():
+    target = workload("churn.py", "--seconds", "4", "--rate", "0", "--threads", "4")
+    target.wait_line("^ready", 120)
+    path = scratch("small-ring.mtr")
+    recorder = record(target.popen.pid, path, "--ring-size", "64K")
+    target.send()
+    interrupted(recorder, 3)
+    truth = json.loads(target.wait_line("^{", 60))
+    finish(recorder)
+
+    content = Content(path)
+    for what, kind, own_count in (("cpu_new", mtr_reader.ALLOC, truth["allocs"]), ("cpu_delete", mtr_reader.FREE, truth["frees"])):
+        hits, lost = content.fact("counter.hits." + what), content.fact("counter.lost." + what)
+        equal(hits, own_count, "hits of %s, as the target counts" % what)
+        equal(content.count[kind] + lost, hits, "%s: in the file and lost" % what)
+        check(lost > 0, "nothing lost of %s: the ring was large enough", what)
+    lost = content.fact("counter.lost.cpu_new") + content.fact("counter.lost.cpu_delete")
+    equal(content.fact("lost"), lost, "the fact `lost`")
+    equal(content.lost, lost, "sum of the events that say so")
+    said = "{:,}".format(lost)
+    check(said in recorder.stderr() and "lost" in recorder.stderr(), "record does not speak of %s lost: %s", said, recorder.stderr()[-400:])
+    code, out, err = tool("report", path)
+    check(code == 0 and re.search(r"lost %s\b" % said, out), "the report does not speak of %s lost: %d %s %s", said, code, out[-500:], err)
+    doc = report(path)
+    equal(doc["capture"]["lost"], lost, "lost in the JSON report")
+    walks = sum(int(v) for k, v in content.facts.items() if k.startswith("counter.walks."))
+    equal(walks, content.fact("counter.hits.cpu_new"), "walks by outcome, all together")
+    cpu = device(doc)
+    equal(cpu["allocs"] - cpu["frees"] + cpu["frees_unknown"] - cpu["frees_missed"], cpu["live_blocks"],
+          "blocks alive: allocated, less those freed, less those whose free was missed")
+
+
+# ---- addresses that mean something else a moment later ----------------------------------------------------
+
+def reuse(name, stops, *options, role="main", seconds="2.5", args=()):
+    target = workload(name, scratch(name + ".json"), "--seconds", seconds, *args, role=role)
+    target.wait_line("^ready", 120)
+    path = scratch(name + ".mtr")
+    recorder = record(target.popen.pid, path, *options)
+    target.send()
+    interrupted(recorder, stops, 0.3)
+    done = target.wait_line("^done", 60).split()
+    finish(recorder, 60)
+    check(int(done[2]) * 3 < int(done[1]), "%s calls at %s addresses: the test tests nothing", done[1], done[2])
+    truth = {row[0]: row[1:] for row in harness.read_json(scratch(name + ".json"))}
+    return Content(path), truth
+
+
+def code_names(content, truth):
+    """(right, unnamed, wrong) frames; every frame of generated code is one of the three."""
+    right = unnamed = 0
+    wrong = []
+    for e in content.events:
+        if e["kind"] != mtr_reader.ALLOC or not e["stack"]:
+            continue
+        expected = truth[e["size"]]
+        frames = [f[0] for f in content.frames(e)[1:3]]  # after new() itself: the two that are generated
+        for got, want in zip(frames, (tuple(expected[:2]), tuple(expected[3:]))):
+            if got is None:
+                unnamed += 1
+            elif got[:2] == want:
+                right += 1
+            else:
+                wrong.append((e["size"], got, want))
+        for f in content.frames(e)[3:]:
+            if f[0] and f[0][0].startswith(("inner_", "outer_", "filled_", "other_")):
+                wrong.append((e["size"], f[0], "not generated"))
+    return right, unnamed, wrong
+
+
+def code_reuse(role, stops, *options):
+    content, truth = reuse("code_reuse.py", stops, *options, role=role)
+    right, unnamed, wrong = code_names(content, truth)
+    check(not wrong, "%d of %d frames have a wrong name, as: %s", len(wrong), right + unnamed + len(wrong), wrong[:3])
+    if not content.lost:
+        equal(content.count[mtr_reader.ALLOC], len(truth), "allocations")
+        check(right > 1000, "only %d frames have a name, %d have none", right, unnamed)
+    check(unnamed == 0 or content.fact("counter.frames_gone") > 0, "unnamed frames are not counted")
+    return content
+
+
+def test_code_reuse():
+    code_reuse("main", 0)
+
+
+def test_code_reuse_interrupted():
+    code_reuse("main", 3)
+
+
+def test_code_reuse_with_losses():
+    content = code_reuse("main", 2, "--ring-size", "64K")
+    check(content.fact("counter.lost.code_gone") > 0, "no record about a freed code object was lost")
+
+
+def test_code_reuse_newest():
+    code_reuse("newest", 1)
+
+
+def test_code_reuse_old():
+    code_reuse("old", 1)
+
+
+# ---- memory that PyTorch reports twice ------------------------------------------------------------------
+
+def twice_told(role):
+    target = workload("twice_told.py", role=role)
+    target.wait_line("^ready", 120)
+    path = scratch("twice-%s.mtr" % role)
+    recorder = record(target.popen.pid, path)
+    target.send()
+    truth = json.loads(target.wait_line("^{", 120))
+    finish(recorder)
+    content = Content(path)
+    check(content.fact("counter.hits.report") > 900, "PyTorch reported nothing twice: %d hits", content.fact("counter.hits.report"))
+    exactly(content, truth)
+
+
+def test_twice_told():
+    twice_told("main")
+
+
+def test_twice_told_newest():
+    twice_told("newest")
+
+
+def test_twice_told_old():
+    twice_told("old")
+
+
+# ---- children -------------------------------------------------------------------------------------------
+
+def test_children():
+    target = workload("children.py")
+    target.wait_line("^ready", 120)
+    path = scratch("children.mtr")
+    recorder = record(target.popen.pid, path)
+    target.send()
+    truth = json.loads(target.wait_line("^{", 120))
+    with_threads = {int(t) for t in os.listdir("/proc/%d/task" % target.popen.pid)}
+    finish(recorder)
+    target.send()
+    equal(target.wait(30), 0, "the target's exit code (%s)" % target.stderr()[-300:])
+    equal(set(truth["codes"]), {42}, "exit codes of the forked children")
+    equal(set(truth["programs"]), {0}, "exit codes of the programs")
+    equal(set(truth["sums"]), {2016000.0}, "sums of what the workers loaded")
+
+    content = Content(path)
+    check(not content.errors, "%d contradictions, as: %s", len(content.errors), content.errors[:3])
+    equal(len(content.live), truth["count"], "blocks alive")
+    equal(sum(e["size"] for e in content.live.values()), truth["bytes"], "bytes alive")
+    lines = [content.frames(e)[0][0] for e in content.events if e["kind"] == mtr_reader.ALLOC]
+    equal(sum(f[1] == truth["line"] for f in lines), truth["made"], "tensors made by the parent on its line")
+    check(not any(f[2] == "child" for f in lines), "tensors of a child are in the recording")
+    check({t[0] for t in content.recording.threads[1:]} <= with_threads, "threads of others: %s", content.recording.threads)
+
+
+# ---- two tracers ----------------------------------------------------------------------------------------
+
+def test_two_tracers():
+    target = workload("churn.py", "--seconds", "5", "--rate", "30000")
+    target.wait_line("^ready", 120)
+    paths = [scratch("both-%d.mtr" % i) for i in range(3)]
+    recorders = [record(target.popen.pid, p) for p in paths]
+    target.send()
+    time.sleep(2)
+    recorders[2].signal(signal.SIGKILL)
+    recorders[2].wait(10)
+    truth = json.loads(target.wait_line("^{", 60))
+    for r in recorders[:2]:
+        finish(r)
+    contents = [Content(p) for p in paths]
+    for content in contents[:2]:
+        exactly(content, truth)
+
+    def said(content, events):
+        return [(e["kind"], e["addr"], e["size"], content.frames(e)) for e in events]
+    check(said(contents[0], contents[0].events) == said(contents[1], contents[1].events) or
+          sorted(said(contents[0], contents[0].events), key=repr) == sorted(said(contents[1], contents[1].events), key=repr),
+          "the two recordings differ")
+    check(contents[2].count[mtr_reader.ALLOC] > 10000 and not contents[2].recording.complete, "the killed one: %s", contents[2].count)
+    check(not contents[2].errors, "the killed one: %s", contents[2].errors[:3])
+
+
+# ---- import under trace ---------------------------------------------------------------------------------
+
+def late_import(role):
+    target = workload("late_model.py", role=role)
+    target.wait_line("^ready", 30)
+    path = scratch("late-%s.mtr" % role)
+    recorder = record(target.popen.pid, path, wait=False)
+    recorder.wait_line("waiting for `import torch`", 30, stream="err")
+    target.send()
+    truth = {size: (line, module) for size, line, module in json.loads(target.wait_line(r"^\[", 120))}
+    finish(recorder)
+    content = Content(path)
+    got = {}
+    for e in content.live.values():
+        frames = content.frames(e)
+        if frames and frames[0][0] and frames[0][0][0].endswith("late_model.py"):
+            module = next((m[0] for _, m in frames if m), "")
+            got[e["size"]] = (frames[0][0][1], module)
+    equal(got, truth, "line and module of the first tensors, by size")
+
+
+def test_late_import():
+    late_import("main")
+
+
+def test_late_import_newest():
+    late_import("newest")
+
+
+def test_late_import_old():
+    late_import("old")
+
+
+if __name__ == "__main__":
+    run(globals())
