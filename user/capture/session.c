@@ -35,7 +35,7 @@
 #define MAX_STACK_IDS (1u << 20)
 #define OPTIMIZER_EXIT (1ULL << 32)
 #define LOOK_PAUSE_MIN 50000000ULL /* ns, doubling, while torch.nn is not there to be read */
-#define LOOK_PAUSE_MAX 2000000000ULL
+#define LOOK_PAUSE_MAX 100000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
 
