@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "lib/exit.h"
@@ -38,6 +40,21 @@ static void version(void)
 	printf("memtrace-bpf %s (libbpf %s)\n", MEMTRACE_VERSION, libbpf_version_string());
 }
 
+/*
+ * Started with one of them closed, a file that is opened would get its number, and our messages would end up in it. What
+ * takes the place can be neither read from nor written to, so that this still fails as it should.
+ */
+static bool hold_standard_files(void)
+{
+	int fd;
+
+	for (fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+			return false;
+	}
+	return true;
+}
+
 /* The last word of the program: output that a full disk swallowed is no success. */
 static int closed(int status)
 {
@@ -52,6 +69,8 @@ int main(int argc, char **argv)
 {
 	size_t i;
 
+	if (!hold_standard_files())
+		return EXIT_FAILED;
 	setlocale(LC_ALL, "");
 	if (argc < 2) {
 		help(stderr);

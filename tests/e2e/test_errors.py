@@ -210,6 +210,32 @@ def test_report_to_full_disk():
                   done.stderr[-300:])
 
 
+def test_closed_standard_files():
+    """Where standard error is closed no message may end up in a file of ours; closed standard output is an error."""
+    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
+    target.wait_line("^step", 120)
+    path, page = scratch("closed.mtr"), scratch("closed.txt")
+
+    def closed(files, *args, root=False):
+        command = ["sh", "-c", '"$@" ' + files, "sh", harness.TOOL, *args]
+        return subprocess.run(sudo(command) if root else command, capture_output=True, timeout=60, check=False).returncode
+
+    equal(closed("2>&- </dev/null", "record", "-p", str(target.popen.pid), "-o", path, "-d", "500ms", root=True), OK, "record")
+    own(path)
+    check(report(path)["capture"]["complete"], "a recording made with standard error closed is not whole")
+    with open(path, "rb") as f:
+        data = f.read()
+    with open(path, "wb") as f:
+        f.write(data[:-4])  # so that there is something to be said about it
+    for files in ("2>&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        equal(closed(files, "export", "folded", "-f", "-o", page, path), OK, "export with %s" % files)
+        with open(page, encoding="utf-8") as f:
+            lines = f.read().splitlines()
+        check(lines and all(x.startswith("cpu;") for x in lines), "with %s the export is %r", files, lines[:2])
+    equal(closed(">&-", "report", path), FAILED, "report with standard output closed")
+    equal(closed("<&-", "report", "-"), UNUSABLE, "report of a standard input that is closed")
+
+
 def test_not_a_recording():
     for path, code in (("/etc/passwd", UNUSABLE), ("/dev/null", UNUSABLE), (scratch("absent.mtr"), UNUSABLE), ("/tmp", UNUSABLE)):
         refused(tool("report", path), code, path)
