@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -32,6 +33,7 @@ struct live {
 	uint64_t next_block;  /* ns since the start */
 	uint64_t last_events, last_time;
 	uint64_t last_allocated;
+	int write_err; /* of standard output, negative */
 };
 
 enum { OPT_TOP = 0x4000 };
@@ -102,6 +104,27 @@ static void print_head(struct live *l, const struct model_device *d, uint64_t no
 	l->last_allocated = d->allocated;
 }
 
+/* 0 or the negative error of standard output, which gets no more then. */
+static int flush_output(struct live *l)
+{
+	errno = 0;
+	if (fflush(stdout) || ferror(stdout)) {
+		l->write_err = errno ? -errno : -EIO;
+		__fpurge(stdout);
+		clearerr(stdout);
+	}
+	return l->write_err;
+}
+
+/* Who read us has had enough: no failure. */
+static int output_status(const struct live *l)
+{
+	if (l->write_err == -EPIPE)
+		return EXIT_OK;
+	log_err("cannot write standard output: %s", strerror(-l->write_err));
+	return EXIT_FAILED;
+}
+
 static int print_block(struct live *l, uint64_t now)
 {
 	int i = model__main_device(l->model);
@@ -114,7 +137,7 @@ static int print_block(struct live *l, uint64_t now)
 	print_head(l, &d, now);
 	report_text__table(stdout, l->model, i, session__dict(l->loop.session), session__facts(l->loop.session), &opts);
 	printf("\n");
-	return fflush(stdout) || ferror(stdout) ? -EPIPE : 0;
+	return flush_output(l);
 }
 
 static int on_tick(struct sink *s, uint64_t now)
@@ -153,8 +176,8 @@ static int run(struct live *l)
 		return EXIT_FAILED;
 	}
 	status = capture_loop__run(&l->loop);
-	if (l->loop.err == -EPIPE)
-		return EXIT_OK; /* who read us has had enough */
+	if (l->write_err)
+		return output_status(l);
 	if (l->loop.err)
 		log_err("the capture broke off: %s", strerror(-l->loop.err));
 	if (!session__now(l->loop.session))
@@ -164,6 +187,8 @@ static int run(struct live *l)
 
 	report_text__summary(stdout, l->model, model__main_device(l->model), session__dict(l->loop.session),
 			     session__facts(l->loop.session), &opts);
+	if (flush_output(l) && !status)
+		status = output_status(l);
 	return status;
 }
 

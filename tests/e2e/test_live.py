@@ -50,7 +50,16 @@ def test_reader_goes_away():
     p = live(t, "-i", "200ms", stdout=pipe.write)
     pipe.started()
     pipe.hang_up()
-    check(p.wait(15) in (0, 1), "exit code after a broken pipe: %s", p.popen.returncode)
+    equal(p.wait(15), 0, "exit code after a broken pipe (%r)" % p.stderr()[-300:])
+    check(t.alive(), "the target ended")
+
+
+def test_output_full():
+    t = target()
+    with open("/dev/full", "wb") as full:
+        p = live(t, "-i", "200ms", stdout=full)
+        equal(p.wait(15), 1, "exit code when standard output is full")
+    check("No space left" in p.stderr(), "does not say why: %r", p.stderr()[-300:])
     check(t.alive(), "the target ended")
 
 
