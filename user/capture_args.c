@@ -32,6 +32,15 @@ uint64_t parse_count(struct argp_state *state, const char *option, const char *a
 	return n;
 }
 
+pid_t parse_pid(struct argp_state *state, const char *arg)
+{
+	uint64_t n = parse_count(state, "--pid", arg, 1);
+
+	if (n > INT32_MAX)
+		argp_error(state, "--pid: '%s' is no PID", arg);
+	return n;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct capture_args *a = state->input;
@@ -39,10 +48,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'p':
-		n = parse_count(state, "--pid", arg, 1);
-		if (n > INT32_MAX)
-			argp_error(state, "--pid: '%s' is no PID", arg);
-		a->pid = n;
+		a->pid = parse_pid(state, arg);
 		break;
 	case 'd':
 		if (text__parse_time(arg, &a->duration) || !a->duration)

@@ -17,5 +17,7 @@ extern const struct argp capture_argp; /* its input is a struct capture_args */
 
 /* A count from an option's argument; calls argp_error() on anything but a whole number >= min. */
 uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min);
+/* --pid's argument, likewise. */
+pid_t parse_pid(struct argp_state *state, const char *arg);
 
 #endif

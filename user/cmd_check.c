@@ -38,7 +38,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case 'p':
-		a->pid = parse_count(state, "--pid", arg, 1);
+		a->pid = parse_pid(state, arg);
 		break;
 	case OPT_EXPLAIN:
 		a->explain = true;

@@ -46,8 +46,9 @@ def test_usage():
         refused(tool(command), USAGE)
         refused(tool(command, "--no-such-option"), USAGE, "no-such-option")
     refused(tool("-p", "abc"), USAGE, "abc")
-    for bad in ("0", "-1", "1x", "99999999999999999999"):
+    for bad in ("0", "-1", "1x", "4294967297", "99999999999999999999"):
         refused(tool("record", "-p", bad), USAGE)
+        refused(tool("check", "-p", bad), USAGE)
     for bad in ("0", "-5s", "10x", "s", "1e400s"):
         refused(tool("record", "-p", "1", "-d", bad), USAGE)
     refused(tool("record", "-p", "1", "--max-size", "12Q"), USAGE)
