@@ -96,6 +96,17 @@ static int on_tick(struct sink *s, uint64_t now)
 	return r->write_err;
 }
 
+/* Only now does the file that -f is to replace go: a capture that never began must not cost it. */
+static int on_attached(void *ctx)
+{
+	struct record *r = ctx;
+	int err = outfile__replace(r->file);
+
+	if (err)
+		log_err("%s: %s", outfile__name(r->file), outfile__why(err));
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
 static const char *drained(void *ctx)
 {
 	const struct record *r = ctx;
@@ -222,6 +233,7 @@ int cmd_record(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &r.args);
 	r.loop.args = r.args.capture;
+	r.loop.attached = on_attached;
 	r.loop.drained = drained;
 	r.loop.ctx = &r;
 	status = run(&r);

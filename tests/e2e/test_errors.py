@@ -115,6 +115,13 @@ def test_python_without_torch():
     recorder.wait_line("waiting.*import torch", 10, stream="err")
     equal(interrupt(recorder), OK, "exit code after Ctrl-C while waiting")
     check(not os.path.exists(scratch("plain.mtr")), "an empty recording was left behind")
+    with open(scratch("precious.mtr"), "w", encoding="ascii") as f:
+        f.write("precious")
+    recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", scratch("precious.mtr"), "-f"], root=True)
+    recorder.wait_line("waiting.*import torch", 10, stream="err")
+    equal(interrupt(recorder), OK, "exit code after Ctrl-C while waiting, with -f")
+    with open(scratch("precious.mtr"), encoding="ascii") as f:
+        equal(f.read(), "precious", "the file that a capture that never began was to replace")
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", scratch("plain.mtr")], root=True)
     recorder.wait_line("waiting.*import torch", 10, stream="err")
     target.signal(signal.SIGKILL)

@@ -139,6 +139,13 @@ static void test_force_replaces(void **state)
 	assert_contents(path, "new");
 
 	o = create(OUTFILE_DIRECT, true);
+	assert_contents(path, "new"); /* nothing has come of it yet */
+	outfile__discard(o);
+	assert_contents(path, "new");
+	assert_int_equal(entries(), 1);
+
+	o = create(OUTFILE_DIRECT, true);
+	assert_int_equal(outfile__replace(o), 0);
 	assert_contents(path, "");
 	assert_int_equal(write(outfile__fd(o), "direct", 6), 6);
 	assert_contents(path, "direct");

@@ -18,6 +18,7 @@ struct outfile {
 	char *path, *base; /* base: within the folder; points into path */
 	enum outfile_how how;
 	bool force;
+	bool waits;  /* OUTFILE_DIRECT with force: what it replaces is still there */
 	bool device; /* standard output, a character device, a FIFO: nothing of ours to rename or remove */
 	int dir, fd;
 	FILE *stream;
@@ -162,11 +163,7 @@ static int open_file(struct outfile *o)
 		return err;
 	}
 	give_to_user(o->fd);
-	if (o->how == OUTFILE_DIRECT && o->force) {
-		if (renameat(o->dir, o->created, o->dir, o->base))
-			return -errno;
-		snprintf(o->created, sizeof(o->created), "%s", o->base);
-	}
+	o->waits = o->how == OUTFILE_DIRECT && o->force;
 	return 0;
 }
 
@@ -313,9 +310,22 @@ static void release(struct outfile *o)
 	free(o);
 }
 
+int outfile__replace(struct outfile *o)
+{
+	if (!o->waits)
+		return 0;
+	if (renameat(o->dir, o->created, o->dir, o->base))
+		return -errno;
+	snprintf(o->created, sizeof(o->created), "%s", o->base);
+	o->waits = false;
+	return 0;
+}
+
 int outfile__commit(struct outfile *o)
 {
-	int err = close_all(o);
+	int err = outfile__replace(o), closed = close_all(o);
+
+	err = err ?: closed;
 
 	if (o->how == OUTFILE_RENAME && !o->device) {
 		if (!err)

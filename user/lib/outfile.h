@@ -10,8 +10,9 @@
  *   OUTFILE_RENAME: written under a temporary name in the same folder, and named in one step when whole
  *                   (reports, exports: a half-written one is worth nothing).
  *   OUTFILE_DIRECT: under its own name from the start (recordings: whatever happens, what was written
- *                   is there to be read). With force an existing file is replaced, not written over:
- *                   whoever has it open keeps the old one.
+ *                   is there to be read). With force an existing file is replaced by outfile__replace(),
+ *                   not written over: whoever has it open keeps the old one, and so does everybody when
+ *                   nothing came of the new one.
  *
  * "-" is standard output. A character device (/dev/null, /dev/full, a terminal) is written to as it is;
  * so is a FIFO with force.
@@ -39,12 +40,17 @@ FILE *outfile__stream(struct outfile *o);
 const char *outfile__name(const struct outfile *o);
 
 /*
+ * OUTFILE_DIRECT with force: from now on the file stands under its name, in the place of an older one. To be called
+ * when there is something to write. Nothing in all other cases. 0 or -errno.
+ */
+int outfile__replace(struct outfile *o);
+/*
  * Flushes, closes and (OUTFILE_RENAME) gives the file its name. 0 or -errno of the first thing that went
  * wrong, an earlier write to the stream included; then an OUTFILE_RENAME file is removed and an
  * OUTFILE_DIRECT one stays as it is. Frees o either way.
  */
 int outfile__commit(struct outfile *o);
-/* Closes and removes what was created. Frees o; NULL is fine. */
+/* Closes and removes what was created; a file that was not replaced yet stays. Frees o; NULL is fine. */
 void outfile__discard(struct outfile *o);
 /*
  * From now on SIGINT, SIGTERM and SIGHUP remove o's file (as discard would) before they end the program,
