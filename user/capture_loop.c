@@ -143,6 +143,8 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 		return "signal";
 	if (fds[FD_TARGET].revents)
 		return "target exited";
+	if (session__replaced(loop->session))
+		return "exec";
 	if (loop->args.duration && now >= loop->args.duration)
 		return "duration";
 	/* The first step was under way when we came: N whole ones end with the N+1st. */
@@ -215,6 +217,8 @@ int capture_loop__run(struct capture_loop *loop)
 		status = EXIT_FAILED;
 	} else if (!strcmp(loop->stop_reason, "target exited")) {
 		log_info("PID %d has ended", (int)loop->args.pid);
+	} else if (!strcmp(loop->stop_reason, "exec")) {
+		log_info("PID %d runs another program now (exec): attach again to trace that", (int)loop->args.pid);
 	}
 out:
 	if (status < 0) {

@@ -112,5 +112,20 @@ def test_target_is_killed():
     equal(tool("report", scratch("sigkill.mtr"))[0], 0, "report")
 
 
+def test_target_becomes_another_program():
+    """After an exec nothing of what was attached to is there any more: the capture ends, and says why."""
+    target = workload("execs.py")
+    target.wait_line("^ready", 120)
+    recorder = record(target.popen.pid, scratch("exec.mtr"))
+    time.sleep(0.5)
+    target.send()
+    equal(recorder.wait(10), 0, "exit code of the tool (%s)" % recorder.stderr()[-300:])
+    check("another program" in recorder.stderr(), "does not say why it stopped: %r", recorder.stderr()[-300:])
+    check(target.alive(), "the program that took the target's place ended")
+    own(scratch("exec.mtr"))
+    code, out, err = tool("report", "--format", "json", scratch("exec.mtr"))
+    check(code == 0 and '"stop_reason":"exec"' in out.replace(" ", ""), "report: %d, %r", code, err)
+
+
 if __name__ == "__main__":
     run(globals())

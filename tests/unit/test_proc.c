@@ -320,6 +320,43 @@ static void *named_thread(void *arg)
 	return NULL;
 }
 
+static void test_exec(void **state)
+{
+	int go[2], image, tries;
+	struct proc *p;
+	pid_t pid;
+	char c;
+
+	(void)state;
+	assert_int_equal(pipe(go), 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		if (read(go[0], &c, 1) == 1)
+			execl("/bin/sleep", "sleep", "60", (char *)NULL);
+		_exit(1);
+	}
+	p = proc__open(pid);
+	assert_non_null(p);
+	image = proc__image(p);
+	assert_true(image >= 0);
+	assert_false(proc__image_gone(image));
+	assert_int_equal(write(go[1], "x", 1), 1);
+	for (tries = 0; tries < 500 && !proc__image_gone(image); tries++)
+		usleep(10000);
+	assert_true(proc__image_gone(image));
+	close(image);
+	image = proc__image(p);
+	assert_true(image >= 0);
+	assert_false(proc__image_gone(image)); /* it runs, another program */
+	close(image);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	proc__free(p);
+	close(go[0]);
+	close(go[1]);
+}
+
 static void test_thread(void **state)
 {
 	struct proc *p = open_self();
@@ -553,7 +590,8 @@ int main(void)
 		cmocka_unit_test(test_maps_fields),   cmocka_unit_test(test_maps_bad),
 		cmocka_unit_test(test_maps_find),     cmocka_unit_test(test_self),
 		cmocka_unit_test(test_read),	      cmocka_unit_test(test_read_fallback),
-		cmocka_unit_test(test_death),	      cmocka_unit_test(test_thread),
+		cmocka_unit_test(test_death),	      cmocka_unit_test(test_exec),
+		cmocka_unit_test(test_thread),
 		cmocka_unit_test(test_no_process),    cmocka_unit_test(test_replaced_file),
 		cmocka_unit_test(test_open_by_path),  cmocka_unit_test(test_open_file),
 	};

@@ -61,6 +61,7 @@ struct session {
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
 	size_t n_threads, cap_threads;
+	int image;	    /* proc__image() as it was attached to, negative: could not be opened */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
 	/* Where the epochs come from: our own, records about freed code objects, such records lost. */
 	uint64_t own_epochs, gone_seen, gone_lost;
@@ -92,6 +93,7 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		return NULL;
 	}
 	s->opts = *opts;
+	s->image = -1;
 	s->dict = dict__new();
 	s->facts = facts__new();
 	s->stacks = map64__new();
@@ -122,6 +124,8 @@ void session__free(struct session *s)
 	dict__free(s->dict);
 	free(s->thread);
 	free(s->queue.buf);
+	if (s->image >= 0)
+		close(s->image);
 	target__close(&s->target);
 	free(s);
 }
@@ -320,6 +324,7 @@ int session__attach(struct session *s, struct failure *f)
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	s->image = proc__image(s->target.proc);
 	err = attach_all(s, f);
 	if (err)
 		return err;
@@ -852,6 +857,21 @@ uint64_t session__lost(const struct session *s)
 uint64_t session__steps(const struct session *s)
 {
 	return s->steps;
+}
+
+bool session__replaced(const struct session *s)
+{
+	int now;
+	bool runs;
+
+	if (s->image < 0 || !proc__image_gone(s->image))
+		return false;
+	/* A process that is about to end has let go of its memory, too, and has no other. */
+	now = proc__image(s->target.proc);
+	runs = now >= 0 && !proc__image_gone(now);
+	if (now >= 0)
+		close(now);
+	return runs;
 }
 
 const char *session__python_problem(const struct session *s)

@@ -58,6 +58,8 @@ uint64_t session__now(const struct session *s); /* ns since the start; 0 before 
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
 uint64_t session__steps(const struct session *s); /* optimizer steps seen */
+/* The process runs another program by now: what was attached to is gone. */
+bool session__replaced(const struct session *s);
 /* Why there may be no Python lines: static text, NULL when there are. */
 const char *session__python_problem(const struct session *s);
 

@@ -60,7 +60,7 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
  * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live").
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
  * counter.<name> (from the kernel side: hits, walks by outcome, losses), stop_reason
- * ("duration" | "steps" | "signal" | "target exited" | "max-size" | "max-events"), dropped_events.
+ * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events"), dropped_events.
  */
 
 /* A consumer of a stream. Each call returns 0 or -errno; the producer stops on an error. */

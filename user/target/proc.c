@@ -315,6 +315,21 @@ bool proc__alive(const struct proc *p)
 	return read_stat(p->dirfd, &st) == 0 && st.start_time == p->start_time;
 }
 
+int proc__image(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+bool proc__image_gone(int image)
+{
+	char c;
+
+	/* Of memory that nobody has any more everything reads as the end; of memory in use this address as an error. */
+	return pread(image, &c, 1, 0) == 0;
+}
+
 const char *proc__comm(const struct proc *p)
 {
 	return p->comm;

@@ -40,6 +40,12 @@ void proc__free(struct proc *p); /* NULL is fine */
 pid_t proc__pid(const struct proc *p);
 int proc__pidfd(const struct proc *p);	/* owned by p; readable when the process has ended */
 bool proc__alive(const struct proc *p); /* false once it has exited */
+/*
+ * The program that runs now, to ask later whether it still does: an exec makes another one of the same process. A
+ * file, for close(), or -errno.
+ */
+int proc__image(const struct proc *p);
+bool proc__image_gone(int image);
 const char *proc__comm(const struct proc *p);
 /* The NUL-separated argument vector as read at open, *len bytes; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);

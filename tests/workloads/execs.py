@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Allocates a tensor now and then, and becomes another program on a line of standard input."""
+import os
+import select
+import sys
+import time
+
+import torch
+
+
+def main():
+    keep = []
+    end = time.monotonic() + 120
+    print("ready", flush=True)
+    while time.monotonic() < end:
+        keep.append(torch.empty(4096, dtype=torch.uint8))
+        if select.select([sys.stdin], [], [], 0.05)[0]:
+            os.execv("/bin/sleep", ["sleep", "60"])
+
+
+if __name__ == "__main__":
+    main()
