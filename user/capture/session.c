@@ -38,6 +38,7 @@
 #define LOOK_PAUSE_MAX 100000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
+#define QUEUE_MIN (64u << 20) /* bytes; twice the ring where that is more */
 
 struct thread {
 	uint32_t tid;
@@ -585,11 +586,25 @@ static int enqueue(void *ctx, const void *rec, size_t len)
 	struct session *s = ctx;
 	int err = queue__push(&s->queue, rec, len);
 
-	if (err || gone->h.type != MT_REC_CODE_GONE)
-		return err;
-	s->gone_seen++;
-	s->gone_after += gone->epoch > s->read_until;
-	return codes__gone(names__codes(s->names), gone->code, gone->epoch);
+	if (!err && gone->h.type == MT_REC_CODE_GONE) {
+		s->gone_seen++;
+		s->gone_after += gone->epoch > s->read_until;
+		err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
+	}
+	if (!err && s->queue.len > QUEUE_MIN && s->queue.len / 2 > s->opts.ring_bytes)
+		return -EAGAIN;
+	return err;
+}
+
+/*
+ * A target that fills the ring faster than it is drained must not keep us draining, nor our memory growing: what is not
+ * taken stays in the ring, where losses are counted.
+ */
+static int consume(struct session *s)
+{
+	int err = probes__consume(s->probes, enqueue, s);
+
+	return err == -EAGAIN ? 0 : err;
 }
 
 static int prefetch(struct session *s)
@@ -646,7 +661,7 @@ static int settle(struct session *s)
 			codes__confirm(codes);
 			return 0;
 		}
-		err = probes__consume(s->probes, enqueue, s);
+		err = consume(s);
 		if (err >= 0)
 			err = look_for_losses(s, &lost);
 		if (err < 0)
@@ -664,7 +679,7 @@ static int one_round(struct session *s)
 	int err;
 
 	s->read_until = UINT64_MAX;
-	err = probes__consume(s->probes, enqueue, s);
+	err = consume(s);
 	if (err >= 0 && !s->blind)
 		err = prefetch(s);
 	end = s->queue.len;
