@@ -123,6 +123,14 @@ static int note_fresh(struct codes *c, uint64_t addr)
 	return 0;
 }
 
+/* 0 where the dict is full: see names__number(). */
+static uint32_t text(struct codes *c, const char *s)
+{
+	uint32_t number = dict__string(c->dict, s, strlen(s));
+
+	return number == UINT32_MAX && errno == ENOSPC ? 0 : number;
+}
+
 static int read_code(struct codes *c, uint64_t addr, uint64_t from)
 {
 	struct code *code = calloc(1, sizeof(*code));
@@ -135,8 +143,8 @@ static int read_code(struct codes *c, uint64_t addr, uint64_t from)
 	code->fresh = true;
 	c->reads++;
 	if (pyobj__code(c->py, addr, &pc) == 0) {
-		code->file = dict__string(c->dict, pc.file, strlen(pc.file));
-		code->func = dict__string(c->dict, pc.name, strlen(pc.name));
+		code->file = text(c, pc.file);
+		code->func = text(c, pc.name);
 		code->firstlineno = pc.firstlineno;
 		code->linetable = pc.linetable;
 		code->linetable_len = pc.linetable_len;

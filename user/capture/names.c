@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "capture/codes.h"
+#include "lib/log.h"
 #include "record/dict.h"
 #include "target/nnmodule.h"
 #include "target/pyline.h"
@@ -55,6 +56,16 @@ void names__free(struct names *n)
 struct codes *names__codes(struct names *n)
 {
 	return n->codes;
+}
+
+uint32_t names__number(struct names *n, uint32_t number)
+{
+	if (number != UINT32_MAX || errno != ENOSPC)
+		return number;
+	if (!n->stats.no_room++)
+		log_warn("so many different stacks, names or threads that the recording has no room for more: what is new from "
+			 "now on stays without a name");
+	return 0;
 }
 
 static const struct mt_frame *frames_of(const struct mt_rec_stack *rec)
@@ -109,12 +120,12 @@ static uint32_t module_number(struct names *n, uint64_t self, uint64_t root, uin
 		n->stats.unnamed_modules++;
 		return 0;
 	}
-	m.name = dict__string(n->dict, nn.name, strlen(nn.name));
-	m.cls = dict__string(n->dict, nn.cls, strlen(nn.cls));
-	m.root = dict__string(n->dict, nn.root, strlen(nn.root));
+	m.name = names__number(n, dict__string(n->dict, nn.name, strlen(nn.name)));
+	m.cls = names__number(n, dict__string(n->dict, nn.cls, strlen(nn.cls)));
+	m.root = names__number(n, dict__string(n->dict, nn.root, strlen(nn.root)));
 	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
 		return UINT32_MAX;
-	return dict__module(n->dict, m);
+	return names__number(n, dict__module(n->dict, m));
 }
 
 /* The location of one frame, 0: it cannot be told. */
@@ -123,7 +134,7 @@ static uint32_t location(struct names *n, const struct mt_frame *f, const struct
 	struct dict_loc loc = { .file = c->file, .func = c->func };
 
 	loc.line = pyline__find(n->minor, c->linetable, c->linetable_len, c->firstlineno, f->at);
-	return dict__loc(n->dict, loc);
+	return names__number(n, dict__loc(n->dict, loc));
 }
 
 int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_stack *ret)
@@ -163,7 +174,7 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 		k++;
 	}
 	s.optimizer_exit = is_optimizer_exit(n->dict, out, k);
-	s.stack = dict__stack(n->dict, out, k, rec->h.walk);
+	s.stack = names__number(n, dict__stack(n->dict, out, k, rec->h.walk));
 	if (s.stack == UINT32_MAX)
 		return -ENOMEM;
 	*ret = s;

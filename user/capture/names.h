@@ -28,6 +28,12 @@ int names__prefetch(struct names *n, const struct mt_rec_stack *rec);
 /* The code objects that are known: the owner tells it of those that are freed. */
 struct codes *names__codes(struct names *n);
 
+/*
+ * What dict__string() and the like returned, or 0 where the dict is full: a long capture goes on without a name, counted
+ * and said once, instead of ending. UINT32_MAX: out of memory.
+ */
+uint32_t names__number(struct names *n, uint32_t number);
+
 struct named_stack {
 	uint32_t stack;	     /* dict stack */
 	bool optimizer_exit; /* the frames are those of an optimizer's step being left */
@@ -49,6 +55,7 @@ struct names_stats {
 	uint64_t frames, unreadable, gone; /* gone: freed before it was read */
 	uint64_t modules, unnamed_modules;
 	uint64_t codes; /* code objects read */
+	uint64_t no_room; /* what the dict had no room for any more */
 };
 struct names_stats names__stats(const struct names *n);
 

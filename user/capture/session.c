@@ -33,6 +33,7 @@
 #include "target/proc.h"
 
 #define MAX_STACK_IDS (1u << 20)
+#define MAX_THREADS (1u << 16) /* remembered at a time */
 #define OPTIMIZER_EXIT (1ULL << 32)
 #define LOOK_PAUSE_MIN 50000000ULL /* ns, doubling, while torch.nn is not there to be read */
 #define LOOK_PAUSE_MAX 100000000ULL
@@ -364,6 +365,11 @@ static struct thread *thread_of(struct session *s, uint32_t tid)
 
 	if (map64__get(s->threads, tid, &i))
 		return &s->thread[i];
+	if (s->n_threads == MAX_THREADS) {
+		/* Most of them have ended; who has not is asked for the name again. */
+		map64__clear(s->threads);
+		s->n_threads = 0;
+	}
 	if (s->n_threads == s->cap_threads) {
 		size_t cap = s->cap_threads ? s->cap_threads * 2 : 64;
 		struct thread *v = realloc(s->thread, cap * sizeof(*v));
@@ -375,9 +381,11 @@ static struct thread *thread_of(struct session *s, uint32_t tid)
 	}
 	if (proc__thread_comm(s->target.proc, tid, name, sizeof(name)))
 		name[0] = '\0';
-	t.name = dict__string(s->dict, name, strlen(name));
+	t.name = names__number(s->names, dict__string(s->dict, name, strlen(name)));
 	i = s->n_threads;
-	s->thread[i] = (struct thread){ .tid = tid, .number = dict__thread(s->dict, t) };
+	s->thread[i] = (struct thread){ .tid = tid };
+	if (t.name != UINT32_MAX)
+		s->thread[i].number = names__number(s->names, dict__thread(s->dict, t));
 	if (t.name == UINT32_MAX || s->thread[i].number == UINT32_MAX || map64__set(s->threads, tid, i))
 		return NULL;
 	s->n_threads++;
@@ -429,6 +437,8 @@ static uint32_t event_stack(struct session *s, uint64_t id, uint8_t *walk, bool 
 	}
 	if (optimizer_exit)
 		*optimizer_exit = v & OPTIMIZER_EXIT;
+	if (!(uint32_t)v)
+		*walk = MT_WALK_LOST; /* the dict has no room for it */
 	return (uint32_t)v;
 }
 
@@ -737,6 +747,8 @@ static void set_counter_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 	facts__setf(s->facts, "counter.frames_gone", "%" PRIu64, ns.gone);
 	facts__setf(s->facts, "counter.modules_unnamed", "%" PRIu64, ns.unnamed_modules);
 	facts__setf(s->facts, "counter.code_objects", "%" PRIu64, ns.codes);
+	if (ns.no_room)
+		facts__setf(s->facts, "counter.names_no_room", "%" PRIu64, ns.no_room);
 	facts__setf(s->facts, "counter.stacks_unknown", "%" PRIu64, s->unknown_stacks);
 	facts__setf(s->facts, "sleepable", "%d", probes__sleepable(s->probes));
 }
