@@ -52,10 +52,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* One line; returns the status that it stands for. */
+/* One line; returns the status that it stands for. The text may have names of the target's in it. */
 static int line(bool ok, const char *what, const char *text, int status)
 {
-	printf("%-4s %-16s %s\n", ok ? "ok" : status ? "NO" : "-", what, text);
+	char clean[1024];
+
+	text__clean(clean, sizeof(clean), text, strlen(text));
+	printf("%-4s %-16s %s\n", ok ? "ok" : status ? "NO" : "-", what, clean);
 	return ok ? EXIT_OK : status;
 }
 
@@ -95,7 +98,7 @@ static void check_python(struct target *t)
 	struct pythread *threads = NULL;
 	struct pyframe frames[MT_MAX_FRAMES];
 	size_t n_threads = 0, i;
-	char text[512], file[256];
+	char text[512];
 	bool modules;
 
 	if (!t->python) {
@@ -103,8 +106,7 @@ static void check_python(struct target *t)
 		return;
 	}
 	python__version(t->python, &major, &minor, &micro);
-	text__clean(file, sizeof(file), python__file(t->python), strlen(python__file(t->python)));
-	snprintf(text, sizeof(text), "%d.%d.%d in %s", major, minor, micro < 0 ? 0 : micro, file);
+	snprintf(text, sizeof(text), "%d.%d.%d in %s", major, minor, micro < 0 ? 0 : micro, python__file(t->python));
 	line(true, "Python", text, 0);
 	if (t->has_slot)
 		snprintf(text, sizeof(text), "thread pointer %+" PRId64 "%s", t->slot.off1, t->slot.indirect ? ", one link" : "");
@@ -155,12 +157,13 @@ static int check_target(const struct check_args *a)
 	char text[256];
 	int status;
 
-	if (target__open(a->pid, &t, &f) || target__look(&t, &f)) {
-		log_err("%s", f.text);
-		return f.status;
+	if (target__open(a->pid, &t, &f))
+		goto fail;
+	if (target__look(&t, &f)) {
+		target__close(&t);
+		goto fail;
 	}
-	text__clean(text, sizeof(text), proc__comm(t.proc), strlen(proc__comm(t.proc)));
-	line(true, "process", text, 0);
+	line(true, "process", proc__comm(t.proc), 0);
 	check_python(&t);
 	if (!t.torch.found) {
 		line(false, "PyTorch", "not imported (yet): a capture would wait for it", 0);
@@ -173,6 +176,9 @@ static int check_target(const struct check_args *a)
 	status = check_hooks(&t, a->explain);
 	target__close(&t);
 	return status;
+fail:
+	log_err("%s", f.text);
+	return f.status;
 }
 
 int cmd_check(int argc, char **argv)

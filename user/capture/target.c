@@ -18,12 +18,14 @@
 
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 {
+	char text[sizeof(f->text)];
 	va_list ap;
 
 	f->status = status;
 	va_start(ap, fmt);
-	vsnprintf(f->text, sizeof(f->text), fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
+	text__clean(f->text, sizeof(f->text), text, strlen(text)); /* names of the target's files are in it */
 	return err;
 }
 
@@ -65,12 +67,12 @@ static void look_for_python(struct target *t)
 	t->python = python__open(t->proc, &t->maps, &why);
 	t->has_python = t->python || errno != ENOENT;
 	if (!t->python) {
-		snprintf(t->python_why, sizeof(t->python_why), "%s", why);
+		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
 		return;
 	}
 	t->has_slot = python__slot(t->python, &t->slot, &why) == 0;
 	if (!t->has_slot)
-		snprintf(t->python_why, sizeof(t->python_why), "%s", why);
+		text__clean(t->python_why, sizeof(t->python_why), why, strlen(why));
 }
 
 /* The one hook of ours that lies in the interpreter from the start; module_call comes with the first module. */

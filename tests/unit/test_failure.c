@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "capture/attach.h"
+
+/* A target chooses the names of its files: what they say to a terminal must not get there. */
+static void test_names_do_not_act(void **state)
+{
+	struct failure f;
+	char longer[2000];
+
+	(void)state;
+	assert_int_equal(failure__set(&f, EXIT_UNUSABLE, -ENOENT, "%s: gone", "/tmp/a\033[31m\n\xc2\x9b.so"), -ENOENT);
+	assert_int_equal(f.status, EXIT_UNUSABLE);
+	assert_string_equal(f.text, "/tmp/a\\x1b[31m\\x0a\\xc2\\x9b.so: gone");
+	memset(longer, '\a', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	failure__set(&f, EXIT_FAILED, -EIO, "%s", longer);
+	assert_true(strlen(f.text) < sizeof(f.text));
+	assert_null(strchr(f.text, '\a'));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_names_do_not_act) };
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
