@@ -108,8 +108,10 @@ make_venv() { # role torch-version python [requirement ...]
 	ln -sfn "$name" "$VENVS/$role"
 }
 
+# Asked with the pip of the environment that is there already: Debian's own python has none.
 newest_torch() { # python
-	"$1" -m pip index versions torch --disable-pip-version-check 2>/dev/null |
+	"$VENVS/main/bin/pip" index versions torch --disable-pip-version-check --only-binary=:all: \
+		--python-version "$("$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])')" 2>/dev/null |
 		sed -n 's/^torch (\([0-9.]*\)).*/\1/p'
 }
 
