@@ -368,3 +368,13 @@ int probes__add_root(struct probes *p, uint64_t self)
 
 	return bpf_map_update_elem(bpf_map__fd(p->skel->maps.root_modules), &self, &one, BPF_ANY) ? -errno : 0;
 }
+
+void probes__clear_roots(struct probes *p)
+{
+	int fd = bpf_map__fd(p->skel->maps.root_modules);
+	uint64_t key;
+
+	/* The first key again and again: deleting the one that is asked about would end the iteration. */
+	while (bpf_map_get_next_key(fd, NULL, &key) == 0 && bpf_map_delete_elem(fd, &key) == 0)
+		;
+}

@@ -57,6 +57,8 @@ void probes__bump_epoch(struct probes *p);
 uint64_t probes__epoch(const struct probes *p); /* as it is at this moment */
 /* Report calls of this module object. 0 or -errno (-E2BIG: enough of them). */
 int probes__add_root(struct probes *p, uint64_t self);
+/* Report calls of none any more. */
+void probes__clear_roots(struct probes *p);
 
 /* Does the kernel have uprobe.multi links? Needs CAP_BPF; asked once. */
 bool probes__kernel_has_multi(void);

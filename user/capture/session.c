@@ -59,7 +59,7 @@ struct session {
 	struct names *names;
 	struct queue queue;
 	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
-	struct map64 *roots;   /* module object -> dict module, 0: not called yet */
+	struct map64 *roots;   /* module objects whose calls are reported */
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
 	size_t n_threads, cap_threads;
@@ -529,13 +529,28 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 	return hand_on(s, &e);
 }
 
+/* Those in use come back with their stacks, which are all sent again. */
+static void forget_roots(struct session *s)
+{
+	probes__clear_roots(s->probes);
+	map64__clear(s->roots);
+	probes__bump_epoch(s->probes);
+	s->own_epochs++;
+}
+
 /* A root module was seen: from now on its calls are reported. */
 static void add_root(struct session *s, uint64_t self)
 {
 	uint64_t v;
 
-	if (map64__get(s->roots, self, &v) || probes__add_root(s->probes, self))
+	if (map64__get(s->roots, self, &v))
 		return;
+	if (probes__add_root(s->probes, self)) {
+		/* No room: most are of models that are gone. */
+		forget_roots(s);
+		if (probes__add_root(s->probes, self))
+			return;
+	}
 	map64__set(s->roots, self, 1);
 	if (!probes__attached(s->probes, HOOK_MODULE_CALL))
 		attach_optional(s, HOOK_MODULE_CALL);
@@ -797,11 +812,8 @@ static int housekeeping(struct session *s, uint64_t now)
 		return err;
 	maybe_go_sleepable(s, c);
 	look_into_torch(s, now);
-	if (names__recheck(s->names, now)) {
-		map64__clear(s->roots);
-		probes__bump_epoch(s->probes);
-		s->own_epochs++;
-	}
+	if (names__recheck(s->names, now))
+		forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
 		s->last_facts = now;
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
