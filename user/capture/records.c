@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the kernel side's records mean: events for the sinks, stacks, ends of code objects. */
+#include "capture/session_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "capture/codes.h"
+#include "capture/names.h"
+#include "lib/map64.h"
+#include "record/dict.h"
+#include "target/proc.h"
+
+#define MAX_STACK_IDS (1u << 20)
+#define MAX_THREADS (1u << 16) /* remembered at a time */
+#define OPTIMIZER_EXIT (1ULL << 32)
+
+int session__hand_on(struct session *s, const struct event *e)
+{
+	size_t i;
+	int err;
+
+	s->events++;
+	for (i = 0; i < s->n_sinks; i++) {
+		err = s->sinks[i]->event(s->sinks[i], e);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static struct thread *thread_of(struct session *s, uint32_t tid)
+{
+	char name[32] = "";
+	struct dict_thread t = { .tid = tid };
+	uint64_t i;
+
+	if (map64__get(s->threads, tid, &i))
+		return &s->thread[i];
+	if (s->n_threads == MAX_THREADS) {
+		/* Most of them have ended; who has not is asked for the name again. */
+		map64__clear(s->threads);
+		s->n_threads = 0;
+	}
+	if (s->n_threads == s->cap_threads) {
+		size_t cap = s->cap_threads ? s->cap_threads * 2 : 64;
+		struct thread *v = realloc(s->thread, cap * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		s->thread = v;
+		s->cap_threads = cap;
+	}
+	if (proc__thread_comm(s->target.proc, tid, name, sizeof(name)))
+		name[0] = '\0';
+	t.name = names__number(s->names, dict__string(s->dict, name, strlen(name)));
+	i = s->n_threads;
+	s->thread[i] = (struct thread){ .tid = tid };
+	if (t.name != UINT32_MAX)
+		s->thread[i].number = names__number(s->names, dict__thread(s->dict, t));
+	if (t.name == UINT32_MAX || s->thread[i].number == UINT32_MAX || map64__set(s->threads, tid, i))
+		return NULL;
+	s->n_threads++;
+	return &s->thread[i];
+}
+
+static uint64_t since_start(const struct session *s, uint64_t t)
+{
+	return t > s->start ? t - s->start : 0;
+}
+
+/*
+ * While the sleepable programs take over, both sets run and a hit is recorded twice in a row on its thread. Theirs
+ * comes first: the kernel calls a probe's programs from the youngest to the oldest. So what an older program
+ * says right after the sleepable one on the same thread, of the same thing, is dropped; where the first
+ * of the two was lost for want of room it is not.
+ */
+static bool is_twin(struct session *s, struct thread *t, const struct mt_rec_mem *r)
+{
+	bool same;
+
+	if (r->h.time > s->both_until)
+		return false;
+	if (r->h.sleepable) {
+		t->first = *r;
+		t->first_open = true;
+		return false;
+	}
+	same = t->first_open && t->first.h.type == r->h.type && t->first.addr == r->addr && t->first.size == r->size &&
+	       t->first.allocated == r->allocated;
+	t->first_open = false;
+	s->twins += same;
+	return same;
+}
+
+/* The dict's stack for an event; takes the walk's outcome along when the frames never came. */
+static uint32_t event_stack(struct session *s, uint64_t id, uint8_t *walk, bool *optimizer_exit)
+{
+	uint64_t v;
+
+	if (optimizer_exit)
+		*optimizer_exit = false;
+	if (!id)
+		return 0;
+	if (!map64__get(s->stacks, id, &v)) {
+		s->unknown_stacks++;
+		*walk = MT_WALK_LOST;
+		return 0;
+	}
+	if (optimizer_exit)
+		*optimizer_exit = v & OPTIMIZER_EXIT;
+	if (!(uint32_t)v)
+		*walk = MT_WALK_LOST; /* the dict has no room for it */
+	return (uint32_t)v;
+}
+
+/* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
+static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
+{
+	bool same = t->said && t->said == r->addr && (r->size == t->said_size || (r->size < 0 && t->said_size < 0));
+
+	t->said = 0;
+	return same;
+}
+
+static int on_mem(struct session *s, const struct mt_rec_mem *r)
+{
+	struct thread *t = thread_of(s, r->h.tid);
+	struct event e = { .walk = r->h.walk, .addr = r->addr };
+
+	if (!t)
+		return -ENOMEM;
+	if (is_twin(s, t, r))
+		return 0;
+	if (!r->size && r->h.type != MT_REC_OOM)
+		return 0; /* an empty tensor: no memory */
+	if (r->h.type != MT_REC_CPU_NEW)
+		e.device = (struct device){ .type = r->device & 0xff, .index = r->device >> 8 };
+	if (e.device.type == DEVICE_CPU) {
+		e.device.index = 0;
+		if (r->h.type == MT_REC_REPORT && repeats_cpu(t, r))
+			return 0;
+		if (r->h.type == MT_REC_CPU_NEW) {
+			t->said = r->addr;
+			t->said_size = r->size;
+		}
+	}
+	e.totals = e.device.type != DEVICE_CPU;
+	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
+	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
+	e.thread = t->number;
+	e.time = since_start(s, r->h.time);
+	e.allocated = e.totals ? r->allocated : 0;
+	e.reserved = e.totals ? r->reserved : 0;
+	if (e.kind != EVENT_FREE)
+		e.stack = event_stack(s, r->stack, &e.walk, NULL);
+	return session__hand_on(s, &e);
+}
+
+static int on_cpu_delete(struct session *s, const struct mt_rec_free *r)
+{
+	struct thread *t = thread_of(s, r->h.tid);
+	struct event e = { .kind = EVENT_FREE, .addr = r->addr };
+
+	if (!t)
+		return -ENOMEM;
+	if (!r->addr)
+		return 0;
+	t->said = r->addr;
+	t->said_size = -1;
+	e.thread = t->number;
+	e.time = since_start(s, r->h.time);
+	return session__hand_on(s, &e);
+}
+
+static int on_mark(struct session *s, const struct mt_rec_mark *r)
+{
+	struct thread *t = thread_of(s, r->h.tid);
+	struct event e = { .time = since_start(s, r->h.time), .walk = r->h.walk };
+	struct mt_rec_mem as_mem = { .h = r->h }; /* not the stack: the older program may not have got all of it */
+	uint64_t module;
+	bool step;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	if (r->h.type == MT_REC_MODULE_CALL) {
+		if (!map64__get(s->roots, r->self, &module))
+			return 0;
+		e.kind = EVENT_CALL;
+		e.module = names__root(s->names, r->self);
+		return session__hand_on(s, &e);
+	}
+	if (is_twin(s, t, &as_mem))
+		return 0;
+	e.stack = event_stack(s, r->stack, &e.walk, &step);
+	if (!step)
+		return 0;
+	e.kind = EVENT_STEP;
+	s->steps++;
+	return session__hand_on(s, &e);
+}
+
+/* Those in use come back with their stacks, which are all sent again. */
+void session__forget_roots(struct session *s)
+{
+	probes__clear_roots(s->probes);
+	map64__clear(s->roots);
+	probes__bump_epoch(s->probes);
+	s->own_epochs++;
+}
+
+/* A root module was seen: from now on its calls are reported. */
+static void add_root(struct session *s, uint64_t self)
+{
+	uint64_t v;
+
+	if (map64__get(s->roots, self, &v))
+		return;
+	if (probes__add_root(s->probes, self)) {
+		/* No room: most are of models that are gone. */
+		session__forget_roots(s);
+		if (probes__add_root(s->probes, self))
+			return;
+	}
+	map64__set(s->roots, self, 1);
+	if (!probes__attached(s->probes, HOOK_MODULE_CALL))
+		session__attach_optional(s, HOOK_MODULE_CALL);
+}
+
+static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
+{
+	struct named_stack ns;
+	int err;
+
+	if (r->n > MT_MAX_ENTRIES || len < sizeof(*r) + r->n * sizeof(struct mt_frame))
+		return -EBADMSG;
+	err = names__stack(s->names, r, &ns);
+	if (err)
+		return err;
+	if (map64__count(s->stacks) >= MAX_STACK_IDS) {
+		/* Ids of past epochs have piled up. Everything that is still in use is sent again. */
+		map64__clear(s->stacks);
+		probes__bump_epoch(s->probes);
+		s->own_epochs++;
+	}
+	if (ns.root)
+		add_root(s, ns.root);
+	return map64__set(s->stacks, r->stack, ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0));
+}
+
+static int on_gone(struct session *s, const struct mt_rec_gone *r)
+{
+	codes__passed(names__codes(s->names), r->code, r->epoch);
+	return 0;
+}
+
+int session__record(struct session *s, const void *rec, size_t len)
+{
+	const struct mt_hdr *h = rec;
+
+	switch (h->type) {
+	case MT_REC_REPORT:
+	case MT_REC_OOM:
+	case MT_REC_CPU_NEW:
+		return on_mem(s, rec);
+	case MT_REC_CPU_DELETE:
+		return on_cpu_delete(s, rec);
+	case MT_REC_STACK:
+		return on_stack(s, rec, len);
+	case MT_REC_CODE_GONE:
+		return on_gone(s, rec);
+	case MT_REC_SCOPE_END:
+	case MT_REC_MODULE_CALL:
+		return on_mark(s, rec);
+	}
+	return -EBADMSG;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What a recording says about its target and about itself. */
+#include "capture/session_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/names.h"
+#include "lib/json.h"
+#include "record/dict.h"
+#include "target/proc.h"
+
+/* The arguments as a JSON array, so that one fact holds them whole. */
+static int set_cmdline(struct session *s)
+{
+	size_t len, used = 0, n;
+	const char *args = proc__cmdline(s->target.proc, &len);
+	char *text = NULL;
+	size_t size;
+	struct json *j;
+	FILE *out = open_memstream(&text, &size);
+	int err;
+
+	if (!out)
+		return -ENOMEM;
+	j = json__new(out, false);
+	if (!j) {
+		fclose(out);
+		free(text);
+		return -ENOMEM;
+	}
+	json__open_array(j, NULL);
+	while (used < len) {
+		n = strnlen(args + used, len - used);
+		char *arg = strndup(args + used, n);
+
+		json__string(j, NULL, arg);
+		free(arg);
+		used += n + 1;
+	}
+	json__close_array(j);
+	json__free(j);
+	err = fclose(out) ? -errno : 0;
+	if (!err) {
+		text[strcspn(text, "\n")] = '\0';
+		err = facts__set(s->facts, "cmdline", text);
+	}
+	free(text);
+	return err;
+}
+
+static void set_link_fact(struct session *s, const char *key, const char *name)
+{
+	char path[64], buf[4096];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)proc__pid(s->target.proc), name);
+	n = readlink(path, buf, sizeof(buf) - 1);
+	if (n > 0) {
+		buf[n] = '\0';
+		facts__set(s->facts, key, buf);
+	}
+}
+
+/* What the stream says about target and capture, once all is known. */
+int session__set_facts(struct session *s)
+{
+	const struct target *t = &s->target;
+	int major, minor, micro, err = 0;
+	char stdlib[4096], when[40];
+	struct utsname un;
+	struct timespec ts;
+	struct tm tm;
+
+	err |= facts__setf(s->facts, "pid", "%d", (int)proc__pid(t->proc));
+	err |= facts__set(s->facts, "comm", proc__comm(t->proc));
+	err |= set_cmdline(s);
+	set_link_fact(s, "exe", "exe");
+	set_link_fact(s, "cwd", "cwd");
+	if (t->python) {
+		python__version(t->python, &major, &minor, &micro);
+		if (micro >= 0)
+			err |= facts__setf(s->facts, "python", "%d.%d.%d", major, minor, micro);
+		else
+			err |= facts__setf(s->facts, "python", "%d.%d", major, minor);
+		if (python__stdlib(t->python, stdlib, sizeof(stdlib)) == 0)
+			err |= facts__set(s->facts, "stdlib", stdlib);
+	}
+	if (t->python_why[0])
+		err |= facts__set(s->facts, "python_problem", t->python_why);
+	err |= facts__set(s->facts, "torch", t->torch.version);
+	if (t->torch.cuda_runtime[0])
+		err |= facts__set(s->facts, "cuda_runtime", t->torch.cuda_runtime);
+	err |= facts__set(s->facts, "version", MEMTRACE_VERSION);
+	err |= facts__set(s->facts, "attached_at", s->opts.attached_at_start ? "start" : "live");
+	if (uname(&un) == 0)
+		err |= facts__set(s->facts, "kernel", un.release);
+	clock_gettime(CLOCK_REALTIME, &ts);
+	gmtime_r(&ts.tv_sec, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
+	err |= facts__setf(s->facts, "start", "%s.%03ldZ", when, ts.tv_nsec / 1000000);
+	return err ? -ENOMEM : 0;
+}
+
+void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
+{
+	static const char *const types[] = { [MT_REC_REPORT] = "report",	   [MT_REC_OOM] = "oom",
+					     [MT_REC_CPU_NEW] = "cpu_new",	   [MT_REC_CPU_DELETE] = "cpu_delete",
+					     [MT_REC_STACK] = "stack",		   [MT_REC_CODE_GONE] = "code_gone",
+					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call" };
+	static const char *const walks[] = { "ok",	    "off",	   "no_thread",	  "no_frame", "truncated",
+					     "fault_thread", "fault_frame", "fault_self", "busy",     "lost" };
+	struct names_stats ns = names__stats(s->names);
+	char key[64];
+	size_t i;
+
+	_Static_assert(sizeof(walks) / sizeof(walks[0]) == MT_WALK_NR, "a name for every outcome");
+	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
+		snprintf(key, sizeof(key), "counter.hits.%s", types[i]);
+		if (c[MT_CNT_HIT + i])
+			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_HIT + i]);
+		snprintf(key, sizeof(key), "counter.lost.%s", types[i]);
+		if (c[MT_CNT_RING_LOST + i])
+			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_RING_LOST + i]);
+	}
+	for (i = 0; i < MT_WALK_NR; i++) {
+		snprintf(key, sizeof(key), "counter.walks.%s", walks[i]);
+		if (c[MT_CNT_WALK + i])
+			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_WALK + i]);
+	}
+	if (s->twins)
+		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
+	if (c[MT_CNT_FAULT_RETRIED])
+		facts__setf(s->facts, "counter.faults_retried", "%" PRIu64, c[MT_CNT_FAULT_RETRIED]);
+	facts__setf(s->facts, "counter.frames", "%" PRIu64, ns.frames);
+	facts__setf(s->facts, "counter.frames_unreadable", "%" PRIu64, ns.unreadable);
+	facts__setf(s->facts, "counter.frames_gone", "%" PRIu64, ns.gone);
+	facts__setf(s->facts, "counter.modules_unnamed", "%" PRIu64, ns.unnamed_modules);
+	facts__setf(s->facts, "counter.code_objects", "%" PRIu64, ns.codes);
+	if (ns.no_room)
+		facts__setf(s->facts, "counter.names_no_room", "%" PRIu64, ns.no_room);
+	facts__setf(s->facts, "counter.stacks_unknown", "%" PRIu64, s->unknown_stacks);
+	facts__setf(s->facts, "sleepable", "%d", probes__sleepable(s->probes));
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_SESSION_INTERNAL_H
+#define MT_CAPTURE_SESSION_INTERNAL_H
+/* What the parts of a session share: its life (session.c), its records (records.c), its facts (session_facts.c). */
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "capture/attach.h"
+#include "capture/probes.h"
+#include "capture/queue.h"
+#include "capture/session.h"
+
+struct dict;
+struct map64;
+struct names;
+
+/* A thread of the target that has been heard of. */
+struct thread {
+	uint32_t tid;
+	uint32_t number; /* in the dict */
+	uint64_t said;	   /* address of the New or Delete right before, to tell a report that repeats it */
+	int64_t said_size; /* bytes, negative for Delete, whose bytes we are not told */
+	struct mt_rec_mem first; /* the sleepable programs' record of a hit, while both sets run: see is_twin() */
+	bool first_open;
+};
+
+struct session {
+	struct session_opts opts;
+	struct target target;
+	struct probes *probes;
+	struct dict *dict;
+	struct facts *facts;
+	struct names *names;
+	struct queue queue;
+	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
+	struct map64 *roots;   /* module objects whose calls are reported */
+	struct map64 *threads; /* tid -> index */
+	struct thread *thread;
+	size_t n_threads, cap_threads;
+	int image;	    /* proc__image() as it was attached to, negative: could not be opened */
+	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
+	/* Where the epochs come from: our own, records about freed code objects, such records lost. */
+	uint64_t own_epochs, gone_seen, gone_lost;
+	uint64_t gone_after, read_until; /* in a round: of gone_seen, those after the epoch at which all had been read */
+	uint64_t sure_epoch;		 /* up to which all of them were accounted for */
+	uint64_t last_facts, next_look, look_pause; /* ns */
+	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
+	uint64_t both_until; /* CLOCK_MONOTONIC, ns: when the sleepable programs were alone */
+	bool attached, tried_sleepable, have_codes;
+	bool blind; /* the end of code objects is not reported any more: none may be read */
+	struct sink *const *sinks;
+	size_t n_sinks;
+};
+
+/* session.c: a hook that is worth having and not worth failing for. */
+void session__attach_optional(struct session *s, enum hook_id id);
+
+/* records.c: hands an event to the sinks. 0 or the error of one. */
+int session__hand_on(struct session *s, const struct event *e);
+/* Turns one record of the kernel side into what it means. 0, -ENOMEM, -EBADMSG (no such record), a sink's error. */
+int session__record(struct session *s, const void *rec, size_t len);
+/* Modules are other ones: all stacks are named, and their roots reported, anew. */
+void session__forget_roots(struct session *s);
+
+/* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
+int session__set_facts(struct session *s);
+/* The kernel side's counters and ours, as facts. */
+void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR]);
+
+#endif
