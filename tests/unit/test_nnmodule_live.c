@@ -179,7 +179,7 @@ static void limited(struct test *t)
 static void while_it_changes(struct test *t)
 {
 	struct nnmodules *n = nnmodules__new(t->py);
-	uint64_t end = now_ns() + 1000000000, rounds = 0, cost, sum = 0;
+	uint64_t end = now_ns() + 1000000000, rounds = 0, alarms = 0, cost, sum = 0;
 	struct nnmodule got;
 
 	assert_non_null(n);
@@ -187,11 +187,13 @@ static void while_it_changes(struct test *t)
 	for (; now_ns() < end; rounds++) {
 		assert_int_equal(nnmodules__name(n, t->big_last, t->big_root, 0, &got), 0);
 		assert_string_equal(got.name, "blocks.109.mlp.3");
-		assert_false(nnmodules__recheck(n, &cost));
+		/* A tree that is torn at every try is let go of: a false alarm, which costs a reading and no name. */
+		alarms += nnmodules__recheck(n, &cost);
 		sum += cost;
 	}
-	assert_true(rounds > 0);
-	print_message("  while it changes: %.2f ms a tree\n", sum / 1e6 / rounds);
+	assert_true(rounds > 0 && alarms <= 1 + rounds / 10);
+	print_message("  while it changes: %.2f ms a tree, %llu of %llu torn\n", sum / 1e6 / rounds,
+		      (unsigned long long)alarms, (unsigned long long)rounds);
 	nnmodules__free(n);
 }
 
