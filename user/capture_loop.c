@@ -24,7 +24,7 @@
 
 int capture_loop__open(struct capture_loop *loop)
 {
-	struct session_opts so = { .ring_bytes = loop->args.ring_bytes };
+	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps };
 	struct failure f;
 
 	loop->session = session__new(loop->args.pid, &so, &f);
@@ -147,7 +147,6 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 		return "exec";
 	if (loop->args.duration && now >= loop->args.duration)
 		return "duration";
-	/* The first step was under way when we came: N whole ones end with the N+1st. */
 	if (loop->args.steps && session__steps(loop->session) > loop->args.steps)
 		return "steps";
 	return loop->drained ? loop->drained(loop->ctx) : NULL;

@@ -20,6 +20,8 @@ int session__hand_on(struct session *s, const struct event *e)
 	size_t i;
 	int err;
 
+	if (s->cut)
+		return 0;
 	s->events++;
 	for (i = 0; i < s->n_sinks; i++) {
 		err = s->sinks[i]->event(s->sinks[i], e);
@@ -180,6 +182,7 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 	struct mt_rec_mem as_mem = { .h = r->h }; /* not the stack: the older program may not have got all of it */
 	uint64_t module;
 	bool step;
+	int err;
 
 	if (!t)
 		return -ENOMEM;
@@ -196,9 +199,14 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 	e.stack = event_stack(s, r->stack, &e.walk, &step);
 	if (!step)
 		return 0;
+	if (s->cut)
+		return 0;
 	e.kind = EVENT_STEP;
 	s->steps++;
-	return session__hand_on(s, &e);
+	err = session__hand_on(s, &e);
+	if (s->opts.steps && s->steps > s->opts.steps)
+		s->cut = e.time + !e.time;
+	return err;
 }
 
 /* Those in use come back with their stacks, which are all sent again. */

@@ -417,7 +417,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	do {
 		err = err ? err : session__pump(s, sinks, n_sinks);
 	} while (!err && (s->queue.len || rounds++ < 1));
-	facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
+	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->cut ? s->cut : now);
 	facts__setf(s->facts, "events", "%" PRIu64, s->events);
 	s->attached = false;
 	return err;

@@ -25,6 +25,7 @@ struct failure {
 struct session_opts {
 	size_t ring_bytes; /* 0: default */
 	bool attached_at_start; /* the target was started under us */
+	uint64_t steps; /* the stream ends with so many whole steps, to the event; 0: no bound */
 };
 
 /*
@@ -57,7 +58,8 @@ const struct proc *session__proc(const struct session *s);
 uint64_t session__now(const struct session *s); /* ns since the start; 0 before attaching */
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
-uint64_t session__steps(const struct session *s); /* optimizer steps seen */
+/* Ends of optimizer steps in the stream; the first one was under way when we came, so N whole steps end with the N+1st. */
+uint64_t session__steps(const struct session *s);
 /* The process runs another program by now: what was attached to is gone. */
 bool session__replaced(const struct session *s);
 /* Why there may be no Python lines: static text, NULL when there are. */

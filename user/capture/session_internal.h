@@ -40,6 +40,7 @@ struct session {
 	size_t n_threads, cap_threads;
 	int image;	    /* proc__image() as it was attached to, negative: could not be opened */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
+	uint64_t cut;	    /* ns since start: the steps asked for were whole, and nothing is handed on after; 0: not yet */
 	/* Where the epochs come from: our own, records about freed code objects, such records lost. */
 	uint64_t own_epochs, gone_seen, gone_lost;
 	uint64_t gone_after, read_until; /* in a round: of gone_seen, those after the epoch at which all had been read */
