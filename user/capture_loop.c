@@ -11,6 +11,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "capture/attach.h"
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "lib/log.h"
@@ -205,6 +206,10 @@ int capture_loop__run(struct capture_loop *loop)
 		status = loop->attached(loop->ctx);
 	if (status)
 		goto out;
+	/* The output has its place by now, which may have taken the right to write into another's folder. */
+	err = caps__limit();
+	if (err)
+		log_debug("capabilities could not be given up: %s", strerror(-err));
 	say_attached(loop);
 	err = drain(loop, fds);
 	progress(loop, 0, true);

@@ -228,8 +228,13 @@ def stop_all():
         p.stop()
 
 
+undo_on_signal = []  # what a test has done to the machine itself, as functions that undo it
+
+
 def on_signal(number, _frame):
     stop_all()
+    for undo in reversed(undo_on_signal):
+        undo()
     os._exit(128 + number)
 
 

@@ -89,6 +89,11 @@ def swap(mebibytes):
         raise Skip("needs root, to make a swap file")
     path = scratch("swap")
     on = False
+
+    def off():
+        subprocess.run(["swapoff", path], check=False, capture_output=True)
+
+    harness.undo_on_signal.append(off)
     try:
         with open(path, "wb") as f:
             os.posix_fallocate(f.fileno(), 0, mebibytes << 20)
@@ -101,7 +106,8 @@ def swap(mebibytes):
         yield
     finally:
         if on:
-            subprocess.run(["swapoff", path], check=False)
+            off()
+        harness.undo_on_signal.remove(off)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 

@@ -285,6 +285,16 @@ def test_default_file_belongs_to_the_caller():
     equal(st.st_uid, 65534 if IS_ROOT else os.getuid(), "owner")
     equal(st.st_mode & 0o077, 0, "permissions for others")
 
+    # sudo in one's own folder: root there only by its privileges, of which few are kept once attached.
+    if IS_ROOT:
+        os.chown(folder, 65534, 65534)
+    path = os.path.join(folder, "again.mtr")
+    for _ in range(2):  # the second one takes the first one's place
+        recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-d", "500ms", "-o", path, "-f"], root=True, env=env)
+        equal(recorder.wait(20), 0, "record -f in a folder of somebody else's: %s" % recorder.stderr())
+        equal(os.stat(path).st_uid, 65534 if IS_ROOT else os.getuid(), "owner")
+    equal(sorted(os.listdir(folder)), sorted([files[0], "again.mtr"]), "files in the folder")
+
 
 def test_inference_steps():
     target = workload("inference.py", "--seconds", "60")

@@ -196,8 +196,6 @@ int session__attach(struct session *s, struct failure *f)
 	look_into_torch(s, 0);
 	s->start = monotonic();
 	s->attached = true;
-	if (caps__limit())
-		log_debug("capabilities could not be given up: %s", strerror(errno));
 	return 0;
 }
 
