@@ -366,6 +366,18 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 	return 0;
 }
 
+static void drop_stray(struct nnmodules *n, size_t i)
+{
+	struct stray *s = &n->strays[i];
+
+	map64__del(n->stray_at, s->addr, NULL);
+	free(s->name);
+	*s = n->strays[--n->nstrays];
+	/* The slot is there already: setting it again takes no memory. */
+	if (i < n->nstrays)
+		map64__set(n->stray_at, s->addr, i);
+}
+
 /* Forgets strays that are gone. True if one has a place in a tree by now. */
 static bool recheck_strays(struct nnmodules *n)
 {
@@ -385,14 +397,36 @@ static bool recheck_strays(struct nnmodules *n)
 			i++;
 			continue;
 		}
-		map64__del(n->stray_at, s->addr, NULL);
-		free(s->name);
-		*s = n->strays[--n->nstrays];
-		/* The slot is there already: setting it again takes no memory. */
-		if (i < n->nstrays)
-			map64__set(n->stray_at, s->addr, i);
+		drop_stray(n, i);
 	}
 	return changed;
+}
+
+void nnmodules__forget(struct nnmodules *n, uint64_t addr)
+{
+	uint64_t v;
+	size_t i, at;
+
+	for (i = 0; i < n->nroots;) {
+		struct root *r = &n->roots[i];
+
+		if (r->addr != addr && !(r->tree && nntree__find(r->tree, addr, &at))) {
+			i++;
+			continue;
+		}
+		/* Not a change of names: what its modules were called they were. */
+		nntree__free(r->tree);
+		*r = n->roots[--n->nroots];
+	}
+	if (map64__get(n->stray_at, addr, &v))
+		drop_stray(n, v);
+}
+
+void nnmodules__forget_all(struct nnmodules *n)
+{
+	while (n->nroots)
+		nntree__free(n->roots[--n->nroots].tree);
+	forget_strays(n);
 }
 
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
@@ -470,10 +504,9 @@ int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, 
 	return 0;
 }
 
-int nnmodules__slot_call(const struct python *py, uint64_t *addr)
+static int type_slot(const struct python *py, size_t offset, uint64_t *addr)
 {
-	const struct pylayout *l = python__layout(py);
-	uint64_t type, call;
+	uint64_t type, slot;
 	struct pymem m;
 	int err;
 
@@ -481,11 +514,21 @@ int nnmodules__slot_call(const struct python *py, uint64_t *addr)
 	if (err)
 		return err;
 	pymem__init(&m, py, false);
-	err = pymem__u64(&m, type + l->tp_call, &call);
+	err = pymem__u64(&m, type + offset, &slot);
 	if (err)
 		return err;
-	if (!call)
+	if (!slot)
 		return -ENOENT;
-	*addr = call;
+	*addr = slot;
 	return 0;
+}
+
+int nnmodules__slot_call(const struct python *py, uint64_t *addr)
+{
+	return type_slot(py, python__layout(py)->tp_call, addr);
+}
+
+int nnmodules__dealloc(const struct python *py, uint64_t *addr)
+{
+	return type_slot(py, python__layout(py)->tp_dealloc, addr);
 }
