@@ -80,7 +80,6 @@ def exactly(content, truth):
 
 SYS_PROCESS_MADVISE = 440
 MADV_PAGEOUT = 21
-LARGE = 16 << 20
 
 
 @contextlib.contextmanager
@@ -136,8 +135,6 @@ class PageOut(threading.Thread):
             if not m:
                 continue
             start, end = int(m[1], 16), int(m[2], 16)
-            if end - start > LARGE:
-                continue  # no Python frames in there, and the swap space is not for all
             n = self.libc.syscall(SYS_PROCESS_MADVISE, self.pidfd, ctypes.byref(Iovec(start, end - start)), 1, MADV_PAGEOUT, 0)
             self.advised += max(n, 0)
 
@@ -153,12 +150,12 @@ class PageOut(threading.Thread):
 
 
 def under_pressure(role, threads):
-    target = workload("cold_frames.py", "--seconds", "4", "--rate", "30000", "--threads", str(threads), role=role)
+    target = workload("cold_frames.py", "--seconds", "5", "--rate", "30000", "--threads", str(threads), role=role)
     target.wait_line("^ready", 120)
     path = scratch("cold-%s-%d.mtr" % (role, threads))
     recorder = record(target.popen.pid, path)
     target.send()
-    time.sleep(0.7)
+    time.sleep(1)
     pressure = PageOut(target.popen.pid, 0.05)
     pressure.start()
     truth = json.loads(target.wait_line("^{", 60))
@@ -265,7 +262,7 @@ def interrupted(recorder, times, pause=0.5):
 
 
 def test_losses_are_counted():
-    target = workload("churn.py", "--seconds", "3", "--rate", "0", "--threads", "4")
+    target = workload("churn.py", "--seconds", "4", "--rate", "0", "--threads", "4")
     target.wait_line("^ready", 120)
     path = scratch("small-ring.mtr")
     recorder = record(target.popen.pid, path, "--ring-size", "64K")
@@ -298,7 +295,7 @@ def test_losses_are_counted():
 
 # ---- addresses that mean something else a moment later ----------------------------------------------------
 
-def reuse(name, stops, *options, role="main", seconds="1.5", args=()):
+def reuse(name, stops, *options, role="main", seconds="2.5", args=()):
     target = workload(name, scratch(name + ".json"), "--seconds", seconds, *args, role=role)
     target.wait_line("^ready", 120)
     path = scratch(name + ".mtr")
@@ -366,52 +363,6 @@ def test_code_reuse_old():
     code_reuse("old", 1)
 
 
-def module_names(content, truth):
-    """(right, unnamed, wrong): of the two modules on each stack, the model and the leaf in it."""
-    right = unnamed = 0
-    wrong = []
-    for e in content.events:
-        if e["kind"] != mtr_reader.ALLOC or not e["stack"]:
-            continue
-        name, leaf, root = truth[e["size"]]
-        entered = [m for f, m in content.frames(e) if f and f[2].endswith("_wrapped_call_impl")]
-        for got, want in zip(entered, ((name, leaf, root), ("", root, root))):
-            if got is None:
-                unnamed += 1
-            elif got == want:
-                right += 1
-            else:
-                wrong.append((e["size"], got, want))
-    return right, unnamed, wrong
-
-
-def module_reuse(role, stops, *args):
-    content, truth = reuse("module_reuse.py", stops, role=role, args=args)
-    equal(content.count[mtr_reader.ALLOC], len(truth), "allocations")
-    equal(content.fact("modules_guarded"), 1, "the end of modules is seen")
-    right, unnamed, wrong = module_names(content, truth)
-    check(not wrong, "%d of %d modules have a wrong name, as: %s", len(wrong), right + unnamed + len(wrong), wrong[:3])
-    check(right + unnamed == 2 * len(truth) and right > 100, "%d modules have a name, %d have none", right, unnamed)
-    check(content.fact("counter.modules_unnamed") > 0, "unnamed modules are not counted")
-
-
-def test_module_reuse():
-    module_reuse("main", 0)
-    module_reuse("main", 0, "--pause", "0.02")
-
-
-def test_module_reuse_interrupted():
-    module_reuse("main", 3)
-
-
-def test_module_reuse_newest():
-    module_reuse("newest", 1)
-
-
-def test_module_reuse_old():
-    module_reuse("old", 1)
-
-
 # ---- memory that PyTorch reports twice ------------------------------------------------------------------
 
 def twice_told(role):
@@ -469,12 +420,12 @@ def test_children():
 # ---- two tracers ----------------------------------------------------------------------------------------
 
 def test_two_tracers():
-    target = workload("churn.py", "--seconds", "3", "--rate", "30000")
+    target = workload("churn.py", "--seconds", "5", "--rate", "30000")
     target.wait_line("^ready", 120)
     paths = [scratch("both-%d.mtr" % i) for i in range(3)]
     recorders = [record(target.popen.pid, p) for p in paths]
     target.send()
-    time.sleep(1.2)
+    time.sleep(2)
     recorders[2].signal(signal.SIGKILL)
     recorders[2].wait(10)
     truth = json.loads(target.wait_line("^{", 60))
@@ -489,7 +440,7 @@ def test_two_tracers():
     check(said(contents[0], contents[0].events) == said(contents[1], contents[1].events) or
           sorted(said(contents[0], contents[0].events), key=repr) == sorted(said(contents[1], contents[1].events), key=repr),
           "the two recordings differ")
-    check(contents[2].count[mtr_reader.ALLOC] > 5000 and not contents[2].recording.complete, "the killed one: %s", contents[2].count)
+    check(contents[2].count[mtr_reader.ALLOC] > 10000 and not contents[2].recording.complete, "the killed one: %s", contents[2].count)
     check(not contents[2].errors, "the killed one: %s", contents[2].errors[:3])
 
 
