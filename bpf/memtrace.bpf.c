@@ -232,46 +232,29 @@ int module_call(struct pt_regs *ctx)
 	return emit_mark(MT_REC_MODULE_CALL, self, bpf_ktime_get_ns(), 0, false);
 }
 
-/* Tells that an object of a sent stack is being freed. */
-static __always_inline int emit_gone(__u8 type, __u64 addr)
-{
-	struct mt_rec_gone *r;
-	__u64 epoch;
-
-	/* First the epoch, then the record: a walk that begins from here on has the new one. */
-	epoch = __sync_fetch_and_add(&code_epoch, 1) + 1;
-	/* Where it is lost, user space sees that the epochs do not add up. */
-	r = reserve(type, sizeof(*r));
-	if (!r)
-		return 0;
-	fill(&r->h, type, bpf_ktime_get_ns(), 0, false);
-	r->addr = addr;
-	r->epoch = epoch;
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	return 0;
-}
-
 /* static void code_dealloc(PyCodeObject *code) */
 SEC("uprobe")
 int code_gone(struct pt_regs *ctx)
 {
 	__u64 code = PT_REGS_PARM1(ctx);
+	struct mt_rec_gone *r;
+	__u64 epoch;
 
 	/* Whether or not `stopped`: what is recorded already is still being read. */
 	count(MT_CNT_HIT + MT_REC_CODE_GONE);
-	if (bench_empty || !seen_code[seen_slot(code)])
+	if (bench_empty)
 		return 0;
-	return emit_gone(MT_REC_CODE_GONE, code);
-}
-
-/* static void subtype_dealloc(PyObject *self): the end of any object of a Python class */
-SEC("uprobe")
-int module_gone(struct pt_regs *ctx)
-{
-	__u64 self = PT_REGS_PARM1(ctx);
-
-	count(MT_CNT_HIT + MT_REC_MODULE_GONE);
-	if (bench_empty || !unmark_module(self))
+	if (!seen_code[seen_slot(code)])
 		return 0;
-	return emit_gone(MT_REC_MODULE_GONE, self);
+	/* First the epoch, then the record: a walk that begins from here on has the new one. */
+	epoch = __sync_fetch_and_add(&code_epoch, 1) + 1;
+	/* Where it is lost, user space sees the gap in the epochs and forgets all code objects. */
+	r = reserve(MT_REC_CODE_GONE, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_CODE_GONE, bpf_ktime_get_ns(), 0, false);
+	r->code = code;
+	r->epoch = epoch;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
 }

@@ -15,8 +15,6 @@
 #define MT_MAX_MODULE_CODES 4
 #define MT_SENT_SLOTS 8192   /* per CPU: ids of the stacks already sent */
 #define MT_SEEN_SLOTS 65536  /* code objects that any sent stack mentions, by hash */
-#define MT_MODULE_SLOTS 65536 /* modules that any sent stack mentions, by hash */
-#define MT_MODULE_TRIES 4     /* slots from its own on where a module can be */
 #define MT_SCRATCH_SLOTS 4   /* walks under way at one time on one CPU */
 #define MT_SHARED_SLOTS 64   /* and on all of them together beyond that */
 
@@ -29,7 +27,6 @@ enum mt_rec_type {
 	MT_REC_CODE_GONE = 6, /* a code object of a sent stack is being freed: struct mt_rec_gone */
 	MT_REC_SCOPE_END = 7, /* a record_function scope is left: struct mt_rec_mark */
 	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a root module: struct mt_rec_mark */
-	MT_REC_MODULE_GONE = 9, /* a module of a sent stack is being freed: struct mt_rec_gone */
 };
 
 /* How the walk of a thread's Python frames ended. Counted by reason (MT_CNT_WALK + reason). */
@@ -113,7 +110,7 @@ struct mt_rec_free {
 
 struct mt_rec_gone {
 	struct mt_hdr h;
-	__u64 addr;
+	__u64 code;
 	__u64 epoch; /* the epoch from now on */
 };
 
@@ -130,7 +127,7 @@ enum mt_frame_kind {
 
 struct mt_frame {
 	__u64 addr;
-	__s32 at; /* a module: 1 if its end will not be told */
+	__s32 at;
 	__u32 kind; /* enum mt_frame_kind */
 };
 

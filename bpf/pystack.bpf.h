@@ -7,7 +7,7 @@
  * on it is alive; afterwards they may be gone, so what identifies a frame is taken here.
  *
  * A stack is sent once per CPU: its id is a hash over (code object, instruction offset, module), seeded
- * with the code epoch. When a code object or module that a sent stack mentions is freed, the epoch goes up: all
+ * with the code epoch. When a code object that a sent stack mentions is freed, the epoch goes up: all
  * ids change, all stacks are sent again, and an id can never come to mean other code.
  */
 
@@ -33,11 +33,6 @@ static __always_inline __u64 mix(__u64 h, __u64 v)
 static __always_inline __u32 seen_slot(__u64 code)
 {
 	return (__u32)((code >> 4) * 0x9e3779b1U >> 16) & (MT_SEEN_SLOTS - 1);
-}
-
-static __always_inline __u32 module_slot(__u64 self)
-{
-	return (__u32)((self >> 4) * 0x9e3779b97f4a7c15ULL >> 40) & (MT_MODULE_SLOTS - 1);
 }
 
 static __always_inline void put_frame(struct scratch *s, __u64 addr, __s32 at, __u32 kind)
@@ -131,40 +126,6 @@ static long walk_frame_sleepable(__u32 i, void *ctx)
 	return walk_frame(((struct loop_ctx *)ctx)->s, true);
 }
 
-/*
- * Notes that a module is on a sent stack. Unlike code objects, objects of Python classes die all the time, and
- * other ones at addresses where a module was: so the address itself is noted, and struck out at its end.
- * False: no room.
- */
-static __always_inline bool mark_module(__u64 self)
-{
-	__u32 slot = module_slot(self), i;
-
-	for (i = 0; i < MT_MODULE_TRIES; i++) {
-		if (seen_module[slot + i] == self)
-			return true;
-	}
-	for (i = 0; i < MT_MODULE_TRIES; i++) {
-		if (!seen_module[slot + i] && !__sync_val_compare_and_swap(&seen_module[slot + i], 0, self))
-			return true;
-	}
-	return false;
-}
-
-/* Strikes a module out. False: it was not noted. */
-static __always_inline bool unmark_module(__u64 self)
-{
-	__u32 slot = module_slot(self), i;
-	bool found = false;
-
-	for (i = 0; i < MT_MODULE_TRIES; i++) {
-		/* It can be there twice: two tasks can note it at one time. */
-		if (seen_module[slot + i] == self && __sync_val_compare_and_swap(&seen_module[slot + i], self, 0) == self)
-			found = true;
-	}
-	return found;
-}
-
 static long mark_seen(__u32 i, void *ctx)
 {
 	struct scratch *s = ((struct loop_ctx *)ctx)->s;
@@ -174,8 +135,6 @@ static long mark_seen(__u32 i, void *ctx)
 		return 1;
 	if (s->entries[i].kind == MT_FRAME_CODE)
 		seen_code[seen_slot(s->entries[i].addr)] = 1;
-	else
-		s->entries[i].at = !mark_module(s->entries[i].addr);
 	return 0;
 }
 

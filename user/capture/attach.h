@@ -36,7 +36,7 @@ int target__open(pid_t pid, struct target *t, struct failure *f);
 int target__look(struct target *t, struct failure *f);
 /*
  * What can be found once torch.nn is imported: the code objects of module calls, and the hooks that Python objects
- * point to (HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_MODULE_GONE). 0, or -ENOENT: not imported yet.
+ * point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet.
  */
 int target__look_into_torch(struct target *t);
 void target__close(struct target *t);

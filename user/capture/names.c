@@ -7,28 +7,16 @@
 
 #include "capture/codes.h"
 #include "lib/log.h"
-#include "lib/map64.h"
 #include "record/dict.h"
 #include "target/nnmodule.h"
 #include "target/pyline.h"
 #include "target/python.h"
-
-/* What a module on a stack is called, from its reading until the stack is handed on. */
-struct module_read {
-	uint64_t self;
-	uint32_t number; /* in the dict, 0: cannot be named */
-};
 
 struct names {
 	struct dict *dict;
 	const struct python *py;
 	struct nnmodules *modules;
 	struct codes *codes;
-	struct module_read *reads; /* of this round, in the order of the stacks */
-	size_t n_reads, cap_reads, next_read;
-	bool sure;		   /* they stand */
-	struct map64 *modules_gone; /* address -> epoch of its last end that is not passed yet */
-	uint64_t modules_floor;	    /* ends before this epoch may be lost */
 	int minor;
 	uint64_t next_recheck;
 	struct names_stats stats;
@@ -44,12 +32,11 @@ struct names *names__new(struct dict *d, const struct python *py)
 	n->dict = d;
 	n->py = py;
 	n->codes = codes__new(d, py);
-	n->modules_gone = map64__new();
 	if (py) {
 		n->modules = nnmodules__new(py);
 		python__version(py, &major, &n->minor, &micro);
 	}
-	if (!n->codes || !n->modules_gone || (py && !n->modules)) {
+	if (!n->codes || (py && !n->modules)) {
 		names__free(n);
 		errno = ENOMEM;
 		return NULL;
@@ -62,58 +49,13 @@ void names__free(struct names *n)
 	if (!n)
 		return;
 	codes__free(n->codes);
-	map64__free(n->modules_gone);
-	free(n->reads);
 	nnmodules__free(n->modules);
 	free(n);
 }
 
-void names__begin(struct names *n)
+struct codes *names__codes(struct names *n)
 {
-	n->n_reads = n->next_read = 0;
-	n->sure = false;
-}
-
-void names__read_until(struct names *n, uint64_t epoch)
-{
-	codes__read_until(n->codes, epoch);
-}
-
-void names__settled(struct names *n, bool sure)
-{
-	n->sure = sure;
-	if (sure)
-		codes__confirm(n->codes);
-	else
-		codes__drop_new(n->codes);
-}
-
-int names__gone(struct names *n, bool module, uint64_t addr, uint64_t epoch)
-{
-	if (!module)
-		return codes__gone(n->codes, addr, epoch);
-	if (n->modules)
-		nnmodules__forget(n->modules, addr);
-	return map64__set(n->modules_gone, addr, epoch);
-}
-
-void names__passed(struct names *n, bool module, uint64_t addr, uint64_t epoch)
-{
-	uint64_t last;
-
-	if (!module)
-		codes__passed(n->codes, addr, epoch);
-	else if (map64__get(n->modules_gone, addr, &last) && last <= epoch)
-		map64__del(n->modules_gone, addr, NULL);
-}
-
-void names__lost(struct names *n, uint64_t sure, uint64_t now)
-{
-	names__settled(n, false);
-	codes__lost(n->codes, sure, now);
-	n->modules_floor = now;
-	if (n->modules)
-		nnmodules__forget_all(n->modules);
+	return n->codes;
 }
 
 uint32_t names__number(struct names *n, uint32_t number)
@@ -129,6 +71,20 @@ uint32_t names__number(struct names *n, uint32_t number)
 static const struct mt_frame *frames_of(const struct mt_rec_stack *rec)
 {
 	return (const struct mt_frame *)(rec + 1);
+}
+
+int names__prefetch(struct names *n, const struct mt_rec_stack *rec)
+{
+	const struct mt_frame *f = frames_of(rec);
+	uint32_t i;
+	int err;
+
+	for (i = 0; i < rec->n; i++) {
+		err = f[i].kind == MT_FRAME_CODE ? codes__need(n->codes, f[i].addr, rec->epoch) : 0;
+		if (err)
+			return err;
+	}
+	return 0;
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -159,91 +115,17 @@ static uint32_t module_number(struct names *n, uint64_t self, uint64_t root, uin
 	struct dict_module m;
 	struct nnmodule nn;
 
-	if (nnmodules__name(n->modules, self, root, parent, &nn))
+	n->stats.modules++;
+	if (nnmodules__name(n->modules, self, root, parent, &nn)) {
+		n->stats.unnamed_modules++;
 		return 0;
+	}
 	m.name = names__number(n, dict__string(n->dict, nn.name, strlen(nn.name)));
 	m.cls = names__number(n, dict__string(n->dict, nn.cls, strlen(nn.cls)));
 	m.root = names__number(n, dict__string(n->dict, nn.root, strlen(nn.root)));
 	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
 		return UINT32_MAX;
 	return names__number(n, dict__module(n->dict, m));
-}
-
-/* Is the module that was at the address when a stack of this epoch was walked there still, as far as has been told? */
-static bool lives(const struct names *n, uint64_t addr, uint64_t epoch)
-{
-	uint64_t end;
-
-	return epoch >= n->modules_floor && (!map64__get(n->modules_gone, addr, &end) || end <= epoch);
-}
-
-/* The outermost module of a stack, 0: none. */
-static uint64_t root_of(const struct mt_rec_stack *rec)
-{
-	const struct mt_frame *f = frames_of(rec);
-	uint32_t i;
-
-	for (i = rec->n; i--;) {
-		if (f[i].kind == MT_FRAME_MODULE)
-			return f[i].addr;
-	}
-	return 0;
-}
-
-static int prefetch_module(struct names *n, const struct mt_rec_stack *rec, uint32_t i, uint64_t root)
-{
-	const struct mt_frame *f = frames_of(rec);
-	struct module_read *r;
-	uint64_t parent = 0;
-	uint32_t j;
-
-	if (n->n_reads == n->cap_reads) {
-		size_t cap = n->cap_reads ? n->cap_reads * 2 : 64;
-
-		r = realloc(n->reads, cap * sizeof(*r));
-		if (!r)
-			return -ENOMEM;
-		n->reads = r;
-		n->cap_reads = cap;
-	}
-	r = &n->reads[n->n_reads++];
-	*r = (struct module_read){ .self = f[i].addr };
-	if (f[i].at || !lives(n, f[i].addr, rec->epoch) || !lives(n, root, rec->epoch))
-		return 0;
-	for (j = i + 1; j < rec->n && !parent; j++)
-		parent = f[j].kind == MT_FRAME_MODULE ? f[j].addr : 0;
-	r->number = module_number(n, f[i].addr, root, parent);
-	return r->number == UINT32_MAX ? -ENOMEM : 0;
-}
-
-int names__prefetch(struct names *n, const struct mt_rec_stack *rec)
-{
-	const struct mt_frame *f = frames_of(rec);
-	uint64_t root = root_of(rec);
-	uint32_t i;
-	int err;
-
-	for (i = 0; i < rec->n; i++) {
-		if (f[i].kind == MT_FRAME_MODULE)
-			err = prefetch_module(n, rec, i, root);
-		else
-			err = codes__need(n->codes, f[i].addr, rec->epoch);
-		if (err)
-			return err;
-	}
-	return 0;
-}
-
-/* What names__prefetch() read of a module on this stack, if it stands. */
-static uint32_t next_module(struct names *n, const struct mt_rec_stack *rec, uint64_t self, uint64_t root)
-{
-	const struct module_read *r = n->next_read < n->n_reads ? &n->reads[n->next_read++] : NULL;
-
-	n->stats.modules++;
-	if (r && r->self == self && r->number && n->sure && lives(n, self, rec->epoch) && lives(n, root, rec->epoch))
-		return r->number;
-	n->stats.unnamed_modules++;
-	return 0;
 }
 
 /* The location of one frame, 0: it cannot be told. */
@@ -259,15 +141,22 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 {
 	const struct mt_frame *f = frames_of(rec);
 	struct dict_frame out[MT_MAX_ENTRIES];
-	struct named_stack s = { .root = root_of(rec) };
-	uint32_t i, k = 0, module;
+	struct named_stack s = { 0 };
+	uint64_t parent;
+	uint32_t i, j, k = 0;
 
 	for (i = 0; i < rec->n; i++) {
+		if (f[i].kind == MT_FRAME_MODULE)
+			s.root = f[i].addr; /* the last one is the outermost */
+	}
+	for (i = 0; i < rec->n; i++) {
 		if (f[i].kind == MT_FRAME_MODULE) {
-			module = next_module(n, rec, f[i].addr, s.root);
+			for (parent = 0, j = i + 1; j < rec->n && !parent; j++)
+				parent = f[j].kind == MT_FRAME_MODULE ? f[j].addr : 0;
 			if (k)
-				out[k - 1].module = module;
-			s.root_module = module; /* the last one is the outermost */
+				out[k - 1].module = module_number(n, f[i].addr, s.root, parent);
+			if (k && out[k - 1].module == UINT32_MAX)
+				return -ENOMEM;
 			continue;
 		}
 		const struct code *c = codes__find(n->codes, f[i].addr, rec->epoch);
@@ -290,6 +179,13 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 		return -ENOMEM;
 	*ret = s;
 	return 0;
+}
+
+uint32_t names__root(struct names *n, uint64_t self)
+{
+	uint32_t m = n->modules ? module_number(n, self, self, 0) : 0;
+
+	return m == UINT32_MAX ? 0 : m;
 }
 
 bool names__recheck(struct names *n, uint64_t now)

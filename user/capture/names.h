@@ -11,6 +11,7 @@
 
 #include "memtrace.h"
 
+struct codes;
 struct dict;
 struct names;
 struct python;
@@ -20,24 +21,12 @@ struct names *names__new(struct dict *d, const struct python *py); /* NULL on EN
 void names__free(struct names *n);				   /* NULL is fine */
 
 /*
- * A round: names__begin(), names__prefetch() for the stacks that came in, names__settled() once it is known whether
- * what was read stands, names__stack() for the same stacks in the same order.
- *
- * names__prefetch() reads the code objects of a stack that are not known yet, and the names of its modules. Done as
- * soon as a record is there: what it names may be freed any moment. 0 or -ENOMEM.
+ * Reads the code objects of a stack that are not known yet. Done as soon as a record is there: what it
+ * names may be freed any moment. 0 or -ENOMEM.
  */
-void names__begin(struct names *n);
 int names__prefetch(struct names *n, const struct mt_rec_stack *rec);
-/* All ends up to the epoch of names__read_until() have been told by names__gone(): true; false: throw away what was read. */
-void names__settled(struct names *n, bool sure);
-void names__read_until(struct names *n, uint64_t epoch);
-
-/* A record has come in: this code object, or module, is the epoch's ended one. 0 or -ENOMEM. */
-int names__gone(struct names *n, bool module, uint64_t addr, uint64_t epoch);
-/* All stacks from before this end have been dealt with. */
-void names__passed(struct names *n, bool module, uint64_t addr, uint64_t epoch);
-/* Records about ends later than `sure`, up to `now`, are lost. */
-void names__lost(struct names *n, uint64_t sure, uint64_t now);
+/* The code objects that are known: the owner tells it of those that are freed. */
+struct codes *names__codes(struct names *n);
 
 /*
  * What dict__string() and the like returned, or 0 where the dict is full: a long capture goes on without a name, counted
@@ -49,11 +38,12 @@ struct named_stack {
 	uint32_t stack;	     /* dict stack */
 	bool optimizer_exit; /* the frames are those of an optimizer's step being left */
 	uint64_t root;	     /* outermost module on it, 0: none */
-	uint32_t root_module; /* its number in the dict, 0: cannot be named */
 };
 /* The dict's stack for a record, as far as it can be told for sure. 0 or -ENOMEM. */
 int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_stack *ret);
 
+/* The dict's module for a root module that is being called, 0: cannot be named. */
+uint32_t names__root(struct names *n, uint64_t self);
 /*
  * Every second or so: have modules changed their names? True: all stacks must be named anew. Slows itself
  * down so that it takes less than a hundredth of the time.

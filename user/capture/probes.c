@@ -126,8 +126,6 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 		return sleepable ? NULL : p->skel->progs.code_gone;
 	case HOOK_MODULE_CALL:
 		return sleepable ? NULL : p->skel->progs.module_call;
-	case HOOK_MODULE_GONE:
-		return sleepable ? NULL : p->skel->progs.module_gone;
 	case HOOK_NR:
 		break;
 	}
@@ -282,12 +280,6 @@ int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
 	return attach_one(p, pid, h, sleepable);
 }
 
-void probes__take_out(struct probes *p, enum hook_id id)
-{
-	detach_one(&p->at[id][0]);
-	detach_one(&p->at[id][1]);
-}
-
 bool probes__attached(const struct probes *p, enum hook_id id)
 {
 	const struct attachment *a = p->at[id];
@@ -368,11 +360,6 @@ void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n)
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
 		p->skel->bss->module_code[i] = i < n ? codes[i] : 0;
 	probes__bump_epoch(p);
-}
-
-void probes__del_root(struct probes *p, uint64_t self)
-{
-	bpf_map_delete_elem(bpf_map__fd(p->skel->maps.root_modules), &self);
 }
 
 int probes__add_root(struct probes *p, uint64_t self)

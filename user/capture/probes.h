@@ -35,7 +35,6 @@ bool probes__sleepable(const struct probes *p);
 /* Attaches the program of a hook, for this process only. 0 or -errno. */
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
 bool probes__attached(const struct probes *p, enum hook_id id);
-void probes__take_out(struct probes *p, enum hook_id id); /* some 50 ms */
 /*
  * Puts the sleepable programs in the place of the others, without a gap: for some milliseconds both run
  * and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the twins. 0 or -errno.
@@ -60,7 +59,6 @@ uint64_t probes__epoch(const struct probes *p); /* as it is at this moment */
 int probes__add_root(struct probes *p, uint64_t self);
 /* Report calls of none any more. */
 void probes__clear_roots(struct probes *p);
-void probes__del_root(struct probes *p, uint64_t self);
 
 /* Does the kernel have uprobe.multi links? Needs CAP_BPF; asked once. */
 bool probes__kernel_has_multi(void);

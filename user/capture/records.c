@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the kernel side's records mean: events for the sinks, stacks, ends of code objects and modules. */
+/* What the kernel side's records mean: events for the sinks, stacks, ends of code objects. */
 #include "capture/session_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
+#include "capture/codes.h"
 #include "capture/names.h"
 #include "lib/map64.h"
 #include "record/dict.h"
@@ -190,7 +191,7 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 		if (!map64__get(s->roots, r->self, &module))
 			return 0;
 		e.kind = EVENT_CALL;
-		e.module = (uint32_t)module;
+		e.module = names__root(s->names, r->self);
 		return session__hand_on(s, &e);
 	}
 	if (is_twin(s, t, &as_mem))
@@ -218,22 +219,19 @@ void session__forget_roots(struct session *s)
 }
 
 /* A root module was seen: from now on its calls are reported. */
-static void add_root(struct session *s, uint64_t self, uint32_t module)
+static void add_root(struct session *s, uint64_t self)
 {
 	uint64_t v;
 
-	if (map64__get(s->roots, self, &v)) {
-		if (module)
-			map64__set(s->roots, self, module); /* the slot is there already */
+	if (map64__get(s->roots, self, &v))
 		return;
-	}
 	if (probes__add_root(s->probes, self)) {
 		/* No room: most are of models that are gone. */
 		session__forget_roots(s);
 		if (probes__add_root(s->probes, self))
 			return;
 	}
-	map64__set(s->roots, self, module);
+	map64__set(s->roots, self, 1);
 	if (!probes__attached(s->probes, HOOK_MODULE_CALL))
 		session__attach_optional(s, HOOK_MODULE_CALL);
 }
@@ -255,17 +253,13 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 		s->own_epochs++;
 	}
 	if (ns.root)
-		add_root(s, ns.root, ns.root_module);
+		add_root(s, ns.root);
 	return map64__set(s->stacks, r->stack, ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0));
 }
 
 static int on_gone(struct session *s, const struct mt_rec_gone *r)
 {
-	bool module = r->h.type == MT_REC_MODULE_GONE;
-
-	names__passed(s->names, module, r->addr, r->epoch);
-	if (module && map64__del(s->roots, r->addr, NULL))
-		probes__del_root(s->probes, r->addr);
+	codes__passed(names__codes(s->names), r->code, r->epoch);
 	return 0;
 }
 
@@ -283,7 +277,6 @@ int session__record(struct session *s, const void *rec, size_t len)
 	case MT_REC_STACK:
 		return on_stack(s, rec, len);
 	case MT_REC_CODE_GONE:
-	case MT_REC_MODULE_GONE:
 		return on_gone(s, rec);
 	case MT_REC_SCOPE_END:
 	case MT_REC_MODULE_CALL:

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture/codes.h"
 #include "capture/names.h"
 #include "lib/log.h"
 #include "lib/map64.h"
@@ -30,8 +31,6 @@
 #define LOOK_PAUSE_MAX 100000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
-#define GUARD_EVERY 500000000ULL /* ns */
-#define GUARD_MIN_PAUSE 5000	 /* ns between two hits, on average: some 7 % of a CPU */
 #define QUEUE_MIN (64u << 20) /* bytes; twice the ring where that is more */
 
 static uint64_t monotonic(void)
@@ -114,8 +113,6 @@ static void look_into_torch(struct session *s, uint64_t now)
 	s->next_look = now + s->look_pause;
 	if (target__look_into_torch(&s->target))
 		return;
-	session__attach_optional(s, HOOK_MODULE_GONE); /* before any module is on a stack */
-	s->guarded = probes__attached(s->probes, HOOK_MODULE_GONE);
 	probes__set_module_codes(s->probes, s->target.module_codes, s->target.n_module_codes);
 	s->own_epochs++;
 	s->have_codes = true;
@@ -213,10 +210,10 @@ static int enqueue(void *ctx, const void *rec, size_t len)
 	struct session *s = ctx;
 	int err = queue__push(&s->queue, rec, len);
 
-	if (!err && (gone->h.type == MT_REC_CODE_GONE || gone->h.type == MT_REC_MODULE_GONE)) {
+	if (!err && gone->h.type == MT_REC_CODE_GONE) {
 		s->gone_seen++;
 		s->gone_after += gone->epoch > s->read_until;
-		err = names__gone(s->names, gone->h.type == MT_REC_MODULE_GONE, gone->addr, gone->epoch);
+		err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
 	}
 	if (!err && s->queue.len > QUEUE_MIN && s->queue.len / 2 > s->opts.ring_bytes)
 		return -EAGAIN;
@@ -252,38 +249,40 @@ static int prefetch(struct session *s)
 	return 0;
 }
 
-/* Have records about freed objects been lost? Then nothing is sure from the last sure epoch up to now. */
+/* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up to now. */
 static int look_for_losses(struct session *s, bool *lost)
 {
-	uint64_t c[MT_CNT_NR], n;
+	uint64_t c[MT_CNT_NR];
 	int err = probes__counters(s->probes, c);
 
 	if (err)
 		return err;
-	n = c[MT_CNT_RING_LOST + MT_REC_CODE_GONE] + c[MT_CNT_RING_LOST + MT_REC_MODULE_GONE];
-	*lost = n != s->gone_lost;
-	s->gone_lost = n;
-	if (*lost)
-		names__lost(s->names, s->sure_epoch, probes__epoch(s->probes));
+	*lost = c[MT_CNT_RING_LOST + MT_REC_CODE_GONE] != s->gone_lost;
+	if (!*lost)
+		return 0;
+	s->gone_lost = c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
+	codes__drop_new(names__codes(s->names));
+	codes__lost(names__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
 	return 0;
 }
 
 /*
- * Does what was read in this round stand? Yes if every object that was freed before the reading ended has been
- * told of. One that is being freed at this very moment takes microseconds to be.
+ * Does what was read in this round stand? Yes if every code object that was freed before the reading ended has
+ * been told of. One that is being freed at this very moment takes microseconds to be.
  */
 static int settle(struct session *s)
 {
+	struct codes *codes = names__codes(s->names);
 	bool lost = false;
 	int tries, err;
 
 	s->gone_after = 0;
 	s->read_until = probes__epoch(s->probes);
-	names__read_until(s->names, s->read_until);
+	codes__read_until(codes, s->read_until);
 	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
 		if (s->own_epochs + s->gone_seen - s->gone_after + s->gone_lost >= s->read_until) {
 			s->sure_epoch = s->read_until;
-			names__settled(s->names, true);
+			codes__confirm(codes);
 			return 0;
 		}
 		err = consume(s);
@@ -292,7 +291,7 @@ static int settle(struct session *s)
 		if (err < 0)
 			return err;
 	}
-	names__settled(s->names, false);
+	codes__drop_new(codes);
 	return 0;
 }
 
@@ -304,7 +303,6 @@ static int one_round(struct session *s)
 	int err;
 
 	s->read_until = UINT64_MAX;
-	names__begin(s->names);
 	err = consume(s);
 	if (err >= 0 && !s->blind)
 		err = prefetch(s);
@@ -359,27 +357,6 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 		log_debug("a page of the target was not in memory: the sleepable programs take over");
 }
 
-/*
- * The guard of module names is entered at the end of every object of a Python class. Where a target makes so many of
- * them that this would be felt, the names are only read again every second.
- */
-static void watch_guard(struct session *s, const uint64_t c[MT_CNT_NR])
-{
-	/* Not the time at which the round began: we may have been stopped since. */
-	uint64_t now = session__now(s), hits = c[MT_CNT_HIT + MT_REC_MODULE_GONE], passed = now - s->guard_at;
-
-	if (passed < GUARD_EVERY)
-		return;
-	if (hits - s->guard_hits > passed / GUARD_MIN_PAUSE && s->guarded) {
-		s->guarded = false;
-		probes__take_out(s->probes, HOOK_MODULE_GONE);
-		log_debug("%" PRIu64 " Python objects end in %.1f s: modules are only looked at every second from now on",
-			  hits - s->guard_hits, passed / 1e9);
-	}
-	s->guard_hits = hits;
-	s->guard_at = now;
-}
-
 static int housekeeping(struct session *s, uint64_t now)
 {
 	uint64_t c[MT_CNT_NR];
@@ -393,7 +370,6 @@ static int housekeeping(struct session *s, uint64_t now)
 		return err;
 	maybe_go_sleepable(s, c);
 	look_into_torch(s, now);
-	watch_guard(s, c);
 	if (names__recheck(s->names, now))
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {

@@ -113,8 +113,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	static const char *const types[] = { [MT_REC_REPORT] = "report",	   [MT_REC_OOM] = "oom",
 					     [MT_REC_CPU_NEW] = "cpu_new",	   [MT_REC_CPU_DELETE] = "cpu_delete",
 					     [MT_REC_STACK] = "stack",		   [MT_REC_CODE_GONE] = "code_gone",
-					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call",
-					     [MT_REC_MODULE_GONE] = "module_gone" };
+					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call" };
 	static const char *const walks[] = { "ok",	    "off",	   "no_thread",	  "no_frame", "truncated",
 					     "fault_thread", "fault_frame", "fault_self", "busy",     "lost" };
 	struct names_stats ns = names__stats(s->names);
@@ -148,5 +147,4 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		facts__setf(s->facts, "counter.names_no_room", "%" PRIu64, ns.no_room);
 	facts__setf(s->facts, "counter.stacks_unknown", "%" PRIu64, s->unknown_stacks);
 	facts__setf(s->facts, "sleepable", "%d", probes__sleepable(s->probes));
-	facts__setf(s->facts, "modules_guarded", "%d", s->guarded);
 }

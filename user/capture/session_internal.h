@@ -34,23 +34,21 @@ struct session {
 	struct names *names;
 	struct queue queue;
 	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
-	struct map64 *roots;   /* module objects whose calls are reported -> dict module, 0: without a name */
+	struct map64 *roots;   /* module objects whose calls are reported */
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
 	size_t n_threads, cap_threads;
 	int image;	    /* proc__image() as it was attached to, negative: could not be opened */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
 	uint64_t cut;	    /* ns since start: the steps asked for were whole, and nothing is handed on after; 0: not yet */
-	/* Where the epochs come from: our own, records about freed objects, such records lost. */
+	/* Where the epochs come from: our own, records about freed code objects, such records lost. */
 	uint64_t own_epochs, gone_seen, gone_lost;
 	uint64_t gone_after, read_until; /* in a round: of gone_seen, those after the epoch at which all had been read */
 	uint64_t sure_epoch;		 /* up to which all of them were accounted for */
-	uint64_t guard_at, guard_hits;	 /* of HOOK_MODULE_GONE, when it was looked at last */
 	uint64_t last_facts, next_look, look_pause; /* ns */
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
 	uint64_t both_until; /* CLOCK_MONOTONIC, ns: when the sleepable programs were alone */
 	bool attached, tried_sleepable, have_codes;
-	bool guarded; /* the end of modules is seen */
 	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
 	size_t n_sinks;

@@ -136,8 +136,6 @@ int target__look_into_torch(struct target *t)
 	hook_at(t, HOOK_SCOPE_END, TORCHPY_SCOPE_EXIT, err, addr);
 	err = nnmodules__slot_call(t->python, &addr);
 	hook_at(t, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr);
-	err = nnmodules__dealloc(t->python, &addr);
-	hook_at(t, HOOK_MODULE_GONE, "torch.nn.Module.tp_dealloc", err, addr);
 	return 0;
 }
 

@@ -366,18 +366,6 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 	return 0;
 }
 
-static void drop_stray(struct nnmodules *n, size_t i)
-{
-	struct stray *s = &n->strays[i];
-
-	map64__del(n->stray_at, s->addr, NULL);
-	free(s->name);
-	*s = n->strays[--n->nstrays];
-	/* The slot is there already: setting it again takes no memory. */
-	if (i < n->nstrays)
-		map64__set(n->stray_at, s->addr, i);
-}
-
 /* Forgets strays that are gone. True if one has a place in a tree by now. */
 static bool recheck_strays(struct nnmodules *n)
 {
@@ -397,36 +385,14 @@ static bool recheck_strays(struct nnmodules *n)
 			i++;
 			continue;
 		}
-		drop_stray(n, i);
+		map64__del(n->stray_at, s->addr, NULL);
+		free(s->name);
+		*s = n->strays[--n->nstrays];
+		/* The slot is there already: setting it again takes no memory. */
+		if (i < n->nstrays)
+			map64__set(n->stray_at, s->addr, i);
 	}
 	return changed;
-}
-
-void nnmodules__forget(struct nnmodules *n, uint64_t addr)
-{
-	uint64_t v;
-	size_t i, at;
-
-	for (i = 0; i < n->nroots;) {
-		struct root *r = &n->roots[i];
-
-		if (r->addr != addr && !(r->tree && nntree__find(r->tree, addr, &at))) {
-			i++;
-			continue;
-		}
-		/* Not a change of names: what its modules were called they were. */
-		nntree__free(r->tree);
-		*r = n->roots[--n->nroots];
-	}
-	if (map64__get(n->stray_at, addr, &v))
-		drop_stray(n, v);
-}
-
-void nnmodules__forget_all(struct nnmodules *n)
-{
-	while (n->nroots)
-		nntree__free(n->roots[--n->nroots].tree);
-	forget_strays(n);
 }
 
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
@@ -504,9 +470,10 @@ int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, 
 	return 0;
 }
 
-static int type_slot(const struct python *py, size_t offset, uint64_t *addr)
+int nnmodules__slot_call(const struct python *py, uint64_t *addr)
 {
-	uint64_t type, slot;
+	const struct pylayout *l = python__layout(py);
+	uint64_t type, call;
 	struct pymem m;
 	int err;
 
@@ -514,21 +481,11 @@ static int type_slot(const struct python *py, size_t offset, uint64_t *addr)
 	if (err)
 		return err;
 	pymem__init(&m, py, false);
-	err = pymem__u64(&m, type + offset, &slot);
+	err = pymem__u64(&m, type + l->tp_call, &call);
 	if (err)
 		return err;
-	if (!slot)
+	if (!call)
 		return -ENOENT;
-	*addr = slot;
+	*addr = call;
 	return 0;
-}
-
-int nnmodules__slot_call(const struct python *py, uint64_t *addr)
-{
-	return type_slot(py, python__layout(py)->tp_call, addr);
-}
-
-int nnmodules__dealloc(const struct python *py, uint64_t *addr)
-{
-	return type_slot(py, python__layout(py)->tp_dealloc, addr);
 }

@@ -27,10 +27,6 @@ void nnmodules__free(struct nnmodules *n);
  * and gets that one's name plus "?": never a wrong name. 0; -EBADMSG not an nn.Module; -EFAULT.
  */
 int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent, struct nnmodule *ret);
-/* The module at this address has ended: nothing that was read of it stands. */
-void nnmodules__forget(struct nnmodules *n, uint64_t addr);
-/* Any module may have ended. */
-void nnmodules__forget_all(struct nnmodules *n);
 /*
  * Reads the known roots' trees again; true if any address now has another name (the caller then forgets
  * what it derived). Roots whose tree cannot be read are dropped. cost_ns (if not NULL): time it took.
@@ -44,7 +40,5 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns);
 int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, size_t *n);
 /* tp_call of any Python class with __call__ (CPython's slot_tp_call), from torch.nn.Module. -ENOENT. */
 int nnmodules__slot_call(const struct python *py, uint64_t *addr);
-/* tp_dealloc of any Python class (CPython's subtype_dealloc), from torch.nn.Module. -ENOENT. */
-int nnmodules__dealloc(const struct python *py, uint64_t *addr);
 
 #endif

@@ -192,7 +192,7 @@ const char *hook__name(enum hook_id id)
 		[HOOK_REPORT] = "report",	  [HOOK_OOM] = "out of memory",
 		[HOOK_CPU_NEW] = "cpu new",	  [HOOK_CPU_DELETE] = "cpu delete",
 		[HOOK_SCOPE_END] = "scope end",	  [HOOK_CODE_GONE] = "code gone",
-		[HOOK_MODULE_CALL] = "module call", [HOOK_MODULE_GONE] = "module gone",
+		[HOOK_MODULE_CALL] = "module call",
 	};
 
 	return (unsigned)id < HOOK_NR ? names[id] : "unknown";

@@ -17,7 +17,6 @@ enum hook_id {
 	HOOK_SCOPE_END, /* the end of a record_function scope, libtorch_python: see torchpy.h */
 	HOOK_CODE_GONE, /* PyCode_Type.tp_dealloc, in the interpreter */
 	HOOK_MODULE_CALL, /* slot_tp_call, in the interpreter */
-	HOOK_MODULE_GONE, /* subtype_dealloc, in the interpreter */
 	HOOK_NR
 };
 
