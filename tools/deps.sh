@@ -6,7 +6,7 @@
 #   tools/deps.sh build          compiler, libraries and tools that the program is built with
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest or old
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old or cu12
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #
@@ -17,6 +17,7 @@ cd "$(dirname "$0")/.."
 VENVS=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}
 MAIN_TORCH=2.11.0
 OLD_TORCH=2.1.2
+CU12_TORCH=2.4.1 # for CUDA 12
 NEED_MIB=6144 # of disk, for one environment
 
 # PACKAGE, or PACKAGE:COMMAND where another package may provide the command as well.
@@ -141,6 +142,15 @@ venv_old() {
 	make_venv old $OLD_TORCH "$python" 'numpy<2'
 }
 
+venv_cu12() {
+	local python
+	python=$(find_python 3.12 3.11 3.10 3.9 3.8) || {
+		say "no CPython 3.8 to 3.12 found: tests with PyTorch $CU12_TORCH will be skipped"
+		return 0
+	}
+	make_venv cu12 $CU12_TORCH "$python" 'numpy<2'
+}
+
 venvs() {
 	local role
 	mkdir -p "$VENVS"
@@ -193,7 +203,7 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test ... or python main|newest|old"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test ... or python main|newest|old|cu12"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -205,7 +215,7 @@ for what in "$@"; do
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
 		packages "${TEST_PACKAGES[@]}"
-		venvs main newest old
+		venvs main newest old cu12
 		foreign
 		;;
 	*) die "unknown: $what" ;;
