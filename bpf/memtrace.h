@@ -27,6 +27,9 @@ enum mt_rec_type {
 	MT_REC_CODE_GONE = 6, /* a code object of a sent stack is being freed: struct mt_rec_gone */
 	MT_REC_SCOPE_END = 7, /* a record_function scope is left: struct mt_rec_mark */
 	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a root module: struct mt_rec_mark */
+	MT_REC_CUDA_CALL = 9,	/* a call into CUDA came back: struct mt_rec_call */
+	MT_REC_ASKED = 10,	/* USDT pytorch:malloc: struct mt_rec_asked */
+	MT_REC_SET_DEVICE = 11, /* cudaSetDevice entered: struct mt_rec_call, arg[0] */
 };
 
 /* How the walk of a thread's Python frames ended. Counted by reason (MT_CNT_WALK + reason). */
@@ -139,6 +142,30 @@ struct mt_rec_stack {
 	__u32 pad;
 };
 
+/*
+ * A call into the CUDA runtime or driver, written when it comes back. Calls made within another one that is
+ * recorded (the runtime calls the driver) are not.
+ */
+struct mt_rec_call {
+	struct mt_hdr h;
+	__u32 fn;	/* number of the function, user/target/cuda.h */
+	__s32 result;	/* 0: success */
+	__u64 arg[4];	/* as passed */
+	__u64 out;	/* what *arg[0] holds at the return, of functions that hand out an address or a handle */
+	__u64 caller;	/* the call's return address */
+	__u64 stack;	/* of the entry; 0: none (see h.walk) */
+	__u64 entered;	/* CLOCK_MONOTONIC, ns; h.time is the return */
+};
+
+struct mt_rec_asked {
+	struct mt_hdr h;
+	__u64 addr;
+	__u64 requested; /* bytes */
+	__u64 stream;
+	__u32 device;
+	__u32 pad;
+};
+
 #define MT_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed size")
 MT_ASSERT_SIZE(struct mt_hdr, 16);
 MT_ASSERT_SIZE(struct mt_rec_mem, 64);
@@ -147,6 +174,8 @@ MT_ASSERT_SIZE(struct mt_rec_gone, 32);
 MT_ASSERT_SIZE(struct mt_rec_mark, 32);
 MT_ASSERT_SIZE(struct mt_frame, 16);
 MT_ASSERT_SIZE(struct mt_rec_stack, 40);
+MT_ASSERT_SIZE(struct mt_rec_call, 88);
+MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_py_layout, 88);
 
 #endif

@@ -28,11 +28,47 @@ enum event_kind {
 	EVENT_STEP = 4, /* an optimizer's step ended */
 	EVENT_CALL = 5, /* a root module was called; module says which */
 	EVENT_LOST = 6, /* size: records dropped before this point since the last such event */
+	/* Below the blocks: what is taken from CUDA, by the allocator and by others. */
+	EVENT_TAKE = 7, /* memory was taken: how, addr, size, device, flags, stack */
+	EVENT_GIVE = 8, /* memory was given back: how, addr; size where the call says it, else 0 */
+	/* Read from the allocator's own tables, at attach (time 0, before all other events) and now and then. */
+	EVENT_SEGMENT = 9, /* a segment is there: addr, size, device, cuda_stream, pool, flags; replaces what was known of it */
+	EVENT_BLOCK = 10,  /* a block was there before the first event: addr, size, requested, cuda_stream, flags, stack if known */
+	EVENT_STATE = 11,  /* of this device all has been told that could be read: totals as of this moment, flags */
+	EVENT_ASKED = 12,  /* of the block at addr, just allocated by this thread: requested, cuda_stream */
+	EVENT_USED = 13,   /* size: the driver's own figure of what the process holds on the device, as nvidia-smi shows it */
+	EVENT_KINDS,
 };
+
+/* How memory is taken from CUDA, for EVENT_TAKE and EVENT_GIVE; runtime and driver calls of one kind are one. */
+enum mem_how {
+	MEM_DEVICE = 1,	    /* cudaMalloc, cuMemAlloc and their pitched forms */
+	MEM_ASYNC = 2,	    /* stream-ordered: cudaMallocAsync, from pools, cuMemAllocAsync */
+	MEM_MANAGED = 3,    /* cudaMallocManaged */
+	MEM_HOST = 4,	    /* pinned host memory: cudaHostAlloc, cudaMallocHost */
+	MEM_REGISTERED = 5, /* host memory of the program's own, pinned: cudaHostRegister */
+	MEM_PHYSICAL = 6,   /* cuMemCreate: addr is the handle; this is what a device has less of */
+	MEM_MAPPED = 7,	    /* cuMemMap: such memory at an address */
+	MEM_RESERVED = 8,   /* cuMemAddressReserve: addresses without memory */
+	MEM_HOW_NR,
+};
+
+enum event_flag {
+	MEM_BY_ALLOCATOR = 1 << 0,  /* TAKE, GIVE: the caller is PyTorch's allocator (its code lies in libc10_cuda) */
+	SEGMENT_SMALL = 1 << 1,	    /* SEGMENT: of the pool for small blocks */
+	SEGMENT_EXPANDABLE = 1 << 2, /* SEGMENT */
+	BLOCK_PENDING = 1 << 3,	    /* BLOCK: freed, and waits for a stream to be done with it: not in the allocated total */
+	STATE_EXACT = 1 << 4,	    /* STATE: blocks and segments told of add up to the allocator's totals, to the byte */
+	STATE_SEGMENTS_EXACT = 1 << 5, /* STATE: the segments do, the blocks may not */
+};
+
+#define DEVICE_UNKNOWN 255 /* index, where a call's current device is not known */
 
 struct event {
 	uint8_t kind; /* enum event_kind */
-	uint8_t walk; /* enum mt_walk, for EVENT_ALLOC and EVENT_OOM */
+	uint8_t walk; /* enum mt_walk, for kinds with a stack */
+	uint8_t how;  /* enum mem_how; of EVENT_ALLOC and _FREE: not 0 where the block is a runtime call (other backends) */
+	uint8_t flags; /* enum event_flag */
 	bool totals;  /* allocated and reserved are valid: the allocator's own, after this event */
 	struct device device;
 	uint32_t thread; /* dict thread number */
@@ -42,6 +78,9 @@ struct event {
 	uint64_t addr;
 	uint64_t size; /* bytes, rounded as handed out; 0 for a free whose allocator does not say it */
 	uint64_t allocated, reserved;
+	uint64_t requested;   /* bytes the program asked for, before rounding; 0: not known */
+	uint64_t cuda_stream; /* as PyTorch numbers them (the handle); 0: the default stream */
+	uint64_t pool[2];     /* id of a private pool (CUDA graphs, MemPool); 0, 0: the device's own */
 };
 
 /* Facts. Keys are lower_snake_case ASCII; values UTF-8. Later values of a key replace earlier ones. */
@@ -56,11 +95,12 @@ size_t facts__count(const struct facts *f);
 /* The i-th fact in order of first setting. */
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);
 /*
- * Keys in use. Target: pid, comm, cmdline (JSON array), python, torch, cuda_runtime, allocator, exe.
+ * Keys in use. Target: pid, comm, cmdline (JSON array), python, torch, cuda_runtime, exe,
+ * allocator ("native" | "cudaMallocAsync" | "pluggable" | "cpu"), device.<index>.name and device.<index>.total (bytes).
  * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live").
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
  * counter.<name> (from the kernel side: hits, walks by outcome, losses), stop_reason
- * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events"), dropped_events.
+ * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"), dropped_events.
  */
 
 /* A consumer of a stream. Each call returns 0 or -errno; the producer stops on an error. */
