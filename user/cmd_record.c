@@ -1,50 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf record: a capture into a .mtr file. */
+/* memtrace-bpf record: a capture of a running process into a .mtr file. */
 #include <argp.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#include "capture/session.h"
 #include "capture_args.h"
 #include "capture_loop.h"
 #include "commands.h"
-#include "lib/exit.h"
-#include "lib/log.h"
-#include "lib/outfile.h"
-#include "lib/text.h"
-#include "record/mtr.h"
-
-#define FLUSH_EVERY 1000000000ULL /* ns */
+#include "recording.h"
 
 struct record_args {
 	struct capture_args capture;
-	const char *output;
-	bool force;
-	struct mtr_writer_opts bounds;
-};
-
-struct record {
-	struct sink sink; /* first: the sink is the record */
-	struct record_args args;
-	struct capture_loop loop;
-	struct outfile *file;
-	struct mtr_writer *writer;
-	uint64_t last_flush;
-	int write_err;
-	char path[64];
-};
-
-enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS };
-
-static const struct argp_option options[] = {
-	{ "output", 'o', "FILE", 0, "Where to (default memtrace-PID-TIME.mtr; \"-\" is standard output)", 0 },
-	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 0 },
-	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE has grown to SIZE (512M, 2G)", 0 },
-	{ "max-events", OPT_MAX_EVENTS, "N", 0, "Stop after N events", 0 },
-	{ 0 },
+	struct recording_args recording;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -53,20 +18,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &a->capture;
-		break;
-	case 'o':
-		a->output = arg;
-		break;
-	case 'f':
-		a->force = true;
-		break;
-	case OPT_MAX_SIZE:
-		if (text__parse_size(arg, &a->bounds.max_size) || a->bounds.max_size < 65536)
-			argp_error(state, "--max-size: '%s' is no size of at least 64K", arg);
-		break;
-	case OPT_MAX_EVENTS:
-		a->bounds.max_events = parse_count(state, "--max-events", arg, 1);
+		state->child_inputs[0] = &a->recording;
+		state->child_inputs[1] = &a->capture;
 		break;
 	case ARGP_KEY_ARG:
 		argp_error(state, "'%s': record attaches to a process, -p PID", arg);
@@ -77,166 +30,26 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static int on_event(struct sink *s, const struct event *e)
-{
-	struct record *r = (struct record *)s;
-
-	r->write_err = mtr_writer__event(r->writer, e);
-	return r->write_err;
-}
-
-static int on_tick(struct sink *s, uint64_t now)
-{
-	struct record *r = (struct record *)s;
-
-	if (now - r->last_flush < FLUSH_EVERY)
-		return 0;
-	r->last_flush = now;
-	r->write_err = mtr_writer__flush(r->writer);
-	return r->write_err;
-}
-
-/* Only now does the file that -f is to replace go: a capture that never began must not cost it. */
-static int on_attached(void *ctx)
-{
-	struct record *r = ctx;
-	int err = outfile__replace(r->file);
-
-	if (err)
-		log_err("%s: %s", outfile__name(r->file), outfile__why(err));
-	return err ? EXIT_FAILED : EXIT_OK;
-}
-
-static const char *drained(void *ctx)
-{
-	const struct record *r = ctx;
-	const char *reason;
-
-	return mtr_writer__full(r->writer, &reason) ? reason : NULL;
-}
-
-/* Before attaching, so that a full disk or a file that is there costs nothing. */
-static int open_output(struct record *r)
-{
-	const char *path = r->args.output;
-	int err;
-
-	if (!path) {
-		char when[32];
-		time_t now = time(NULL);
-		struct tm tm;
-
-		localtime_r(&now, &tm);
-		strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm);
-		snprintf(r->path, sizeof(r->path), "memtrace-%d-%s.mtr", (int)r->args.capture.pid, when);
-		path = r->path;
-	}
-	err = outfile__create(path, OUTFILE_DIRECT, r->args.force, &r->file);
-	if (err) {
-		log_err("%s: %s", path, outfile__why(err));
-		return EXIT_FAILED;
-	}
-	r->writer = mtr_writer__new(outfile__fd(r->file), session__dict(r->loop.session),
-				    session__facts(r->loop.session), &r->args.bounds);
-	if (!r->writer) {
-		log_err("%s: cannot write: %s", outfile__name(r->file), strerror(errno));
-		return EXIT_FAILED;
-	}
-	return EXIT_OK;
-}
-
-/* The last words: how much, how whole, where, and what to do with it. */
-static void say_written(const struct record *r, uint64_t bytes, uint64_t dropped)
-{
-	uint64_t events = session__events(r->loop.session), lost = session__lost(r->loop.session);
-	char n[32], l[32], size[24];
-
-	log_info("%s: %s events, %s lost, %s (%.1f bytes an event)", outfile__name(r->file),
-		 text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost), text__bytes(size, sizeof(size), bytes),
-		 events ? (double)bytes / events : 0.0);
-	if (lost)
-		log_warn("%s events were lost because the ring was full: blocks may be missing, or shown though they are freed "
-			 "(a GPU's totals are exact all the same); --ring-size 64M gives more room",
-			 l);
-	if (dropped)
-		log_warn("--%s was reached: %s events after that are not in the file", r->loop.stop_reason,
-			 text__count(n, sizeof(n), dropped));
-	if (!events)
-		log_warn("nothing was allocated while attached");
-	else if (strcmp(outfile__name(r->file), "standard output"))
-		log_info("next: memtrace-bpf report %s", outfile__name(r->file));
-}
-
-static int run(struct record *r)
-{
-	struct sink *sinks[] = { &r->sink };
-	uint64_t bytes, dropped;
-	int status, err;
-
-	r->loop.sinks = sinks;
-	r->loop.n_sinks = 1;
-	status = capture_loop__open(&r->loop);
-	if (!status)
-		status = open_output(r);
-	if (!status) {
-		status = capture_loop__run(&r->loop);
-		if (r->write_err)
-			log_err("%s: cannot write: %s; what was written before is readable", outfile__name(r->file),
-				strerror(-r->write_err));
-		else if (r->loop.err)
-			log_err("the capture broke off: %s", strerror(-r->loop.err));
-	}
-	if (r->writer) {
-		bool attached = session__now(r->loop.session);
-
-		dropped = mtr_writer__dropped(r->writer);
-		err = r->write_err ? 0 : mtr_writer__flush(r->writer);
-		bytes = mtr_writer__bytes(r->writer);
-		if (!err && !r->write_err)
-			err = mtr_writer__close(r->writer);
-		else
-			mtr_writer__close(r->writer);
-		if (err) {
-			log_err("%s: cannot write: %s", outfile__name(r->file), strerror(-err));
-			status = EXIT_FAILED;
-		}
-		if (!attached) {
-			/* Nothing was ever recorded: leave no empty file behind. */
-			outfile__discard(r->file);
-			return status;
-		}
-		if (!status)
-			say_written(r, bytes, dropped);
-	}
-	if (r->file) {
-		err = r->writer ? outfile__commit(r->file) : (outfile__discard(r->file), 0);
-		if (err && !status) {
-			log_err("cannot write the recording: %s", strerror(-err));
-			status = EXIT_FAILED;
-		}
-	}
-	return status;
-}
-
 int cmd_record(int argc, char **argv)
 {
-	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 }, { 0 } };
+	static const struct argp_child children[] = { { &recording_argp, 0, NULL, 0 },
+						      { &capture_argp, 0, "Target and bounds:", 1 },
+						      { 0 } };
 	static const struct argp argp = {
-		.options = options,
 		.parser = parse,
 		.args_doc = "-p PID",
 		.doc = "Record the memory events of a running PyTorch process into a file for report and export.",
 		.children = children,
 	};
-	struct record r = { .sink = { .event = on_event, .tick = on_tick } };
+	struct record_args args = { 0 };
+	struct recording r = { 0 };
 	int status;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &r.args);
-	r.loop.args = r.args.capture;
-	r.loop.attached = on_attached;
-	r.loop.drained = drained;
-	r.loop.ctx = &r;
-	status = run(&r);
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	r.args = args.recording;
+	r.loop.args = args.capture;
+	recording__init(&r);
+	status = recording__run(&r);
 	capture_loop__close(&r.loop);
 	return status;
 }

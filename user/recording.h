@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_RECORDING_H
+#define MT_RECORDING_H
+/*
+ * A capture into a .mtr file: its options, its output file, what is said of it at the end. What `record` and `run`
+ * have in common. Speaks to the person on standard error.
+ */
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "capture_loop.h"
+#include "record/mtr.h"
+#include "record/stream.h"
+
+struct outfile;
+
+struct recording_args {
+	const char *output; /* NULL: memtrace-PID-TIME.mtr */
+	bool force;
+	struct mtr_writer_opts bounds;
+};
+
+extern const struct argp recording_argp; /* its input is a struct recording_args */
+
+struct recording {
+	struct sink sink; /* first: the sink is the recording */
+	struct recording_args args;
+	struct capture_loop loop; /* the caller's: args, and what only it wants to be called for */
+	struct outfile *file;
+	struct mtr_writer *writer;
+	uint64_t last_flush; /* ns since the start */
+	int write_err;	     /* of the file, negative */
+	char path[64];
+};
+
+/* Sets the sink and the loop's calls that write the file; the caller fills args and loop.args. */
+void recording__init(struct recording *r);
+/*
+ * Opens the process, then the file (so that a full disk or a file that is there costs nothing), captures to the end and
+ * says what was written. A file that nothing was recorded into is removed. Exit code, logged; the session is
+ * still there afterwards.
+ */
+int recording__run(struct recording *r);
+
+#endif
