@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+
+#define DEVICES 256
+#define CHUNK 4096 /* events */
+
+/* A growing array. */
+struct vec {
+	void *v;
+	size_t n, cap;
+};
+
+struct state {
+	struct event **chunks; /* of CHUNK events */
+	size_t n_chunks, n_events;
+	struct map64 *first;   /* address -> index of its first alloc or free in the log */
+	struct map64 *blocks;  /* address -> index in seen: blocks of all readings */
+	struct vec seen;       /* struct state_block */
+	struct vec segments;   /* struct state_segment, of the last reading and what earlier ones add, sorted */
+	struct state_device devices[DEVICES];
+	bool any[DEVICES];     /* something was read of it */
+	/* Made by settle(): what was there at T0. */
+	struct vec t0_blocks, t0_segments;
+	uint64_t t0_allocated[DEVICES], t0_reserved[DEVICES];
+	bool t0_known[DEVICES], t0_blocks_exact[DEVICES], t0_segments_exact[DEVICES];
+};
+
+static void *vec__add(struct vec *a, size_t size)
+{
+	if (a->n == a->cap) {
+		size_t cap = a->cap ? a->cap * 2 : 256;
+		void *v = realloc(a->v, cap * size);
+
+		if (!v)
+			return NULL;
+		a->v = v;
+		a->cap = cap;
+	}
+	return (char *)a->v + a->n++ * size;
+}
+
+struct state *state__new(void)
+{
+	struct state *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->first = map64__new();
+	s->blocks = map64__new();
+	if (!s->first || !s->blocks) {
+		state__free(s);
+		return NULL;
+	}
+	return s;
+}
+
+static void forget_events(struct state *s)
+{
+	for (size_t i = 0; i < s->n_chunks; i++)
+		free(s->chunks[i]);
+	free(s->chunks);
+	s->chunks = NULL;
+	s->n_chunks = s->n_events = 0;
+	map64__clear(s->first);
+}
+
+void state__free(struct state *s)
+{
+	if (!s)
+		return;
+	if (s->first)
+		forget_events(s);
+	map64__free(s->first);
+	map64__free(s->blocks);
+	free(s->seen.v);
+	free(s->segments.v);
+	free(s->t0_blocks.v);
+	free(s->t0_segments.v);
+	free(s);
+}
+
+static const struct event *event_at(const struct state *s, size_t i)
+{
+	return &s->chunks[i / CHUNK][i % CHUNK];
+}
+
+/* The native allocator's own: other blocks (the CPU's, runtime calls) have no totals. */
+static bool of_allocator(const struct event *e)
+{
+	return e->device.type == DEVICE_CUDA && e->totals;
+}
+
+int state__hold(struct state *s, const struct event *e)
+{
+	uint64_t i;
+
+	if (s->n_events == s->n_chunks * CHUNK) {
+		struct event **v = realloc(s->chunks, (s->n_chunks + 1) * sizeof(struct event *));
+
+		if (!v)
+			return -ENOMEM;
+		s->chunks = v;
+		v[s->n_chunks] = malloc(CHUNK * sizeof(struct event));
+		if (!v[s->n_chunks])
+			return -ENOMEM;
+		s->n_chunks++;
+	}
+	if ((e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && of_allocator(e) && !map64__get(s->first, e->addr, &i) &&
+	    map64__set(s->first, e->addr, s->n_events))
+		return -ENOMEM;
+	s->chunks[s->n_events / CHUNK][s->n_events % CHUNK] = *e;
+	s->n_events++;
+	return 0;
+}
+
+size_t state__held(const struct state *s)
+{
+	return s->n_events;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct state_segment *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static int by_block_address(const void *a, const void *b)
+{
+	const struct state_block *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static struct state_segment *nth(const struct vec *a, size_t i)
+{
+	return (struct state_segment *)a->v + i;
+}
+
+static int add_part(struct vec *a, const struct state_segment *of, uint64_t from, uint64_t end)
+{
+	struct state_segment *g = vec__add(a, sizeof(*g));
+
+	if (!g)
+		return -ENOMEM;
+	*g = *of;
+	g->addr = from;
+	g->size = end - from;
+	return 0;
+}
+
+/*
+ * What an earlier reading saw of a device and this one did not stays, unless this one is whole. Segments of a torn
+ * reading are true all the same: they are put over those of before, whose rests are kept.
+ */
+static int add_segments(struct state *s, const struct state_reading *r, const bool *fresh)
+{
+	const struct state_segment *old = s->segments.v;
+	struct vec all = { 0 };
+	struct state_segment *g;
+	size_t i, k;
+
+	for (i = 0; i < r->n_segments; i++) {
+		g = vec__add(&all, sizeof(*g));
+		if (!g)
+			goto nomem;
+		*g = r->segments[i];
+	}
+	qsort(all.v, all.n, sizeof(*g), by_address);
+	for (i = 0, k = 0; i < s->segments.n; i++) {
+		uint64_t from = old[i].addr, end = old[i].addr + old[i].size;
+		size_t j;
+
+		if (fresh[old[i].device])
+			continue;
+		while (k < r->n_segments && nth(&all, k)->addr + nth(&all, k)->size <= from)
+			k++;
+		for (j = k; j < r->n_segments && nth(&all, j)->addr < end; j++) {
+			uint64_t addr = nth(&all, j)->addr, next = addr + nth(&all, j)->size;
+
+			if (addr > from && add_part(&all, &old[i], from, addr))
+				goto nomem;
+			if (next > from)
+				from = next;
+		}
+		if (from < end && add_part(&all, &old[i], from, end))
+			goto nomem;
+	}
+	qsort(all.v, all.n, sizeof(*g), by_address);
+	free(s->segments.v);
+	s->segments = all;
+	return 0;
+nomem:
+	free(all.v);
+	return -ENOMEM;
+}
+
+int state__read(struct state *s, const struct state_reading *r)
+{
+	bool fresh[DEVICES] = { false };
+	struct state_block *b;
+	uint64_t at;
+	size_t i, n;
+
+	for (i = 0; i < r->n_devices && i < DEVICES; i++) {
+		fresh[i] = r->devices[i].whole;
+		s->devices[i] = r->devices[i];
+		s->any[i] = true;
+	}
+	/* A whole reading is all there is: what was seen before and is not in it was read wrong or is gone. */
+	for (i = 0, n = 0, b = s->seen.v; i < s->seen.n; i++) {
+		if (fresh[b[i].device]) {
+			map64__del(s->blocks, b[i].addr, NULL);
+			continue;
+		}
+		b[n] = b[i];
+		if (map64__set(s->blocks, b[n].addr, n))
+			return -ENOMEM;
+		n++;
+	}
+	s->seen.n = n;
+	for (i = 0; i < r->n_blocks; i++) {
+		if (map64__get(s->blocks, r->blocks[i].addr, &at)) {
+			b = (struct state_block *)s->seen.v + at;
+		} else {
+			b = vec__add(&s->seen, sizeof(*b));
+			if (!b || map64__set(s->blocks, r->blocks[i].addr, s->seen.n - 1))
+				return -ENOMEM;
+		}
+		*b = r->blocks[i];
+	}
+	return add_segments(s, r, fresh);
+}
+
+/* ---- what was there at T0 ---- */
+
+static int settle_blocks(struct state *s, uint64_t *sum)
+{
+	const struct state_block *seen = s->seen.v;
+	struct state_block *b;
+	uint64_t addr, i, at;
+	size_t k, pos = 0;
+
+	s->t0_blocks.n = 0;
+	for (k = 0; k < s->seen.n; k++) {
+		if (map64__get(s->first, seen[k].addr, &i))
+			continue;
+		b = vec__add(&s->t0_blocks, sizeof(*b));
+		if (!b)
+			return -ENOMEM;
+		*b = seen[k];
+		if (!b->pending)
+			sum[b->device] += b->size;
+	}
+	while (map64__next(s->first, &pos, &addr, &i)) {
+		const struct event *e = event_at(s, i);
+
+		if (e->kind != EVENT_FREE)
+			continue;
+		b = vec__add(&s->t0_blocks, sizeof(*b));
+		if (!b)
+			return -ENOMEM;
+		*b = (struct state_block){ .addr = addr, .size = e->size, .device = e->device.index };
+		/* A reading may have seen it before it was freed. */
+		if (map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
+			b->requested = seen[at].requested;
+			b->stream = seen[at].stream;
+		}
+		sum[b->device] += b->size;
+	}
+	qsort(s->t0_blocks.v, s->t0_blocks.n, sizeof(*b), by_block_address);
+	return 0;
+}
+
+static int remove_range(struct vec *a, uint64_t addr, uint64_t size)
+{
+	uint64_t end = addr + size;
+	size_t n = a->n, i;
+
+	for (i = 0; i < n; i++) {
+		struct state_segment *g = (struct state_segment *)a->v + i, *rest;
+		uint64_t g_end = g->addr + g->size;
+
+		if (g->addr >= end || g_end <= addr)
+			continue;
+		if (g->addr < addr && g_end > end) {
+			rest = vec__add(a, sizeof(*rest));
+			if (!rest)
+				return -ENOMEM;
+			g = (struct state_segment *)a->v + i;
+			*rest = *g;
+			rest->addr = end;
+			rest->size = g_end - end;
+			g->size = addr - g->addr;
+		} else if (g->addr < addr) {
+			g->size = addr - g->addr;
+		} else if (g_end > end) {
+			g->size = g_end - end;
+			g->addr = end;
+		} else {
+			g->size = 0; /* swept out below */
+		}
+	}
+	for (i = 0, n = 0; i < a->n; i++) {
+		const struct state_segment *g = (struct state_segment *)a->v + i;
+
+		if (g->size)
+			((struct state_segment *)a->v)[n++] = *g;
+	}
+	a->n = n;
+	return 0;
+}
+
+static int add_range(struct vec *a, const struct event *e)
+{
+	struct state_segment *g;
+	int err = remove_range(a, e->addr, e->size);
+
+	if (err)
+		return err;
+	g = vec__add(a, sizeof(*g));
+	if (!g)
+		return -ENOMEM;
+	*g = (struct state_segment){ .addr = e->addr,
+				     .size = e->size,
+				     .device = e->device.index,
+				     .expandable = e->how == MEM_MAPPED };
+	return 0;
+}
+
+/* Takes and gives that change what the allocator has reserved. */
+static bool moves_segments(const struct event *e)
+{
+	return (e->kind == EVENT_TAKE || e->kind == EVENT_GIVE) && (e->flags & MEM_BY_ALLOCATOR) &&
+	       (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
+}
+
+/* A call does not always say the device, nor a free the size: a segment that was read there does. */
+static struct event whole_event(const struct state *s, const struct event *e)
+{
+	const struct state_segment *v = s->segments.v;
+	size_t lo = 0, hi = s->segments.n, mid;
+	struct event ret = *e;
+
+	if (ret.size && ret.device.index != DEVICE_UNKNOWN)
+		return ret;
+	while (lo < hi) {
+		mid = (lo + hi) / 2;
+		if (v[mid].addr <= e->addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo || e->addr - v[lo - 1].addr >= v[lo - 1].size)
+		return ret;
+	if (ret.device.index == DEVICE_UNKNOWN)
+		ret.device.index = v[lo - 1].device;
+	if (!ret.size && v[lo - 1].addr == e->addr)
+		ret.size = v[lo - 1].size;
+	return ret;
+}
+
+/* Parts of an expandable segment that lie next to one another are one, as the allocator has it. */
+static void join(struct vec *a)
+{
+	struct state_segment *g = a->v;
+	size_t i, n = 0;
+
+	for (i = 0; i < a->n; i++) {
+		struct state_segment *last = n ? &g[n - 1] : NULL;
+
+		if (last && last->expandable && g[i].expandable && last->device == g[i].device &&
+		    last->addr + last->size == g[i].addr && (last->stream == g[i].stream || !g[i].stream) &&
+		    !memcmp(last->pool, g[i].pool, sizeof(last->pool)))
+			last->size += g[i].size;
+		else
+			g[n++] = g[i];
+	}
+	a->n = n;
+}
+
+/* Back from what was read last: the log undone, from its end to its beginning. */
+static int settle_segments(struct state *s, uint64_t *sum)
+{
+	const struct state_segment *g;
+	size_t i;
+	int err;
+
+	s->t0_segments.n = 0;
+	for (i = 0; i < s->segments.n; i++) {
+		struct state_segment *to = vec__add(&s->t0_segments, sizeof(*to));
+
+		if (!to)
+			return -ENOMEM;
+		*to = ((struct state_segment *)s->segments.v)[i];
+	}
+	for (i = s->n_events; i--;) {
+		struct event e;
+
+		if (!moves_segments(event_at(s, i)))
+			continue;
+		e = whole_event(s, event_at(s, i));
+		if (!e.size)
+			continue;
+		err = e.kind == EVENT_TAKE ? remove_range(&s->t0_segments, e.addr, e.size) : add_range(&s->t0_segments, &e);
+		if (err)
+			return err;
+	}
+	qsort(s->t0_segments.v, s->t0_segments.n, sizeof(*g), by_address);
+	join(&s->t0_segments);
+	for (i = 0, g = s->t0_segments.v; i < s->t0_segments.n; i++)
+		sum[g[i].device] += g[i].size;
+	return 0;
+}
+
+/* Totals at T0: from the first event that carries some, else as read. */
+static void settle_totals(struct state *s)
+{
+	int64_t moved[DEVICES] = { 0 };
+	size_t i;
+
+	memset(s->t0_known, 0, sizeof(s->t0_known));
+	for (i = 0; i < s->n_events; i++) {
+		const struct event *e = event_at(s, i);
+		uint8_t d = e->device.index;
+
+		if (moves_segments(e)) {
+			struct event w = whole_event(s, e);
+
+			moved[w.device.index] += e->kind == EVENT_TAKE ? (int64_t)w.size : -(int64_t)w.size;
+		}
+		if (!of_allocator(e) || s->t0_known[d])
+			continue;
+		s->t0_known[d] = true;
+		s->t0_allocated[d] = e->allocated;
+		if (e->kind == EVENT_ALLOC)
+			s->t0_allocated[d] -= e->size;
+		else if (e->kind == EVENT_FREE)
+			s->t0_allocated[d] += e->size;
+		s->t0_reserved[d] = e->reserved - (uint64_t)moved[d];
+	}
+	for (i = 0; i < DEVICES; i++) {
+		if (s->t0_known[i] || !s->any[i] || !s->devices[i].known)
+			continue;
+		s->t0_known[i] = true;
+		s->t0_allocated[i] = s->devices[i].allocated;
+		s->t0_reserved[i] = s->devices[i].reserved - (uint64_t)moved[i];
+	}
+}
+
+static int settle(struct state *s)
+{
+	uint64_t blocks[DEVICES] = { 0 }, segments[DEVICES] = { 0 };
+	int err = settle_blocks(s, blocks);
+
+	if (!err)
+		err = settle_segments(s, segments);
+	if (err)
+		return err;
+	settle_totals(s);
+	for (int i = 0; i < DEVICES; i++) {
+		s->t0_blocks_exact[i] = s->t0_known[i] && blocks[i] == s->t0_allocated[i];
+		s->t0_segments_exact[i] = s->t0_known[i] && segments[i] == s->t0_reserved[i];
+	}
+	return 0;
+}
+
+int state__exact(struct state *s)
+{
+	int err = settle(s);
+
+	if (err)
+		return err;
+	for (int i = 0; i < DEVICES; i++) {
+		if ((s->any[i] || s->t0_known[i]) && !(s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
+			return 0;
+	}
+	return 1;
+}
+
+static int emit_device(const struct state *s, uint8_t d, int (*fn)(void *ctx, const struct event *e), void *ctx)
+{
+	const struct state_segment *g = s->t0_segments.v;
+	const struct state_block *b = s->t0_blocks.v;
+	struct event e;
+	size_t i;
+	int err;
+
+	for (i = 0; i < s->t0_segments.n; i++) {
+		if (g[i].device != d)
+			continue;
+		e = (struct event){ .kind = EVENT_SEGMENT,
+				    .device = { DEVICE_CUDA, d },
+				    .addr = g[i].addr,
+				    .size = g[i].size,
+				    .cuda_stream = g[i].stream,
+				    .pool = { g[i].pool[0], g[i].pool[1] } };
+		e.flags = (g[i].small ? SEGMENT_SMALL : 0) | (g[i].expandable ? SEGMENT_EXPANDABLE : 0);
+		err = fn(ctx, &e);
+		if (err)
+			return err;
+	}
+	for (i = 0; i < s->t0_blocks.n; i++) {
+		if (b[i].device != d)
+			continue;
+		e = (struct event){ .kind = EVENT_BLOCK,
+				    .device = { DEVICE_CUDA, d },
+				    .addr = b[i].addr,
+				    .size = b[i].size,
+				    .requested = b[i].requested,
+				    .cuda_stream = b[i].stream,
+				    .flags = b[i].pending ? BLOCK_PENDING : 0 };
+		err = fn(ctx, &e);
+		if (err)
+			return err;
+	}
+	e = (struct event){ .kind = EVENT_STATE,
+			    .device = { DEVICE_CUDA, d },
+			    .totals = s->t0_known[d],
+			    .allocated = s->t0_known[d] ? s->t0_allocated[d] : 0,
+			    .reserved = s->t0_known[d] ? s->t0_reserved[d] : 0 };
+	if (s->t0_segments_exact[d])
+		e.flags = STATE_SEGMENTS_EXACT | (s->t0_blocks_exact[d] ? STATE_EXACT : 0);
+	return fn(ctx, &e);
+}
+
+int state__emit(struct state *s, int (*fn)(void *ctx, const struct event *e), void *ctx)
+{
+	int err = settle(s);
+
+	for (int i = 0; i < DEVICES && !err; i++)
+		if (s->any[i] || (s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
+			err = emit_device(s, (uint8_t)i, fn, ctx);
+	for (size_t i = 0; i < s->n_events && !err; i++)
+		err = fn(ctx, event_at(s, i));
+	forget_events(s);
+	return err;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_STATE_H
+#define MT_CAPTURE_STATE_H
+/*
+ * What the allocator held at the moment the probes came: T0. Its tables are read while it goes on working, so one reading
+ * may be torn: but everything that changed since T0 is in the log of events, and what is not in the log has not
+ * changed. So, of each address:
+ *
+ *   the log's first event is a free      a block was there at T0, of the size that the event says
+ *   the log's first event is an alloc    none was
+ *   nothing in the log                   what any reading saw there was there at T0
+ *
+ * Whether all were found is known to the byte: the first event's total, less its own size, is the sum of the blocks at
+ * T0. Readings are added until it comes out. Segments likewise, by the calls into CUDA.
+ *
+ * Meanwhile the events wait here; state__emit() hands on blocks and segments of T0, then the events.
+ *
+ * Pure: knows nothing of processes. Devices are of type CUDA.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "record/stream.h"
+
+struct state;
+
+struct state_block {
+	uint64_t addr, size, requested, stream;
+	uint8_t device;
+	bool pending; /* freed, and waits for a stream */
+};
+
+struct state_segment {
+	uint64_t addr, size, stream, pool[2];
+	uint8_t device;
+	bool small, expandable;
+};
+
+struct state_device {
+	uint64_t allocated, reserved; /* the allocator's own totals, read after the tables */
+	bool known;		      /* they could be read */
+	bool whole;		      /* the reading was of one moment: links agree, sums are the totals, which did not move */
+};
+
+/* One reading of the tables. Every block in it was there at some moment of the reading. */
+struct state_reading {
+	const struct state_block *blocks;
+	size_t n_blocks;
+	const struct state_segment *segments;
+	size_t n_segments;
+	const struct state_device *devices; /* by index */
+	size_t n_devices;
+};
+
+struct state *state__new(void); /* NULL on ENOMEM */
+void state__free(struct state *s); /* NULL is fine */
+
+/* Takes an event instead of the sinks, in order. 0 or -ENOMEM. */
+int state__hold(struct state *s, const struct event *e);
+size_t state__held(const struct state *s);
+/* Adds a reading that began after T0. The log up to its end must be held before state__exact() is asked. 0 or -ENOMEM. */
+int state__read(struct state *s, const struct state_reading *r);
+/* Do blocks and segments found so far add up on every device? 1, 0, or -ENOMEM. */
+int state__exact(struct state *s);
+/*
+ * Hands on what was there at T0 (EVENT_SEGMENT, EVENT_BLOCK, by address, then EVENT_STATE, for each device; nothing for
+ * a device of which nothing was read, unless it was empty), then all events held, which are forgotten. 0, -ENOMEM or what fn returned.
+ */
+int state__emit(struct state *s, int (*fn)(void *ctx, const struct event *e), void *ctx);
+
+#endif
