@@ -53,6 +53,11 @@ static inline void assert_event(const struct event *got, const struct event *wan
 	assert_true(got->size == want->size);
 	assert_true(got->allocated == want->allocated);
 	assert_true(got->reserved == want->reserved);
+	assert_int_equal(got->how, want->how);
+	assert_int_equal(got->flags, want->flags);
+	assert_true(got->requested == want->requested);
+	assert_true(got->cuda_stream == want->cuda_stream);
+	assert_true(got->pool[0] == want->pool[0] && got->pool[1] == want->pool[1]);
 }
 
 static inline int memory_file(void)
@@ -155,31 +160,69 @@ static inline void write_events(struct world *w, int fd, const struct events *l,
 	assert_int_equal(mtr_writer__close(wr), 0);
 }
 
-/* Anything that an event can say; with more devices than a block can hold. */
-static inline void add_random(const struct world *w, struct gen *g, struct events *l)
-{
-	uint64_t r = gen__random(g), s = gen__random(g);
-	struct event e = { .kind = (uint8_t)(1 + r % 6), .time = s >> (r >> 8 & 63) };
+/* What stream.h says of the kinds. */
+enum { HAS_TOTALS = 1, HAS_ADDR = 2, HAS_SIZE = 4, HAS_STACK = 8, HAS_HOW = 16, HAS_REQUESTED = 32, HAS_STREAM = 64, HAS_POOL = 128 };
+static const uint8_t kind_has[EVENT_KINDS] = {
+	[EVENT_ALLOC] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW,
+	[EVENT_FREE] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_HOW,
+	[EVENT_OOM] = HAS_TOTALS | HAS_SIZE | HAS_STACK,
+	[EVENT_STEP] = HAS_TOTALS | HAS_STACK,
+	[EVENT_CALL] = HAS_TOTALS | HAS_STACK,
+	[EVENT_LOST] = HAS_TOTALS | HAS_SIZE,
+	[EVENT_TAKE] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW,
+	[EVENT_GIVE] = HAS_ADDR | HAS_SIZE | HAS_HOW,
+	[EVENT_SEGMENT] = HAS_ADDR | HAS_SIZE | HAS_HOW | HAS_STREAM | HAS_POOL,
+	[EVENT_BLOCK] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_REQUESTED | HAS_STREAM,
+	[EVENT_STATE] = HAS_TOTALS | HAS_HOW,
+	[EVENT_ASKED] = HAS_ADDR | HAS_REQUESTED | HAS_STREAM,
+	[EVENT_USED] = HAS_SIZE,
+};
 
-	e.device.type = (uint8_t)(r >> 16 & 0xff);
+/* Anything that an event of a kind up to max can say; with more devices than a block can hold. */
+static inline void add_random_kind(const struct world *w, struct gen *g, struct events *l, unsigned int max)
+{
+	uint64_t r = gen__random(g), s = gen__random(g), more = gen__random(g);
+	struct event e = { .kind = (uint8_t)(1 + r % max), .time = s >> (r >> 8 & 63) };
+	uint8_t has = kind_has[e.kind];
+
+	e.device.type = (uint8_t)(r >> 16 & 0xff) >> (more & 7);
 	e.device.index = (uint8_t)(r >> 24 & 3);
 	e.thread = r >> 32 & 1 ? w->thread : 0;
-	e.totals = r >> 33 & 1;
+	e.totals = has & HAS_TOTALS && r >> 33 & 1;
 	if (e.totals) {
 		e.allocated = s << 7;
 		e.reserved = s >> 9;
 	}
-	if (e.kind <= EVENT_FREE)
+	if (has & HAS_ADDR)
 		e.addr = r >> 34 & 1 ? s >> 50 : s;
-	if (e.kind <= EVENT_OOM || e.kind == EVENT_LOST)
+	if (has & HAS_ADDR && more >> 3 & 1 && l->n)
+		e.addr = l->e[l->n - 1 - (more >> 4 & 3) % l->n].addr;
+	if (has & HAS_SIZE)
 		e.size = r >> 35 & 1 ? s & 7 : s ^ r;
-	if (e.kind != EVENT_FREE && e.kind != EVENT_LOST) {
+	if (has & HAS_STACK) {
 		e.stack = r >> 36 & 1 ? w->stack : r >> 37 & 1 ? w->cut_stack : 0;
 		e.walk = (uint8_t)((s >> 40) % MT_WALK_NR);
 	}
 	if (e.kind == EVENT_CALL)
 		e.module = r >> 38 & 1 ? w->module : 0;
+	if (has & HAS_HOW && more >> 6 & 1) {
+		e.how = (uint8_t)((more >> 8) % MEM_HOW_NR);
+		e.flags = (uint8_t)(more >> 16 & 0xff);
+	}
+	if (has & HAS_REQUESTED)
+		e.requested = more >> 24 & 1 ? e.size - (more >> 25 & 3) : more >> 27 & 1 ? more : 0;
+	if (has & HAS_STREAM)
+		e.cuda_stream = more >> 28 & 1 ? more >> 29 & 3 : more;
+	if (has & HAS_POOL) {
+		e.pool[0] = more >> 31 & 1;
+		e.pool[1] = more >> 32 & 1 ? more : 0;
+	}
 	events__add(l, &e);
+}
+
+static inline void add_random(const struct world *w, struct gen *g, struct events *l)
+{
+	add_random_kind(w, g, l, EVENT_KINDS - 1);
 }
 
 static inline uint32_t le32(const uint8_t *p)

@@ -5,13 +5,14 @@
 As a program: prints every event on a line of its own, facts as "# key value" at the end. Exit status 0 if the
 recording is complete, 1 if it is cut off or damaged, 77 if there is no zstd library.
 """
+import collections
 import ctypes
 import ctypes.util
 import struct
 import sys
 
-KINDS = (None, "alloc", "free", "oom", "step", "call", "lost")
-ALLOC, FREE, OOM, STEP, CALL, LOST = range(1, 7)
+KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used")
+ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED = range(1, 14)
 MASK = (1 << 64) - 1
 
 
@@ -68,6 +69,15 @@ class Cursor:
         return self.take(self.varint()).decode()
 
 
+Last = collections.namedtuple("Last", "addr size requested how flags stream pool")
+
+
+class Device:
+    def __init__(self, kind, index):
+        self.type, self.index, self.totals, self.allocated, self.reserved = kind, index, 0, 0, 0
+        self.last = [Last(0, 0, 0, 0, 0, 0, (0, 0))] * len(KINDS)  # by kind
+
+
 class Recording:
     """facts, and strings, locations, modules, stacks, threads by number; all grow while events() goes on."""
 
@@ -76,7 +86,7 @@ class Recording:
         self.strings, self.locations, self.modules = [""], [(0, 0, 0)], [(0, 0, 0)]
         self.stacks, self.threads = [(0, [])], [(0, 0)]
         magic, self.version, order = struct.unpack("<8sII", stream.read(16))
-        if magic != b"\x89MTR\r\n\x1a\n" or self.version != 1 or order != 0x01020304:
+        if magic != b"\x89MTR\r\n\x1a\n" or self.version not in (1, 2) or order != 0x01020304:
             raise ValueError("not a recording that this reader knows")
 
     def events(self):
@@ -122,60 +132,104 @@ class Recording:
         lengths = [head.varint() for _ in range(6)]
         tags, times, addrs, sizes, stacks, rest = (Cursor(head.take(n)) for n in lengths)
         thread = device = addr_stored = walk0 = 0
-        devices, touched, known_sizes = [], [], []  # devices: [type, index, totals, allocated, reserved]
+        devices, touched, known_sizes = [], [], []
         if first != self.count:
             raise ValueError("a block of events is missing")
+
+        def size_or(bit, predicted):
+            if not fields & bit:
+                return predicted
+            number = sizes.varint()
+            if number == len(known_sizes):
+                known_sizes.append(sizes.varint())
+            return known_sizes[number]
+
         for _ in range(count):
             tag = tags.varint()
-            kind = tag & 7
-            addr = size = stack = walk = module = 0
+            kind, fields = tag & 7, tag >> 3
+            if kind == 0:
+                kind = ASKED
+            elif kind == 7:
+                kind, fields = 7 + (fields & 15), fields >> 4
+            if kind > (LOST if self.version == 1 else USED):
+                raise ValueError("kind")
+            addr = size = stack = walk = module = requested = 0
             time = (time + times.zigzag()) & MASK
-            if tag & 8:
+            if fields & 1:
                 thread = rest.varint()
-            if tag & 16:
+            if fields & 2:
                 device = rest.varint()
                 if device == len(devices):
-                    devices.append([*rest.take(2), 0, 0, 0])
-            if kind in (ALLOC, FREE):
-                if tag & 128:
-                    addr = addr_stored = (addr_stored + addrs.zigzag()) & MASK
-                else:
-                    addr, size = touched[-1 - addrs.varint()]
-            predicted = size
-            if tag & 64:
-                number = sizes.varint()
-                if number == len(known_sizes):
-                    known_sizes.append(sizes.varint())
-                size = known_sizes[number]
-            if kind in (ALLOC, FREE):
-                touched.append((addr, size or predicted))
-            if kind in (ALLOC, OOM, STEP, CALL):
-                stack = stacks.varint()
-                walk = rest.varint() if tag & 256 else self.stacks[stack][0] if stack else walk0
-                walk0 = walk0 if stack else walk
+                    devices.append(Device(*rest.take(2)))
             d = devices[device]
-            allocated = d[3] + (size if kind == ALLOC else -size if kind == FREE else 0)
-            reserved = d[4]
-            if tag & 32:
-                d[2] = rest.varint()
-                if d[2]:
-                    allocated += rest.zigzag()
-                    reserved += rest.zigzag()
-            if d[2]:
-                d[3], d[4] = allocated & MASK, reserved & MASK
+            last = d.last[kind]
+            if kind in (ALLOC, FREE):
+                if fields & 16:
+                    addr = addr_stored = (addr_stored + addrs.zigzag()) & MASK
+                    before = (addr, 0, 0)
+                else:
+                    before = touched[-1 - addrs.varint()]
+                    addr = before[0]
+                size = size_or(8, before[1])
+                remembered = size or before[1]
+                touched.append((addr, remembered, before[2] if remembered == before[1] else 0))
+            elif kind in (TAKE, GIVE, SEGMENT, BLOCK):
+                addr = (last.addr + last.size + addrs.zigzag()) & MASK
+                size = size_or(8, last.size)
+                if kind == BLOCK:
+                    requested = size if last.requested else 0
+                    if fields & 128:
+                        requested = (size - sizes.zigzag()) & MASK
+                    touched.append((addr, size, requested))
+            elif kind == ASKED:
+                place = -1 - (addrs.varint() if fields & 16 else 0)
+                if fields & 16 and place == -1:
+                    addr = addr_stored = (addr_stored + addrs.zigzag()) & MASK
+                    of, place = (addr, 0, 0), None
+                else:
+                    of = touched[place]
+                    addr = of[0]
+                requested = (of[1] - sizes.zigzag()) & MASK if fields & 8 else of[2] or of[1]
+                if place is not None and requested:
+                    touched[place] = (*of[:2], requested)
+            elif kind in (OOM, LOST):
+                size = size_or(8, 0)
+            elif kind == USED:
+                size = size_or(8, last.size)
+            if kind in (ALLOC, OOM, STEP, CALL, TAKE, BLOCK):
+                stack = stacks.varint()
+                walk = rest.varint() if fields & 32 else self.stacks[stack][0] if stack else walk0
+                walk0 = walk0 if stack else walk
+            totals = False
+            if kind <= LOST or kind == STATE:
+                allocated = d.allocated + (size if kind == ALLOC else -size if kind == FREE else 0)
+                reserved = d.reserved
+                if fields & 4:
+                    d.totals = rest.varint()
+                    if d.totals:
+                        allocated += rest.zigzag()
+                        reserved += rest.zigzag()
+                totals = d.totals
+                if totals:
+                    d.allocated, d.reserved = allocated & MASK, reserved & MASK
             if kind == CALL:
                 module = rest.varint()
+            how, flags = (rest.varint(), rest.varint()) if fields & 64 else (last.how, last.flags)
+            stream = rest.varint() if fields & 256 else last.stream
+            pool = (rest.varint(), rest.varint()) if fields & 512 else last.pool
+            d.last[kind] = Last(addr, size, requested, how, flags, stream, pool)
             self.count += 1
-            yield {"kind": kind, "walk": walk, "totals": d[2], "type": d[0], "index": d[1], "thread": thread,
+            yield {"kind": kind, "walk": walk, "totals": int(totals), "type": d.type, "index": d.index, "thread": thread,
                    "stack": stack, "module": module, "time": time, "addr": addr, "size": size,
-                   "allocated": d[3] if d[2] else 0, "reserved": d[4] if d[2] else 0}
+                   "allocated": d.allocated if totals else 0, "reserved": d.reserved if totals else 0,
+                   "how": how, "flags": flags, "requested": requested, "stream": stream, "pool": pool}
 
 
 def main():
     with open(sys.argv[1], "rb") as stream:
         recording = Recording(stream)
         for event in recording.events():
-            print(KINDS[event["kind"]], *list(event.values())[1:])
+            print(KINDS[event["kind"]], *list(event.values())[1:-1], *event["pool"])
     for key, value in recording.facts.items():
         print("#", key, value)
     return 0 if recording.complete else 1

@@ -175,7 +175,7 @@ static void test_not_a_recording(void **state)
 	assert_int_equal(errno, ENOENT);
 	assert_null(mtr_reader__open("/", &why));
 	assert_int_equal(errno, EISDIR);
-	s.data[8] = 2;
+	s.data[8] = 3;
 	fd = file_of(s.data, s.len);
 	assert_null(open_fd(fd, &why));
 	assert_int_equal(errno, ENOTSUP);
@@ -193,7 +193,7 @@ struct forged {
 static void forge_header(struct forged *f)
 {
 	memcpy(f->data, MTR_MAGIC, 8);
-	put_le32(f->data + 8, 1);
+	put_le32(f->data + 8, MTR_VERSION);
 	put_le32(f->data + 12, MTR_BYTE_ORDER);
 	f->len = 16;
 }
@@ -324,6 +324,10 @@ static void test_forged_events(void **state)
 	/* Good, but for the end block, which counts no events. */
 	assert_int_equal(EVENTS("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0"), MTR_DAMAGED);
 	assert_int_equal(n, 1);
+	assert_int_equal(EVENTS("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\1\1"), MTR_DAMAGED);
+	assert_int_equal(n, 1);
+	assert_int_equal(EVENTS("\0\1\0", "\x98\1", "\0", "\0\2", "", "", "\0\0\1\0"), MTR_DAMAGED);
+	assert_int_equal(n, 1);
 	assert_int_equal(EVENTS("\0\0\0", "", "", "", "", "", ""), MTR_COMPLETE);
 	assert_int_equal(EVENTS("\0\0\0", "", "", "", "", "", "\0"), MTR_DAMAGED);
 	/* From here on nothing may come out. Thread, stack, module that are not there. */
@@ -339,8 +343,8 @@ static void test_forged_events(void **state)
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\1\1\0");
 	NONE("\0\1\0", "\x1c", "\0", "", "", "\0", "\0\0\1");
 	/* No kind; the first event as "the one before"; bits that the kind does not have, that none has. */
-	NONE("\0\1\0", "\x18", "\0", "", "", "\0", "\0\0\1\0");
-	NONE("\0\1\0", "\x1f", "\0", "", "", "\0", "\0\0\1\0");
+	NONE("\0\1\0", "\xbf\3", "\0", "\0", "", "\0", "\0\0\1\0");
+	NONE("\0\1\0", "\xff\3", "\0", "\0", "", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x04", "\0", "", "", "\0", "");
 	NONE("\0\1\0", "\x5c", "\0", "", "\0\1", "\0", "\0\0\1\0");
 	NONE("\0\1\0", "\x9c\1", "\0", "\0", "", "\0", "\0\0\1\0");
@@ -351,6 +355,16 @@ static void test_forged_events(void **state)
 	NONE("\0\1\0", "\x9a\1", "\0", "", "", "", "\0\0\1\0");
 	NONE("\0\1\0", "\x3c", "\0", "", "", "\0", "\0\0\1\0\2");
 	NONE("\0\1\0", "\x9c\2", "\0", "", "", "\0", "\0\0\1\0\x0a");
+	/* Asked: of nothing, of a block that never was, with no address; a bit that it does not have. */
+	NONE("\0\1\0", "\x18", "\0", "", "", "", "\0\0\1\0");
+	NONE("\0\1\0", "\x98\1", "\0", "\1", "", "", "\0\0\1\0");
+	NONE("\0\1\0", "\x98\1", "\0", "\0", "", "", "\0\0\1\0");
+	NONE("\0\1\0", "\xb8\1", "\0", "\0\0", "", "", "\0\0\1\0");
+	NONE("\0\1\0", "\x98\x05", "\0", "\0\0", "", "", "\0\0\1\0\0\0");
+	/* Given back by no means, with flags over a byte, with no address. */
+	NONE("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\x09\0");
+	NONE("\0\1\0", "\x8f\x43", "\0", "\0", "", "", "\0\0\1\0\1\x80\2");
+	NONE("\0\1\0", "\x8f\x43", "\0", "", "", "", "\0\0\1\0\1\1");
 	/* Something left over; more events than bytes; not the next event; number too long. */
 	NONE("\0\1\0", "\x1c", "\0\0", "", "", "\0", "\0\0\1\0");
 	NONE("\0\x7f\0", "\x1c", "\0", "", "", "\0", "\0\0\1\0");

@@ -59,6 +59,8 @@ static void test_example(void **state)
 	(void)state;
 	facts__set(w.f, "comm", "python");
 	events__add(&l, &e);
+	events__add(&l, &(struct event){ .kind = EVENT_ASKED, .device = gpu, .thread = thread, .time = e.time + 1000,
+					 .addr = e.addr, .requested = 1000 });
 	e.time += 20000;
 	e.kind = EVENT_FREE;
 	e.stack = 0;
@@ -93,7 +95,8 @@ static void write_random(struct world *w, int fd, struct events *l)
 
 static void test_other_reader(void **state)
 {
-	static const char *const kinds[] = { "", "alloc", "free", "oom", "step", "call", "lost" };
+	static const char *const kinds[] = { "",     "alloc",	"free",	 "oom",	  "step",  "call", "lost",
+					     "take", "give", "segment", "block", "state", "asked", "used" };
 	char path[] = "/tmp/memtrace-test-XXXXXX", command[128], line[512], want[512];
 	struct world w = world__new();
 	struct events l = { 0 };
@@ -112,9 +115,11 @@ static void test_other_reader(void **state)
 
 		assert_true(i < l.n);
 		snprintf(want, sizeof(want),
-			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64
+			 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
 			 kinds[e->kind], e->walk, e->totals, e->device.type, e->device.index, e->thread, e->stack,
-			 e->module, e->time, e->addr, e->size, e->allocated, e->reserved);
+			 e->module, e->time, e->addr, e->size, e->allocated, e->reserved, e->how, e->flags, e->requested,
+			 e->cuda_stream, e->pool[0], e->pool[1]);
 		assert_string_equal(line, want);
 		l.e[i].kind = 0;
 	}
@@ -133,11 +138,80 @@ static void test_other_reader(void **state)
 	world__free(&w);
 }
 
+/* ---- version 1 ---- */
+
+static const char *const v1_kinds[] = { "", "alloc", "free", "oom", "step", "call", "lost" };
+
+/* tests/data/recording-v1.bin was written when there was no other version; the text is what another reader read. */
+static void test_version_1(void **state)
+{
+	FILE *text = fopen("tests/data/recording-v1.txt", "r");
+	struct mtr_reader *r = mtr_reader__open("tests/data/recording-v1.bin", NULL);
+	char line[512], want[512];
+	struct event e;
+	int n = 0;
+
+	(void)state;
+	assert_non_null(text);
+	assert_non_null(r);
+	assert_int_equal(mtr_reader__version(r), 1);
+	while (mtr_reader__next(r, &e) == 1) {
+		assert_non_null(fgets(want, sizeof(want), text));
+		assert_in_range(e.kind, EVENT_ALLOC, EVENT_LOST);
+		snprintf(line, sizeof(line),
+			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+			 v1_kinds[e.kind], e.walk, e.totals, e.device.type, e.device.index, e.thread, e.stack, e.module,
+			 e.time, e.addr, e.size, e.allocated, e.reserved);
+		assert_string_equal(line, want);
+		assert_true(!e.how && !e.flags && !e.requested && !e.cuda_stream && !e.pool[0] && !e.pool[1]);
+		n++;
+	}
+	assert_int_equal(n, 140);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	assert_non_null(fgets(want, sizeof(want), text));
+	assert_string_equal(want, "# comm python\n");
+	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
+	mtr_reader__free(r);
+	fclose(text);
+}
+
+/* What came with version 2 is damage in a file that says 1. */
+static void test_version_1_has_less(void **state)
+{
+	const struct event list[] = {
+		{ .kind = EVENT_TAKE }, { .kind = EVENT_ASKED }, { .kind = EVENT_STATE }, { .kind = EVENT_FREE, .how = 1 },
+		{ .kind = EVENT_FREE },
+	};
+	struct world w = world__new();
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
+		bool old = list[i].kind == EVENT_FREE && !list[i].how;
+		struct events l = { 0 }, got = { 0 };
+		int fd = memory_file();
+		struct mtr_reader *r;
+
+		events__add(&l, &list[i]);
+		write_events(&w, fd, &l, 0);
+		assert_int_equal(pwrite(fd, "\1", 1, 8), 1);
+		r = read_all(fd, &got);
+		assert_int_equal(mtr_reader__end(r, NULL, NULL), old ? MTR_COMPLETE : MTR_DAMAGED);
+		assert_int_equal(got.n, old);
+		mtr_reader__free(r);
+		events__free(&l);
+		events__free(&got);
+		close(fd);
+	}
+	world__free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_example),
 		cmocka_unit_test(test_other_reader),
+		cmocka_unit_test(test_version_1),
+		cmocka_unit_test(test_version_1_has_less),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

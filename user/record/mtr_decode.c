@@ -10,16 +10,6 @@
 #include "record/mtr_format.h"
 #include "record/varint.h"
 
-struct device_state {
-	struct device device;
-	bool totals;
-	uint64_t allocated, reserved;
-};
-
-struct touched {
-	uint64_t addr, size;
-};
-
 struct cursor {
 	const uint8_t *at, *end;
 };
@@ -28,17 +18,18 @@ struct mtr_decoder {
 	const struct dict *dict;
 	struct dict_counts counts; /* of dict, which does not grow within a block */
 	struct cursor cols[MTR_COLS];
+	uint32_t version; /* of the file */
 	uint32_t n, left;
 	uint64_t time;
 	uint32_t thread;
 	uint64_t new_addr;
 	uint8_t walk;
-	struct touched *touched; /* by each event with an address, in order */
+	struct mtr_touched *touched; /* by each event with a block, in order */
 	uint32_t n_touched;
 	uint64_t *sizes; /* by number */
 	uint32_t n_sizes;
 	size_t room; /* of touched and sizes: events */
-	struct device_state devices[MTR_MAX_BLOCK_DEVICES];
+	struct mtr_device devices[MTR_MAX_BLOCK_DEVICES];
 	uint32_t n_devices, device;
 };
 
@@ -62,7 +53,7 @@ void mtr_decoder__free(struct mtr_decoder *dec)
 
 static int make_room(struct mtr_decoder *dec, size_t events)
 {
-	struct touched *touched;
+	struct mtr_touched *touched;
 	uint64_t *sizes;
 
 	if (events <= dec->room)
@@ -79,7 +70,8 @@ static int make_room(struct mtr_decoder *dec, size_t events)
 	return 0;
 }
 
-int mtr_decoder__begin(struct mtr_decoder *dec, const uint8_t *data, size_t len, uint64_t first, const char **why)
+int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t *data, size_t len, uint64_t first,
+		       const char **why)
 {
 	const uint8_t *p = data, *end = data + len;
 	uint64_t lens[MTR_COLS], claimed;
@@ -108,6 +100,7 @@ int mtr_decoder__begin(struct mtr_decoder *dec, const uint8_t *data, size_t len,
 	}
 	if (p != end || (!n && p != dec->cols[0].at))
 		return -EBADMSG;
+	dec->version = version;
 	dec->counts = dict__counts(dec->dict);
 	dec->n = 0;
 	dec->thread = 0;
@@ -147,7 +140,7 @@ static bool get_device(struct mtr_decoder *dec)
 	if (v == dec->n_devices) {
 		if (v == MTR_MAX_BLOCK_DEVICES || rest->end - rest->at < 2)
 			return false;
-		dec->devices[v] = (struct device_state){ .device = { rest->at[0], rest->at[1] } };
+		dec->devices[v] = (struct mtr_device){ .device = { rest->at[0], rest->at[1] } };
 		rest->at += 2;
 		dec->n_devices++;
 	}
@@ -170,39 +163,148 @@ static bool get_size(struct mtr_decoder *dec, uint64_t *size)
 	return true;
 }
 
-static bool get_addr_and_size(struct mtr_decoder *dec, unsigned int tag, struct event *e)
+static struct mtr_last *last_of(struct mtr_decoder *dec, const struct event *e)
 {
-	uint64_t predicted = 0, v;
+	return &dec->devices[dec->device].last[e->kind];
+}
 
-	if (mtr_has_addr(e->kind)) {
-		if (!get(dec, MTR_COL_ADDR, &v))
-			return false;
-		if (tag & MTR_TAG_ADDR) {
-			e->addr = dec->new_addr += unzigzag(v);
-		} else {
-			if (v >= dec->n_touched)
-				return false;
-			e->addr = dec->touched[dec->n_touched - 1 - v].addr;
-			predicted = dec->touched[dec->n_touched - 1 - v].size;
-		}
-	}
-	e->size = predicted;
-	if ((tag & MTR_TAG_SIZE) && !get_size(dec, &e->size))
+/* The place back steps before the last one told of, NULL: there is none. */
+static struct mtr_touched *touched(struct mtr_decoder *dec, uint64_t back)
+{
+	return back < dec->n_touched ? &dec->touched[dec->n_touched - 1 - back] : NULL;
+}
+
+static bool get_new_addr(struct mtr_decoder *dec, struct event *e)
+{
+	uint64_t v;
+
+	if (!get(dec, MTR_COL_ADDR, &v))
 		return false;
-	if (mtr_has_addr(e->kind))
-		dec->touched[dec->n_touched++] =
-			(struct touched){ e->addr, e->size ? e->size : predicted };
+	e->addr = dec->new_addr += unzigzag(v);
 	return true;
 }
 
-static bool get_stack(struct mtr_decoder *dec, unsigned int tag, struct event *e)
+static bool get_block(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+{
+	const struct mtr_touched *t;
+	struct mtr_touched before = { 0 };
+	uint64_t v;
+
+	if (fields & MTR_ADDR) {
+		if (!get_new_addr(dec, e))
+			return false;
+	} else {
+		t = get(dec, MTR_COL_ADDR, &v) ? touched(dec, v) : NULL;
+		if (!t)
+			return false;
+		before = *t;
+		e->addr = before.addr;
+	}
+	e->size = before.size;
+	if ((fields & MTR_SIZE) && !get_size(dec, &e->size))
+		return false;
+	dec->touched[dec->n_touched++] = mtr_touch(e, &before); /* at most one an event: there is room */
+	return true;
+}
+
+static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+{
+	const struct mtr_last *last = last_of(dec, e);
+	uint64_t v;
+
+	if (!get(dec, MTR_COL_ADDR, &v))
+		return false;
+	e->addr = last->end + unzigzag(v);
+	e->size = last->size;
+	return !(fields & MTR_SIZE) || get_size(dec, &e->size);
+}
+
+/* *t: the block that EVENT_ASKED speaks of, NULL where the block of events does not tell of it. */
+static bool get_asked(struct mtr_decoder *dec, unsigned int fields, struct event *e, struct mtr_touched **t)
+{
+	uint64_t back = 0;
+
+	if (fields & MTR_ADDR) {
+		if (!get(dec, MTR_COL_ADDR, &back))
+			return false;
+		if (!back)
+			return get_new_addr(dec, e);
+	}
+	*t = touched(dec, back);
+	if (!*t)
+		return false;
+	e->addr = (*t)->addr;
+	return true;
+}
+
+static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct event *e, const struct mtr_touched *t)
+{
+	uint64_t v;
+
+	e->requested = mtr_predict_requested(e, t, last_of(dec, e));
+	if (!(fields & (e->kind == EVENT_ASKED ? MTR_SIZE : MTR_REQUESTED)))
+		return true;
+	if (!get(dec, MTR_COL_SIZE, &v))
+		return false;
+	e->requested = mtr_requested_base(e, t) - unzigzag(v);
+	return true;
+}
+
+static bool get_memory(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+{
+	const struct mtr_touched none = { 0 };
+	struct mtr_touched *t = NULL;
+	bool good = true;
+
+	if (mtr_has_block(e->kind)) {
+		good = get_block(dec, fields, e);
+	} else if (mtr_has_range(e->kind)) {
+		good = get_range(dec, fields, e);
+	} else if (e->kind == EVENT_ASKED) {
+		good = get_asked(dec, fields, e, &t);
+	} else if (mtr_has_size(e->kind)) {
+		e->size = e->kind == EVENT_USED ? last_of(dec, e)->size : 0;
+		if (fields & MTR_SIZE)
+			good = get_size(dec, &e->size);
+	}
+	if (good && mtr_has_requested(e->kind))
+		good = get_requested(dec, fields, e, t ? t : &none);
+	if (!good)
+		return false;
+	if (t && e->requested)
+		t->requested = e->requested;
+	if (e->kind == EVENT_BLOCK)
+		dec->touched[dec->n_touched++] = mtr_touch(e, &none);
+	return true;
+}
+
+static bool get_below(struct mtr_decoder *dec, unsigned int fields, struct event *e)
+{
+	const struct mtr_last *last = last_of(dec, e);
+	uint64_t how = last->how, flags = last->flags;
+
+	e->cuda_stream = last->cuda_stream;
+	e->pool[0] = last->pool[0];
+	e->pool[1] = last->pool[1];
+	if ((fields & MTR_HOW) && (!get(dec, MTR_COL_REST, &how) || !get(dec, MTR_COL_REST, &flags)))
+		return false;
+	if (how >= MEM_HOW_NR || flags > UINT8_MAX)
+		return false;
+	e->how = (uint8_t)how;
+	e->flags = (uint8_t)flags;
+	if ((fields & MTR_STREAM) && !get(dec, MTR_COL_REST, &e->cuda_stream))
+		return false;
+	return !(fields & MTR_POOL) || (get(dec, MTR_COL_REST, &e->pool[0]) && get(dec, MTR_COL_REST, &e->pool[1]));
+}
+
+static bool get_stack(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	uint64_t v;
 
 	if (!get(dec, MTR_COL_STACK, &v) || v >= dec->counts.stacks)
 		return false;
 	e->stack = (uint32_t)v;
-	if (tag & MTR_TAG_WALK) {
+	if (fields & MTR_WALK) {
 		if (!get(dec, MTR_COL_REST, &v) || v >= MT_WALK_NR)
 			return false;
 		e->walk = (uint8_t)v;
@@ -214,16 +316,16 @@ static bool get_stack(struct mtr_decoder *dec, unsigned int tag, struct event *e
 	return true;
 }
 
-static bool get_totals(struct mtr_decoder *dec, unsigned int tag, struct event *e)
+static bool get_totals(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
-	struct device_state *d = &dec->devices[dec->device];
+	struct mtr_device *d = &dec->devices[dec->device];
 	uint64_t allocated = d->allocated, reserved = d->reserved, v;
 
 	if (e->kind == EVENT_ALLOC)
 		allocated += e->size;
 	else if (e->kind == EVENT_FREE)
 		allocated -= e->size;
-	if (tag & MTR_TAG_TOTALS) {
+	if (fields & MTR_TOTALS) {
 		if (!get(dec, MTR_COL_REST, &v) || v > 1)
 			return false;
 		d->totals = v;
@@ -244,21 +346,35 @@ static bool get_totals(struct mtr_decoder *dec, unsigned int tag, struct event *
 	return true;
 }
 
-/* The tag has only bits that its kind and place allow. */
-static bool good_tag(const struct mtr_decoder *dec, uint64_t tag)
+/* The tag has only bits that its kind, its place and the file's version allow. */
+static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t fields)
 {
-	unsigned int kind = tag & MTR_TAG_KIND;
+	uint64_t allowed = MTR_THREAD | MTR_DEVICE;
 
-	if (tag > MTR_TAG_ALL || kind < EVENT_ALLOC || kind > EVENT_LOST)
+	if (kind < EVENT_ALLOC || kind >= EVENT_KINDS || (dec->version == 1 && kind > EVENT_LOST))
 		return false;
-	if ((tag & MTR_TAG_SIZE) && !mtr_has_size(kind))
-		return false;
-	if ((tag & MTR_TAG_ADDR) && !mtr_has_addr(kind))
-		return false;
-	if ((tag & MTR_TAG_WALK) && !mtr_has_stack(kind))
+	if (mtr_has_totals(kind))
+		allowed |= MTR_TOTALS;
+	if (mtr_has_size(kind) || kind == EVENT_ASKED)
+		allowed |= MTR_SIZE;
+	if (mtr_has_block(kind) || kind == EVENT_ASKED)
+		allowed |= MTR_ADDR;
+	if (mtr_has_stack(kind))
+		allowed |= MTR_WALK;
+	if (mtr_has_how(kind))
+		allowed |= MTR_HOW;
+	if (mtr_has_requested(kind) && kind != EVENT_ASKED)
+		allowed |= MTR_REQUESTED;
+	if (mtr_has_stream(kind))
+		allowed |= MTR_STREAM;
+	if (mtr_has_pool(kind))
+		allowed |= MTR_POOL;
+	if (dec->version == 1)
+		allowed &= MTR_FIELDS_V1;
+	if (fields & ~allowed)
 		return false;
 	/* The first event says thread and device: there is nothing before it to be as. */
-	return dec->n || (~tag & (MTR_TAG_THREAD | MTR_TAG_DEVICE)) == 0;
+	return dec->n || (~fields & (MTR_THREAD | MTR_DEVICE)) == 0;
 }
 
 static bool at_ends(const struct mtr_decoder *dec)
@@ -272,29 +388,37 @@ static bool at_ends(const struct mtr_decoder *dec)
 
 static bool get_event(struct mtr_decoder *dec, struct event *e)
 {
-	uint64_t v, tag;
+	unsigned int kind, fields;
+	uint64_t v, tag, bits;
 
-	if (!get(dec, MTR_COL_TAG, &tag) || !good_tag(dec, tag) || !get(dec, MTR_COL_TIME, &v))
+	if (!get(dec, MTR_COL_TAG, &tag))
 		return false;
+	kind = mtr_tag_kind(tag, &bits);
+	if (!good_tag(dec, kind, bits) || !get(dec, MTR_COL_TIME, &v))
+		return false;
+	fields = (unsigned int)bits;
 	dec->time += unzigzag(v);
-	*e = (struct event){ .kind = tag & MTR_TAG_KIND, .time = dec->time };
-	if ((tag & MTR_TAG_THREAD) && !get_thread(dec))
+	*e = (struct event){ .kind = (uint8_t)kind, .time = dec->time };
+	if ((fields & MTR_THREAD) && !get_thread(dec))
 		return false;
-	if ((tag & MTR_TAG_DEVICE) && !get_device(dec))
+	if ((fields & MTR_DEVICE) && !get_device(dec))
 		return false;
 	e->thread = dec->thread;
 	e->device = dec->devices[dec->device].device;
-	if (mtr_has_size(e->kind) && !get_addr_and_size(dec, (unsigned int)tag, e))
+	if (!get_memory(dec, fields, e))
 		return false;
-	if (mtr_has_stack(e->kind) && !get_stack(dec, (unsigned int)tag, e))
+	if (mtr_has_stack(kind) && !get_stack(dec, fields, e))
 		return false;
-	if (!get_totals(dec, (unsigned int)tag, e))
+	if (mtr_has_totals(kind) && !get_totals(dec, fields, e))
 		return false;
-	if (e->kind == EVENT_CALL) {
+	if (kind == EVENT_CALL) {
 		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.modules)
 			return false;
 		e->module = (uint32_t)v;
 	}
+	if (!get_below(dec, fields, e))
+		return false;
+	mtr_remember(last_of(dec, e), e);
 	return true;
 }
 

@@ -10,13 +10,7 @@
 
 #define FULL_BYTES (64u << 10)
 #define FULL_EVENTS (32u << 10)
-#define EVENT_MAX 128 /* bytes that one event can take, all columns together */
-
-struct device_state {
-	struct device device;
-	bool totals;
-	uint64_t allocated, reserved;
-};
+#define EVENT_MAX 192 /* bytes that one event can take, all columns together */
 
 struct mtr_encoder {
 	const struct dict *dict;
@@ -28,11 +22,11 @@ struct mtr_encoder {
 	uint32_t thread;
 	uint64_t new_addr; /* the last one */
 	uint8_t walk;	   /* of the last event without a stack */
-	struct map64 *addrs; /* address -> its last place in sizes */
-	uint64_t *sizes;     /* of each event with an address, in order */
-	uint32_t n_addrs;
+	struct map64 *addrs; /* address -> its last place in touched */
+	struct mtr_touched *touched; /* by each event with a block, in order */
+	uint32_t n_touched;
 	struct map64 *size_numbers; /* size -> number, in order of appearance */
-	struct device_state devices[MTR_MAX_BLOCK_DEVICES];
+	struct mtr_device devices[MTR_MAX_BLOCK_DEVICES];
 	uint32_t n_devices, device;
 };
 
@@ -46,7 +40,7 @@ struct mtr_encoder *mtr_encoder__new(const struct dict *d)
 	enc->dict = d;
 	for (int i = 0; i < MTR_COLS; i++)
 		ok &= !!(enc->cols[i] = malloc(FULL_BYTES + EVENT_MAX));
-	ok &= !!(enc->sizes = malloc(FULL_EVENTS * sizeof(*enc->sizes)));
+	ok &= !!(enc->touched = malloc(FULL_EVENTS * sizeof(*enc->touched)));
 	ok &= !!(enc->addrs = map64__new());
 	ok &= !!(enc->size_numbers = map64__new());
 	if (!ok) {
@@ -63,7 +57,7 @@ void mtr_encoder__free(struct mtr_encoder *enc)
 		return;
 	for (int i = 0; i < MTR_COLS; i++)
 		free(enc->cols[i]);
-	free(enc->sizes);
+	free(enc->touched);
 	map64__free(enc->addrs);
 	map64__free(enc->size_numbers);
 	free(enc);
@@ -74,7 +68,7 @@ void mtr_encoder__reset(struct mtr_encoder *enc)
 	for (int i = 0; i < MTR_COLS; i++)
 		enc->ends[i] = enc->cols[i];
 	enc->n = 0;
-	enc->n_addrs = 0;
+	enc->n_touched = 0;
 	enc->thread = 0;
 	enc->new_addr = 0;
 	enc->walk = 0;
@@ -94,7 +88,7 @@ static unsigned int put_thread(struct mtr_encoder *enc, uint32_t thread)
 		return 0;
 	enc->thread = thread;
 	put(enc, MTR_COL_REST, thread);
-	return MTR_TAG_THREAD;
+	return MTR_THREAD;
 }
 
 static unsigned int put_device(struct mtr_encoder *enc, struct device device)
@@ -107,12 +101,12 @@ static unsigned int put_device(struct mtr_encoder *enc, struct device device)
 		i++;
 	put(enc, MTR_COL_REST, i);
 	if (i == enc->n_devices) { /* mtr_encoder__full() keeps room for one */
-		enc->devices[enc->n_devices++] = (struct device_state){ .device = device };
+		enc->devices[enc->n_devices++] = (struct mtr_device){ .device = device };
 		*enc->ends[MTR_COL_REST]++ = device.type;
 		*enc->ends[MTR_COL_REST]++ = device.index;
 	}
 	enc->device = i;
-	return MTR_TAG_DEVICE;
+	return MTR_DEVICE;
 }
 
 static int put_explicit_size(struct mtr_encoder *enc, uint64_t size)
@@ -133,31 +127,108 @@ static int put_explicit_size(struct mtr_encoder *enc, uint64_t size)
 	return 0;
 }
 
-/* Adds to *tag what is stored. 0 or -ENOMEM. */
-static int put_addr_and_size(struct mtr_encoder *enc, const struct event *e, unsigned int *tag)
+static int touch(struct mtr_encoder *enc, const struct event *e, const struct mtr_touched *before)
 {
-	uint64_t predicted = 0, place;
+	int err = map64__set(enc->addrs, e->addr, enc->n_touched);
+
+	if (!err)
+		enc->touched[enc->n_touched++] = mtr_touch(e, before);
+	return err;
+}
+
+static void put_new_addr(struct mtr_encoder *enc, uint64_t addr)
+{
+	put(enc, MTR_COL_ADDR, zigzag(addr - enc->new_addr));
+	enc->new_addr = addr;
+}
+
+/* Adds to *fields what is stored, here and below. 0 or -ENOMEM. */
+static int put_size(struct mtr_encoder *enc, uint64_t size, uint64_t predicted, unsigned int *fields)
+{
+	if (size == predicted)
+		return 0;
+	*fields |= MTR_SIZE;
+	return put_explicit_size(enc, size);
+}
+
+static int put_block(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
+{
+	struct mtr_touched before = { 0 };
+	uint64_t place;
 	int err;
 
-	if (mtr_has_addr(e->kind)) {
-		if (map64__get(enc->addrs, e->addr, &place)) {
-			put(enc, MTR_COL_ADDR, enc->n_addrs - 1 - place);
-			predicted = enc->sizes[place];
-		} else {
-			*tag |= MTR_TAG_ADDR;
-			put(enc, MTR_COL_ADDR, zigzag(e->addr - enc->new_addr));
-			enc->new_addr = e->addr;
-		}
-		err = map64__set(enc->addrs, e->addr, enc->n_addrs);
-		if (err)
-			return err;
-		/* A free that does not say its size leaves what the allocation said. */
-		enc->sizes[enc->n_addrs++] = e->size ? e->size : predicted;
+	if (map64__get(enc->addrs, e->addr, &place)) {
+		put(enc, MTR_COL_ADDR, enc->n_touched - 1 - place);
+		before = enc->touched[place];
+	} else {
+		*fields |= MTR_ADDR;
+		put_new_addr(enc, e->addr);
 	}
-	if (e->size == predicted)
-		return 0;
-	*tag |= MTR_TAG_SIZE;
-	return put_explicit_size(enc, e->size);
+	err = touch(enc, e, &before);
+	return err ?: put_size(enc, e->size, before.size, fields);
+}
+
+static int put_range(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
+{
+	const struct mtr_last *last = &enc->devices[enc->device].last[e->kind];
+	int err = 0;
+
+	put(enc, MTR_COL_ADDR, zigzag(e->addr - last->end));
+	if (e->kind == EVENT_BLOCK)
+		err = touch(enc, e, &(struct mtr_touched){ 0 });
+	return err ?: put_size(enc, e->size, last->size, fields);
+}
+
+/* The block that EVENT_ASKED speaks of, where the block of events tells of it; else NULL. */
+static struct mtr_touched *put_asked(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
+{
+	uint64_t place, back;
+	bool known = map64__get(enc->addrs, e->addr, &place);
+
+	if (!known) {
+		*fields |= MTR_ADDR;
+		put(enc, MTR_COL_ADDR, 0);
+		put_new_addr(enc, e->addr);
+		return NULL;
+	}
+	back = enc->n_touched - 1 - place;
+	if (back) {
+		*fields |= MTR_ADDR;
+		put(enc, MTR_COL_ADDR, back);
+	}
+	return &enc->touched[place];
+}
+
+static void put_requested(struct mtr_encoder *enc, const struct event *e, const struct mtr_touched *t,
+			  unsigned int *fields)
+{
+	if (e->requested == mtr_predict_requested(e, t, &enc->devices[enc->device].last[e->kind]))
+		return;
+	*fields |= e->kind == EVENT_ASKED ? MTR_SIZE : MTR_REQUESTED;
+	put(enc, MTR_COL_SIZE, zigzag(mtr_requested_base(e, t) - e->requested));
+}
+
+static int put_memory(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
+{
+	const struct mtr_touched none = { 0 };
+	struct mtr_touched *t = NULL;
+	int err = 0;
+
+	if (mtr_has_block(e->kind))
+		err = put_block(enc, e, fields);
+	else if (mtr_has_range(e->kind))
+		err = put_range(enc, e, fields);
+	else if (e->kind == EVENT_ASKED)
+		t = put_asked(enc, e, fields);
+	else if (e->kind == EVENT_USED)
+		err = put_size(enc, e->size, enc->devices[enc->device].last[e->kind].size, fields);
+	else if (mtr_has_size(e->kind))
+		err = put_size(enc, e->size, 0, fields);
+	if (!err && mtr_has_requested(e->kind))
+		put_requested(enc, e, t ? t : &none, fields);
+	if (t && e->requested)
+		t->requested = e->requested;
+	return err;
 }
 
 static unsigned int put_stack(struct mtr_encoder *enc, const struct event *e)
@@ -172,12 +243,12 @@ static unsigned int put_stack(struct mtr_encoder *enc, const struct event *e)
 	if (e->walk == predicted)
 		return 0;
 	put(enc, MTR_COL_REST, e->walk);
-	return MTR_TAG_WALK;
+	return MTR_WALK;
 }
 
 static unsigned int put_totals(struct mtr_encoder *enc, const struct event *e)
 {
-	struct device_state *d = &enc->devices[enc->device];
+	struct mtr_device *d = &enc->devices[enc->device];
 	uint64_t allocated = d->allocated, reserved = d->reserved;
 	bool as_predicted = e->totals == d->totals;
 
@@ -198,12 +269,70 @@ static unsigned int put_totals(struct mtr_encoder *enc, const struct event *e)
 		put(enc, MTR_COL_REST, zigzag(e->allocated - allocated));
 		put(enc, MTR_COL_REST, zigzag(e->reserved - reserved));
 	}
-	return MTR_TAG_TOTALS;
+	return MTR_TOTALS;
 }
 
-int mtr_encoder__add(struct mtr_encoder *enc, const struct event *e)
+static unsigned int put_below(struct mtr_encoder *enc, const struct event *e)
 {
-	unsigned int tag = e->kind;
+	const struct mtr_last *last = &enc->devices[enc->device].last[e->kind];
+	unsigned int fields = 0;
+
+	if (e->how != last->how || e->flags != last->flags) {
+		fields |= MTR_HOW;
+		put(enc, MTR_COL_REST, e->how);
+		put(enc, MTR_COL_REST, e->flags);
+	}
+	if (e->cuda_stream != last->cuda_stream) {
+		fields |= MTR_STREAM;
+		put(enc, MTR_COL_REST, e->cuda_stream);
+	}
+	if (e->pool[0] != last->pool[0] || e->pool[1] != last->pool[1]) {
+		fields |= MTR_POOL;
+		put(enc, MTR_COL_REST, e->pool[0]);
+		put(enc, MTR_COL_REST, e->pool[1]);
+	}
+	return fields;
+}
+
+/* Only what the kind has: predictions are made from events as a reader gets them. */
+static struct event as_read(const struct event *e)
+{
+	struct event r = { .kind = e->kind, .device = e->device, .thread = e->thread, .time = e->time };
+
+	if (mtr_has_block(e->kind) || mtr_has_range(e->kind) || e->kind == EVENT_ASKED)
+		r.addr = e->addr;
+	if (mtr_has_size(e->kind))
+		r.size = e->size;
+	if (mtr_has_stack(e->kind)) {
+		r.stack = e->stack;
+		r.walk = e->walk;
+	}
+	if (mtr_has_totals(e->kind) && e->totals) {
+		r.totals = true;
+		r.allocated = e->allocated;
+		r.reserved = e->reserved;
+	}
+	if (mtr_has_how(e->kind)) {
+		r.how = e->how;
+		r.flags = e->flags;
+	}
+	if (mtr_has_requested(e->kind))
+		r.requested = e->requested;
+	if (mtr_has_stream(e->kind))
+		r.cuda_stream = e->cuda_stream;
+	if (mtr_has_pool(e->kind)) {
+		r.pool[0] = e->pool[0];
+		r.pool[1] = e->pool[1];
+	}
+	if (e->kind == EVENT_CALL)
+		r.module = e->module;
+	return r;
+}
+
+int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
+{
+	const struct event ev = as_read(event), *e = &ev;
+	unsigned int fields = 0;
 	int err;
 
 	if (!enc->n)
@@ -211,19 +340,20 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *e)
 	put(enc, MTR_COL_TIME, zigzag(e->time - enc->time));
 	enc->time = e->time;
 	/* The order in which the rest column is read. */
-	tag |= put_thread(enc, e->thread);
-	tag |= put_device(enc, e->device);
-	if (mtr_has_size(e->kind)) {
-		err = put_addr_and_size(enc, e, &tag);
-		if (err)
-			return err;
-	}
+	fields |= put_thread(enc, e->thread);
+	fields |= put_device(enc, e->device);
+	err = put_memory(enc, e, &fields);
+	if (err)
+		return err;
 	if (mtr_has_stack(e->kind))
-		tag |= put_stack(enc, e);
-	tag |= put_totals(enc, e);
+		fields |= put_stack(enc, e);
+	if (mtr_has_totals(e->kind))
+		fields |= put_totals(enc, e);
 	if (e->kind == EVENT_CALL)
 		put(enc, MTR_COL_REST, e->module);
-	put(enc, MTR_COL_TAG, tag);
+	fields |= put_below(enc, e);
+	mtr_remember(&enc->devices[enc->device].last[e->kind], e);
+	put(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
 	enc->n++;
 	return 0;
 }

@@ -10,7 +10,7 @@
 /* As in PNG: not ASCII, and broken by whatever converts line ends. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-#define MTR_VERSION 1
+#define MTR_VERSION 2 /* 1 is read too: it knows the kinds up to EVENT_LOST and their fields */
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
 
@@ -43,30 +43,160 @@ enum mtr_column {
 	MTR_COLS,
 };
 
-/* An event's tag: its kind, and which fields are not as predicted and thus stored. */
-#define MTR_TAG_KIND 7u
-#define MTR_TAG_THREAD (1u << 3)
-#define MTR_TAG_DEVICE (1u << 4)
-#define MTR_TAG_TOTALS (1u << 5)
-#define MTR_TAG_SIZE (1u << 6)
-#define MTR_TAG_ADDR (1u << 7) /* an address that is new in this block */
-#define MTR_TAG_WALK (1u << 8)
-#define MTR_TAG_ALL ((1u << 9) - 1)
+/*
+ * An event's tag: three bits of code, for rare kinds four more that say which, then a bit for each field that is
+ * not as predicted and thus stored. The codes leave the tags of the two frequent kinds one byte long.
+ */
+#define MTR_CODE_ASKED 0u
+#define MTR_CODE_MAX 6u /* from EVENT_ALLOC up to here the code is the kind */
+#define MTR_CODE_RARE 7u
+#define MTR_RARE_FIRST 7u /* the kind is this plus what the four bits say */
 
-/* Which kinds carry which fields. */
-static inline bool mtr_has_addr(unsigned int kind)
+enum mtr_field {
+	MTR_THREAD = 1 << 0,
+	MTR_DEVICE = 1 << 1,
+	MTR_TOTALS = 1 << 2,
+	MTR_SIZE = 1 << 3, /* of EVENT_ASKED: requested */
+	MTR_ADDR = 1 << 4, /* an address that is new in this block; of EVENT_ASKED: not that of the block just told of */
+	MTR_WALK = 1 << 5,
+	MTR_FIELDS_V1 = (1 << 6) - 1,
+	MTR_HOW = 1 << 6, /* and flags */
+	MTR_REQUESTED = 1 << 7,
+	MTR_STREAM = 1 << 8,
+	MTR_POOL = 1 << 9,
+	MTR_FIELDS = (1 << 10) - 1,
+};
+
+static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
+{
+	if (kind <= MTR_CODE_MAX)
+		return kind | fields << 3;
+	if (kind == EVENT_ASKED)
+		return MTR_CODE_ASKED | fields << 3;
+	return MTR_CODE_RARE | (kind - MTR_RARE_FIRST) << 3 | fields << 7;
+}
+
+/* The kind, which may be none (EVENT_KINDS or more), and *fields, which may have any bit. */
+static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
+{
+	unsigned int code = tag & 7;
+
+	*fields = code == MTR_CODE_RARE ? tag >> 7 : tag >> 3;
+	if (code == MTR_CODE_ASKED)
+		return EVENT_ASKED;
+	return code == MTR_CODE_RARE ? MTR_RARE_FIRST + (tag >> 3 & 15) : code;
+}
+
+/*
+ * Which kinds carry which fields. Those below the blocks have addresses and sizes too, each kind by itself: they
+ * come in order of address, or seldom.
+ */
+static inline bool mtr_has_block(unsigned int kind) /* an address, mostly one that came before */
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE;
 }
 
+static inline bool mtr_has_range(unsigned int kind) /* an address and a size, predicted from the last of the kind */
+{
+	return kind == EVENT_TAKE || kind == EVENT_GIVE || kind == EVENT_SEGMENT || kind == EVENT_BLOCK;
+}
+
 static inline bool mtr_has_size(unsigned int kind)
 {
-	return mtr_has_addr(kind) || kind == EVENT_OOM || kind == EVENT_LOST;
+	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_OOM || kind == EVENT_LOST || kind == EVENT_USED;
 }
 
 static inline bool mtr_has_stack(unsigned int kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_STEP || kind == EVENT_CALL;
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_STEP || kind == EVENT_CALL || kind == EVENT_TAKE ||
+	       kind == EVENT_BLOCK;
+}
+
+static inline bool mtr_has_totals(unsigned int kind)
+{
+	return kind <= EVENT_LOST || kind == EVENT_STATE;
+}
+
+static inline bool mtr_has_how(unsigned int kind)
+{
+	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_STATE;
+}
+
+static inline bool mtr_has_requested(unsigned int kind)
+{
+	return kind == EVENT_BLOCK || kind == EVENT_ASKED;
+}
+
+static inline bool mtr_has_stream(unsigned int kind)
+{
+	return mtr_has_requested(kind) || kind == EVENT_SEGMENT;
+}
+
+static inline bool mtr_has_pool(unsigned int kind)
+{
+	return kind == EVENT_SEGMENT;
+}
+
+/* What the last event of a kind on a device said: what the next one is predicted from. */
+struct mtr_last {
+	uint64_t end; /* address and size, one after the other */
+	uint64_t size;
+	uint64_t cuda_stream, pool[2];
+	uint8_t how, flags;
+	bool requested; /* it was known */
+};
+
+/* Of a device within a block. */
+struct mtr_device {
+	struct device device;
+	bool totals;
+	uint64_t allocated, reserved;
+	struct mtr_last last[EVENT_KINDS];
+};
+
+/* What is remembered of a block by the events that have one: EVENT_ALLOC, _FREE, _BLOCK, and EVENT_ASKED of it. */
+struct mtr_touched {
+	uint64_t addr, size;
+	uint64_t requested; /* 0: not known */
+};
+
+/* What an event remembers of its block: a free that does not say its size leaves what the allocation said. */
+static inline struct mtr_touched mtr_touch(const struct event *e, const struct mtr_touched *before)
+{
+	struct mtr_touched t = { e->addr, e->size ? e->size : before->size, e->requested };
+
+	/* The cache hands out a block again for what is asked for again. */
+	if (!t.requested && t.size == before->size)
+		t.requested = before->requested;
+	return t;
+}
+
+static inline uint64_t mtr_predict_requested(const struct event *e, const struct mtr_touched *t,
+					     const struct mtr_last *last)
+{
+	if (e->kind == EVENT_BLOCK)
+		return last->requested ? e->size : 0;
+	return t->requested ? t->requested : t->size;
+}
+
+/* Of EVENT_ASKED and _BLOCK: how much smaller than the block. */
+static inline uint64_t mtr_requested_base(const struct event *e, const struct mtr_touched *t)
+{
+	return e->kind == EVENT_BLOCK ? e->size : t->size;
+}
+
+static inline void mtr_remember(struct mtr_last *last, const struct event *e)
+{
+	last->how = e->how;
+	last->flags = e->flags;
+	if (mtr_has_block(e->kind)) /* the rest has no use */
+		return;
+	last->end = e->addr + e->size;
+	last->size = e->size;
+	last->requested = e->requested;
+	last->cuda_stream = e->cuda_stream;
+	last->pool[0] = e->pool[0];
+	last->pool[1] = e->pool[1];
 }
 
 static inline void put_le32(uint8_t *p, uint32_t v)

@@ -196,7 +196,7 @@ static int next_block(struct mtr_reader *r)
 	else if (b.type == MTR_DICT)
 		err = mtr_dict__read(r->dict, data, b.raw, &why);
 	else
-		err = mtr_decoder__begin(r->dec, data, b.raw, r->events, &why);
+		err = mtr_decoder__begin(r->dec, r->version, data, b.raw, r->events, &why);
 	if (err == -EBADMSG)
 		return finish(r, MTR_DAMAGED, why);
 	if (err)

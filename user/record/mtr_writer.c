@@ -209,7 +209,7 @@ static bool fit(const struct mtr_writer *w, const struct event *e)
 {
 	struct dict_counts have = dict__counts(w->dict);
 
-	return e->kind >= EVENT_ALLOC && e->kind <= EVENT_LOST && e->walk < MT_WALK_NR &&
+	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR && e->how < MEM_HOW_NR &&
 	       e->thread < have.threads && e->stack < have.stacks && e->module < have.modules;
 }
 
