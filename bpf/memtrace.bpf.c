@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel side: one program a hook, entry probes only. A probe reads registers, walks Python
- * frames, looks up ids, puts one record into the ring. Programs that walk exist twice; the sleepable
+ * The kernel side: one program a hook, entry probes only but for calls into CUDA (calls.bpf.h). A probe reads registers,
+ * walks Python frames, looks up ids, puts one record into the ring. Programs that walk exist twice; the sleepable
  * twin (uprobe.s) can bring in pages that are not present and takes over where those occur.
  */
 #include "vmlinux.h"
@@ -258,3 +258,5 @@ int code_gone(struct pt_regs *ctx)
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
+
+#include "calls.bpf.h"

@@ -17,6 +17,8 @@
 #define MT_SEEN_SLOTS 65536  /* code objects that any sent stack mentions, by hash */
 #define MT_SCRATCH_SLOTS 4   /* walks under way at one time on one CPU */
 #define MT_SHARED_SLOTS 64   /* and on all of them together beyond that */
+#define MT_ASKED_SITES 8     /* places of the USDT pytorch:malloc */
+#define MT_ASKED_ARGS 4
 
 enum mt_rec_type {
 	MT_REC_REPORT = 1, /* c10::reportMemoryUsageToProfiler: struct mt_rec_mem */
@@ -54,6 +56,10 @@ enum mt_counter {
 	MT_CNT_WALK = 16,   /* + MT_WALK_*: walks by outcome */
 	MT_CNT_RING_LOST = 32, /* + MT_REC_*: records not written, ring full */
 	MT_CNT_FAULT_RETRIED = 48, /* sleepable programs: reads that needed a page brought in */
+	MT_CNT_CALL_INNER = 49,	   /* calls made within a recorded one, and not recorded for that */
+	MT_CNT_CALL_STALE = 50,	   /* calls that never came back as seen from here: left by a jump, or the return missed */
+	MT_CNT_CALL_FAULT = 51,	   /* arguments or results of calls that could not be read */
+	MT_CNT_ASKED_FAULT = 52,   /* arguments of pytorch:malloc that could not be read: no record */
 	MT_CNT_NR = 64,
 };
 
@@ -146,15 +152,36 @@ struct mt_rec_stack {
  * A call into the CUDA runtime or driver, written when it comes back. Calls made within another one that is
  * recorded (the runtime calls the driver) are not.
  */
+enum mt_call_flag {
+	MT_CALL_OUT = 1 << 0,	 /* hands something out through arg[0] */
+	MT_CALL_WALK = 1 << 1,	 /* its stack is wanted */
+	MT_CALL_PITCH = 1 << 2,	 /* at the return arg[1] becomes *(u64 *)arg[1]: a row's bytes */
+	MT_CALL_EXTENT = 1 << 3, /* cudaExtent on the stack: arg[1..3] = pitch (out of *arg[0]), height, depth */
+	MT_CALL_PROP = 1 << 4,	 /* arg[2] becomes what CUmemAllocationProp.location holds: low half type, high half id */
+};
+#define MT_CALL_COOKIE(fn, flags) ((__u64)(flags) << 32 | (fn))
+
 struct mt_rec_call {
 	struct mt_hdr h;
 	__u32 fn;	/* number of the function, user/target/cuda.h */
 	__s32 result;	/* 0: success */
-	__u64 arg[4];	/* as passed */
-	__u64 out;	/* what *arg[0] holds at the return, of functions that hand out an address or a handle */
+	__u64 arg[4];	/* as passed, but see enum mt_call_flag; what could not be read is ~0 */
+	__u64 out;	/* MT_CALL_OUT and success: what *arg[0] holds at the return; else 0 */
 	__u64 caller;	/* the call's return address */
 	__u64 stack;	/* of the entry; 0: none (see h.walk) */
 	__u64 entered;	/* CLOCK_MONOTONIC, ns; h.time is the return */
+};
+
+/* Where an argument of a USDT is at its site. */
+struct mt_usdt_arg {
+	__u16 reg;   /* offset in struct pt_regs */
+	__u8 size;   /* bytes: 1, 2, 4, 8 */
+	__u8 memory; /* 1: the value is at register + disp in memory */
+	__s32 disp;
+};
+
+struct mt_usdt_args {
+	struct mt_usdt_arg arg[MT_ASKED_ARGS];
 };
 
 struct mt_rec_asked {
@@ -175,6 +202,7 @@ MT_ASSERT_SIZE(struct mt_rec_mark, 32);
 MT_ASSERT_SIZE(struct mt_frame, 16);
 MT_ASSERT_SIZE(struct mt_rec_stack, 40);
 MT_ASSERT_SIZE(struct mt_rec_call, 88);
+MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_py_layout, 88);
 

@@ -23,6 +23,10 @@
  */
 #define LINK_CREATE 28
 #define TRACE_UPROBE_MULTI 48
+#define UPROBE_MULTI_RETURN 1
+
+#define DETACH_THREADS 64
+#define CALL_SITES_MAX 128 /* in one file */
 
 struct link_create_uprobe_multi {
 	uint32_t prog_fd, target_fd, attach_type, flags;
@@ -41,6 +45,8 @@ struct probes {
 	struct ring_buffer *ring;
 	bool multi, sleepable;
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
+	struct attachment *calls;
+	size_t n_calls, cap_calls;
 	int (*fn)(void *ctx, const void *rec, size_t len);
 	void *ctx;
 };
@@ -62,20 +68,27 @@ static int print_libbpf(enum libbpf_print_level level, const char *fmt, va_list 
 	return 0;
 }
 
+static long link_create(struct link_create_uprobe_multi *attr)
+{
+	long fd;
+
+	attr->attach_type = TRACE_UPROBE_MULTI;
+	fd = syscall(__NR_bpf, LINK_CREATE, attr, sizeof(*attr));
+	return fd < 0 ? -errno : fd;
+}
+
 static long link_create_multi(int prog_fd, const char *path, uint64_t offset, uint64_t cookie, pid_t pid)
 {
 	struct link_create_uprobe_multi attr = {
 		.prog_fd = prog_fd,
-		.attach_type = TRACE_UPROBE_MULTI,
 		.path = (uintptr_t)path,
 		.offsets = (uintptr_t)&offset,
 		.cookies = (uintptr_t)&cookie,
 		.cnt = 1,
 		.pid = pid,
 	};
-	long fd = syscall(__NR_bpf, LINK_CREATE, &attr, sizeof(attr));
 
-	return fd < 0 ? -errno : fd;
+	return link_create(&attr);
 }
 
 /*
@@ -218,20 +231,22 @@ void probes__stop(struct probes *p)
  */
 void probes__detach(struct probes *p)
 {
-	struct attachment *v = &p->at[0][0];
-	pthread_t threads[HOOK_NR * 2];
-	int i, n = 0;
+	pthread_t threads[DETACH_THREADS];
+	struct attachment *a;
+	size_t i, n = 0;
 
-	for (i = 0; i < HOOK_NR * 2; i++) {
-		if (v[i].fd < 0 && !v[i].link)
+	for (i = 0; i < HOOK_NR * 2 + p->n_calls; i++) {
+		a = i < HOOK_NR * 2 ? &p->at[0][0] + i : &p->calls[i - HOOK_NR * 2];
+		if (a->fd < 0 && !a->link)
 			continue;
-		if (pthread_create(&threads[n], NULL, detach_thread, &v[i]))
-			detach_one(&v[i]);
+		if (n == DETACH_THREADS || pthread_create(&threads[n], NULL, detach_thread, a))
+			detach_one(a);
 		else
 			n++;
 	}
 	while (n--)
 		pthread_join(threads[n], NULL);
+	p->n_calls = 0;
 }
 
 void probes__free(struct probes *p)
@@ -241,6 +256,7 @@ void probes__free(struct probes *p)
 	probes__detach(p);
 	ring_buffer__free(p->ring);
 	memtrace_bpf__destroy(p->skel);
+	free(p->calls);
 	free(p);
 }
 
@@ -285,6 +301,113 @@ bool probes__attached(const struct probes *p, enum hook_id id)
 	const struct attachment *a = p->at[id];
 
 	return a[0].fd >= 0 || a[1].fd >= 0 || a[0].link || a[1].link;
+}
+
+static struct attachment *more_calls(struct probes *p)
+{
+	if (p->n_calls == p->cap_calls) {
+		size_t cap = p->cap_calls ? p->cap_calls * 2 : 16;
+		struct attachment *v = realloc(p->calls, cap * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		p->calls = v;
+		p->cap_calls = cap;
+	}
+	p->calls[p->n_calls] = (struct attachment){ .fd = -1 };
+	return &p->calls[p->n_calls++];
+}
+
+static struct bpf_program *call_program(const struct probes *p, enum call_probe which)
+{
+	switch (which) {
+	case CALL_RETURN:
+		return p->skel->progs.call_return;
+	case CALL_ENTER:
+		return p->skel->progs.call_enter;
+	case CALL_SET_DEVICE:
+		return p->skel->progs.set_device;
+	case CALL_ASKED:
+		return p->skel->progs.asked;
+	}
+	return NULL;
+}
+
+static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, const char *path,
+			      const struct probe_site *sites, size_t n)
+{
+	uint64_t offsets[CALL_SITES_MAX], cookies[CALL_SITES_MAX], ref_ctrs[CALL_SITES_MAX];
+	struct link_create_uprobe_multi attr = {
+		.prog_fd = bpf_program__fd(call_program(p, which)),
+		.path = (uintptr_t)path,
+		.offsets = (uintptr_t)offsets,
+		.cookies = (uintptr_t)cookies,
+		.ref_ctr_offsets = (uintptr_t)ref_ctrs,
+		.cnt = n,
+		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
+		.pid = pid,
+	};
+	struct attachment *a = more_calls(p);
+	long fd;
+	size_t i;
+
+	if (!a)
+		return -ENOMEM;
+	for (i = 0; i < n; i++) {
+		offsets[i] = sites[i].offset;
+		cookies[i] = sites[i].cookie;
+		ref_ctrs[i] = sites[i].ref_ctr;
+	}
+	fd = link_create(&attr);
+	if (fd < 0)
+		p->n_calls--;
+	else
+		a->fd = fd;
+	return fd < 0 ? fd : 0;
+}
+
+static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, const char *path,
+			    const struct probe_site *site)
+{
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .bpf_cookie = site->cookie, .retprobe = which == CALL_RETURN,
+		    .ref_ctr_offset = site->ref_ctr);
+	struct attachment *a = more_calls(p);
+	int err;
+
+	if (!a)
+		return -ENOMEM;
+	a->link = bpf_program__attach_uprobe_opts(call_program(p, which), pid, path, site->offset, &opts);
+	if (a->link)
+		return 0;
+	err = -errno;
+	p->n_calls--;
+	return err;
+}
+
+int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
+			 const struct probe_site *sites, size_t n)
+{
+	size_t before = p->n_calls, i;
+	int err = 0;
+
+	if (!n)
+		return 0;
+	if (n > CALL_SITES_MAX)
+		return -E2BIG;
+	if (p->multi)
+		return attach_calls_multi(p, pid, which, path, sites, n);
+	for (i = 0; i < n && !err; i++)
+		err = attach_call_perf(p, pid, which, path, &sites[i]);
+	while (err && p->n_calls > before)
+		detach_one(&p->calls[--p->n_calls]);
+	return err;
+}
+
+void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n)
+{
+	if (n > MT_ASKED_SITES)
+		n = MT_ASKED_SITES;
+	memcpy(p->skel->bss->asked_args, args, n * sizeof(*args));
 }
 
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)

@@ -40,6 +40,25 @@ bool probes__attached(const struct probes *p, enum hook_id id);
  * and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the twins. 0 or -errno.
  */
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
+/* Where a program goes in a file: offset in bytes and what the program is told about the site. */
+struct probe_site {
+	uint64_t offset, cookie;
+	uint64_t ref_ctr; /* file offset of a USDT's semaphore; 0: none */
+};
+
+/* The programs of calls into CUDA, which have any number of sites in any number of files: see calls.bpf.h */
+enum call_probe {
+	CALL_RETURN, /* cookie: MT_CALL_COOKIE; before CALL_ENTER, so that no entry is kept that will not come back */
+	CALL_ENTER,
+	CALL_SET_DEVICE, /* cookie: number of the function */
+	CALL_ASKED,	 /* cookie: index in what probes__set_asked() was given */
+};
+
+/* Attaches to all sites of one file (path: as proc__map_path() gives it), for this process only. 0 or -errno, then to none. */
+int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
+			 const struct probe_site *sites, size_t n);
+/* Where pytorch:malloc's arguments are, by site; before attaching to any. n <= MT_ASKED_SITES. */
+void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
 /* No event is recorded from now on; that code objects are freed still is. */
 void probes__stop(struct probes *p);
 /* Takes the probes out (some 50 ms). */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "capture/calls.h"
 #include "capture/codes.h"
 #include "capture/names.h"
 #include "lib/map64.h"
@@ -31,7 +32,7 @@ int session__hand_on(struct session *s, const struct event *e)
 	return 0;
 }
 
-static struct thread *thread_of(struct session *s, uint32_t tid)
+struct thread *session__thread(struct session *s, uint32_t tid)
 {
 	char name[32] = "";
 	struct dict_thread t = { .tid = tid };
@@ -43,6 +44,7 @@ static struct thread *thread_of(struct session *s, uint32_t tid)
 		/* Most of them have ended; who has not is asked for the name again. */
 		map64__clear(s->threads);
 		s->n_threads = 0;
+		s->threads_forgotten = true;
 	}
 	if (s->n_threads == s->cap_threads) {
 		size_t cap = s->cap_threads ? s->cap_threads * 2 : 64;
@@ -58,6 +60,8 @@ static struct thread *thread_of(struct session *s, uint32_t tid)
 	t.name = names__number(s->names, dict__string(s->dict, name, strlen(name)));
 	i = s->n_threads;
 	s->thread[i] = (struct thread){ .tid = tid };
+	if (s->opts.attached_at_start && !s->threads_forgotten)
+		s->thread[i].cuda_device = 1; /* every thread begins with device 0 */
 	if (t.name != UINT32_MAX)
 		s->thread[i].number = names__number(s->names, dict__thread(s->dict, t));
 	if (t.name == UINT32_MAX || s->thread[i].number == UINT32_MAX || map64__set(s->threads, tid, i))
@@ -66,7 +70,7 @@ static struct thread *thread_of(struct session *s, uint32_t tid)
 	return &s->thread[i];
 }
 
-static uint64_t since_start(const struct session *s, uint64_t t)
+uint64_t session__since(const struct session *s, uint64_t t)
 {
 	return t > s->start ? t - s->start : 0;
 }
@@ -116,6 +120,11 @@ static uint32_t event_stack(struct session *s, uint64_t id, uint8_t *walk, bool 
 	return (uint32_t)v;
 }
 
+uint32_t session__stack(struct session *s, uint64_t id, uint8_t *walk)
+{
+	return event_stack(s, id, walk, NULL);
+}
+
 /* With its profiler on, PyTorch reports CPU memory a second time, right after New and Delete. */
 static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
 {
@@ -127,7 +136,7 @@ static bool repeats_cpu(struct thread *t, const struct mt_rec_mem *r)
 
 static int on_mem(struct session *s, const struct mt_rec_mem *r)
 {
-	struct thread *t = thread_of(s, r->h.tid);
+	struct thread *t = session__thread(s, r->h.tid);
 	struct event e = { .walk = r->h.walk, .addr = r->addr };
 
 	if (!t)
@@ -151,7 +160,7 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
 	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;
 	e.thread = t->number;
-	e.time = since_start(s, r->h.time);
+	e.time = session__since(s, r->h.time);
 	e.allocated = e.totals ? r->allocated : 0;
 	e.reserved = e.totals ? r->reserved : 0;
 	if (e.kind != EVENT_FREE)
@@ -161,7 +170,7 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 
 static int on_cpu_delete(struct session *s, const struct mt_rec_free *r)
 {
-	struct thread *t = thread_of(s, r->h.tid);
+	struct thread *t = session__thread(s, r->h.tid);
 	struct event e = { .kind = EVENT_FREE, .addr = r->addr };
 
 	if (!t)
@@ -171,14 +180,14 @@ static int on_cpu_delete(struct session *s, const struct mt_rec_free *r)
 	t->said = r->addr;
 	t->said_size = -1;
 	e.thread = t->number;
-	e.time = since_start(s, r->h.time);
+	e.time = session__since(s, r->h.time);
 	return session__hand_on(s, &e);
 }
 
 static int on_mark(struct session *s, const struct mt_rec_mark *r)
 {
-	struct thread *t = thread_of(s, r->h.tid);
-	struct event e = { .time = since_start(s, r->h.time), .walk = r->h.walk };
+	struct thread *t = session__thread(s, r->h.tid);
+	struct event e = { .time = session__since(s, r->h.time), .walk = r->h.walk };
 	struct mt_rec_mem as_mem = { .h = r->h }; /* not the stack: the older program may not have got all of it */
 	uint64_t module;
 	bool step;
@@ -281,6 +290,12 @@ int session__record(struct session *s, const void *rec, size_t len)
 	case MT_REC_SCOPE_END:
 	case MT_REC_MODULE_CALL:
 		return on_mark(s, rec);
+	case MT_REC_CUDA_CALL:
+		return calls__record(s, rec);
+	case MT_REC_SET_DEVICE:
+		return calls__set_device(s, rec);
+	case MT_REC_ASKED:
+		return calls__asked(s, rec);
 	}
 	return -EBADMSG;
 }

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture/calls.h"
 #include "capture/codes.h"
 #include "capture/names.h"
 #include "lib/log.h"
@@ -73,6 +74,7 @@ void session__free(struct session *s)
 	if (!s)
 		return;
 	probes__free(s->probes);
+	calls__free(s->calls);
 	names__free(s->names);
 	map64__free(s->stacks);
 	map64__free(s->roots);
@@ -193,6 +195,8 @@ int session__attach(struct session *s, struct failure *f)
 	err = attach_all(s, f);
 	if (err)
 		return err;
+	if (calls__attach(s))
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	look_into_torch(s, 0);
 	s->start = monotonic();
 	s->attached = true;
@@ -317,7 +321,8 @@ static int one_round(struct session *s)
 
 static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
 {
-	static const unsigned what[] = { MT_REC_REPORT, MT_REC_OOM, MT_REC_CPU_NEW, MT_REC_CPU_DELETE };
+	static const unsigned what[] = { MT_REC_REPORT,	   MT_REC_OOM,	 MT_REC_CPU_NEW,   MT_REC_CPU_DELETE,
+					 MT_REC_CUDA_CALL, MT_REC_ASKED, MT_REC_SET_DEVICE };
 	uint64_t n = 0;
 	size_t i;
 
@@ -370,6 +375,7 @@ static int housekeeping(struct session *s, uint64_t now)
 		return err;
 	maybe_go_sleepable(s, c);
 	look_into_torch(s, now);
+	calls__look(s, now);
 	if (names__recheck(s->names, now))
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture/calls.h"
 #include "capture/names.h"
 #include "lib/json.h"
 #include "record/dict.h"
@@ -113,7 +114,9 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	static const char *const types[] = { [MT_REC_REPORT] = "report",	   [MT_REC_OOM] = "oom",
 					     [MT_REC_CPU_NEW] = "cpu_new",	   [MT_REC_CPU_DELETE] = "cpu_delete",
 					     [MT_REC_STACK] = "stack",		   [MT_REC_CODE_GONE] = "code_gone",
-					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call" };
+					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call",
+					     [MT_REC_CUDA_CALL] = "cuda_call",	   [MT_REC_ASKED] = "asked",
+					     [MT_REC_SET_DEVICE] = "set_device" };
 	static const char *const walks[] = { "ok",	    "off",	   "no_thread",	  "no_frame", "truncated",
 					     "fault_thread", "fault_frame", "fault_self", "busy",     "lost" };
 	struct names_stats ns = names__stats(s->names);
@@ -134,6 +137,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		if (c[MT_CNT_WALK + i])
 			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_WALK + i]);
 	}
+	calls__set_facts(s, c);
 	if (s->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
 	if (c[MT_CNT_FAULT_RETRIED])

@@ -11,6 +11,7 @@
 #include "capture/queue.h"
 #include "capture/session.h"
 
+struct calls;
 struct dict;
 struct map64;
 struct names;
@@ -19,6 +20,7 @@ struct names;
 struct thread {
 	uint32_t tid;
 	uint32_t number; /* in the dict */
+	uint8_t cuda_device; /* its current one + 1; 0: not known */
 	uint64_t said;	   /* address of the New or Delete right before, to tell a report that repeats it */
 	int64_t said_size; /* bytes, negative for Delete, whose bytes we are not told */
 	struct mt_rec_mem first; /* the sleepable programs' record of a hit, while both sets run: see is_twin() */
@@ -29,6 +31,7 @@ struct session {
 	struct session_opts opts;
 	struct target target;
 	struct probes *probes;
+	struct calls *calls; /* into CUDA: see calls.h */
 	struct dict *dict;
 	struct facts *facts;
 	struct names *names;
@@ -49,6 +52,7 @@ struct session {
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
 	uint64_t both_until; /* CLOCK_MONOTONIC, ns: when the sleepable programs were alone */
 	bool attached, tried_sleepable, have_codes;
+	bool threads_forgotten; /* one that is heard of may have been heard of before */
 	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
 	size_t n_sinks;
@@ -59,6 +63,12 @@ void session__attach_optional(struct session *s, enum hook_id id);
 
 /* records.c: hands an event to the sinks. 0 or the error of one. */
 int session__hand_on(struct session *s, const struct event *e);
+/* The thread of a record; NULL: no memory. Valid until the next call. */
+struct thread *session__thread(struct session *s, uint32_t tid);
+/* A record's stack id as the dict's number; takes the walk's outcome along where the frames never came. */
+uint32_t session__stack(struct session *s, uint64_t id, uint8_t *walk);
+/* A record's time as an event has it. */
+uint64_t session__since(const struct session *s, uint64_t time);
 /* Turns one record of the kernel side into what it means. 0, -ENOMEM, -EBADMSG (no such record), a sink's error. */
 int session__record(struct session *s, const void *rec, size_t len);
 /* Modules are other ones: all stacks are named, and their roots reported, anew. */

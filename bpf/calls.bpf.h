@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef CALLS_BPF_H
+#define CALLS_BPF_H
+/*
+ * Calls into the CUDA runtime and driver. The entry's program keeps what is known then, the return's writes one record.
+ * Only plain C functions are probed so: an exception must not pass a return probe.
+ *
+ * One call at a time and thread: the runtime calls the driver, and that is the same memory once more. What is kept
+ * belongs to the task (it goes away with it, and no bucket lock is taken), and the stack pointer tells whether
+ * it is still true: a call whose frame has been left, or whose return address is not the kernel's any more,
+ * will not come back to us.
+ */
+struct call_slot {
+	__u64 sp; /* of the call under way: where its return address lies; 0: none */
+	__u64 arg[4];
+	__u64 out;
+	__u64 caller;
+	__u64 stack; /* as walk_stack() returned it */
+	__u64 entered;
+	__u64 word; /* what was read last */
+	__u32 fn;
+	__u32 flags;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct call_slot);
+} calls SEC(".maps");
+
+/* Set by user space before the sites are attached; a site's cookie is its index. */
+struct mt_usdt_args asked_args[MT_ASKED_SITES] = {};
+
+/* Of the kernel's own, where a probed function's return address is made to point. */
+struct xol_area___mt {
+	unsigned long vaddr;
+} __attribute__((preserve_access_index));
+
+struct uprobes_state___mt {
+	struct xol_area___mt *xol_area;
+} __attribute__((preserve_access_index));
+
+struct mm_struct___mt {
+	struct uprobes_state___mt uprobes_state;
+} __attribute__((preserve_access_index));
+
+struct task_struct___mt {
+	struct mm_struct___mt *mm;
+} __attribute__((preserve_access_index));
+
+static __always_inline struct call_slot *slot_of_task(__u64 flags)
+{
+	return bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0, flags);
+}
+
+static __always_inline bool read_call(void *dst, __u32 size, __u64 addr)
+{
+	if (!bpf_probe_read_user(dst, size, (const void *)addr))
+		return true;
+	count(MT_CNT_CALL_FAULT);
+	return false;
+}
+
+/* 0 where this kernel does not tell. */
+static __always_inline __u64 return_trampoline(void)
+{
+	struct task_struct___mt *task = (void *)bpf_get_current_task();
+
+	if (!bpf_core_field_exists(struct xol_area___mt, vaddr) ||
+	    !bpf_core_field_exists(struct uprobes_state___mt, xol_area) ||
+	    !bpf_core_field_exists(struct mm_struct___mt, uprobes_state))
+		return 0;
+	return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
+}
+
+/* Is the kept call still under way, so that one that begins at sp is made within it? */
+static __noinline bool within_call(struct call_slot *c, __u64 sp)
+{
+	__u64 trampoline;
+
+	if (!c || sp > c->sp)
+		return false;
+	/* sp == c->sp: a jump from one function to the other instead of a call */
+	if (bpf_probe_read_user(&c->word, sizeof(c->word), (const void *)c->sp) || c->word == c->caller)
+		return false;
+	trampoline = return_trampoline();
+	return !trampoline || c->word == trampoline;
+}
+
+/* What has to be read at the entry: properties, and arguments that are passed on the stack. */
+static __noinline int read_arguments(struct call_slot *c)
+{
+	if (!c)
+		return 0;
+	if (c->flags & MT_CALL_PROP && !read_call(&c->arg[2], sizeof(c->arg[2]), c->arg[2] + 8))
+		c->arg[2] = ~0ULL;
+	if (c->flags & MT_CALL_EXTENT && !read_call(&c->arg[1], 3 * sizeof(c->arg[1]), c->sp + 8))
+		c->arg[1] = c->arg[2] = c->arg[3] = ~0ULL;
+	return 0;
+}
+
+/* And at the return of one that succeeded. */
+static __noinline int read_results(struct call_slot *c)
+{
+	if (!c)
+		return 0;
+	if (c->flags & MT_CALL_OUT && !read_call(&c->out, sizeof(c->out), c->arg[0]))
+		c->out = ~0ULL;
+	if (c->flags & MT_CALL_EXTENT && !read_call(&c->arg[1], sizeof(c->arg[1]), c->arg[0] + 8))
+		c->arg[1] = ~0ULL;
+	if (c->flags & MT_CALL_PITCH && !read_call(&c->arg[1], sizeof(c->arg[1]), c->arg[1]))
+		c->arg[1] = ~0ULL;
+	return 0;
+}
+
+SEC("uprobe")
+int call_enter(struct pt_regs *ctx)
+{
+	__u64 cookie = bpf_get_attach_cookie(ctx);
+	struct call_slot *c;
+
+	if (*(volatile __u8 *)&stopped || bench_empty)
+		return 0;
+	c = slot_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!c) {
+		count(MT_CNT_HIT + MT_REC_CUDA_CALL);
+		count(MT_CNT_RING_LOST + MT_REC_CUDA_CALL);
+		return 0;
+	}
+	if (c->sp) {
+		if (within_call(c, PT_REGS_SP(ctx))) {
+			count(MT_CNT_CALL_INNER);
+			return 0;
+		}
+		count(MT_CNT_CALL_STALE);
+	}
+	c->sp = PT_REGS_SP(ctx);
+	c->fn = (__u32)cookie;
+	c->flags = cookie >> 32;
+	c->arg[0] = PT_REGS_PARM1(ctx);
+	c->arg[1] = PT_REGS_PARM2(ctx);
+	c->arg[2] = PT_REGS_PARM3(ctx);
+	c->arg[3] = PT_REGS_PARM4(ctx);
+	if (!read_call(&c->caller, sizeof(c->caller), c->sp))
+		c->caller = 0;
+	read_arguments(c);
+	c->entered = bpf_ktime_get_ns();
+	c->stack = c->flags & MT_CALL_WALK ? walk_stack_atomic(c->entered) : 0;
+	return 0;
+}
+
+SEC("uretprobe")
+int call_return(struct pt_regs *ctx)
+{
+	struct mt_rec_call *r;
+	struct call_slot *c;
+
+	if (*(volatile __u8 *)&stopped)
+		return 0;
+	if (bench_empty) {
+		count(MT_CNT_HIT + MT_REC_CUDA_CALL);
+		return 0;
+	}
+	c = slot_of_task(0);
+	/* Not the outermost one; or entered before we came. */
+	if (!c || !c->sp || PT_REGS_SP(ctx) != c->sp + 8 || (__u32)bpf_get_attach_cookie(ctx) != c->fn)
+		return 0;
+	c->sp = 0;
+	c->out = 0;
+	count(MT_CNT_HIT + MT_REC_CUDA_CALL);
+	if (!(__s32)PT_REGS_RC(ctx))
+		read_results(c);
+	r = reserve(MT_REC_CUDA_CALL, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_CUDA_CALL, bpf_ktime_get_ns(), c->stack, false);
+	r->fn = c->fn;
+	r->result = (__s32)PT_REGS_RC(ctx);
+	r->arg[0] = c->arg[0];
+	r->arg[1] = c->arg[1];
+	r->arg[2] = c->arg[2];
+	r->arg[3] = c->arg[3];
+	r->out = c->out;
+	r->caller = c->caller;
+	r->stack = stack_id(c->stack);
+	r->entered = c->entered;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* cudaError_t cudaSetDevice(int device) */
+SEC("uprobe")
+int set_device(struct pt_regs *ctx)
+{
+	struct mt_rec_call *r;
+
+	if (!begin(MT_REC_SET_DEVICE))
+		return 0;
+	r = reserve(MT_REC_SET_DEVICE, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_SET_DEVICE, bpf_ktime_get_ns(), 0, false);
+	r->fn = (__u32)bpf_get_attach_cookie(ctx);
+	r->result = 0;
+	r->arg[0] = PT_REGS_PARM1(ctx);
+	r->arg[1] = r->arg[2] = r->arg[3] = 0;
+	r->out = r->caller = r->stack = 0;
+	r->entered = r->h.time;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+/* An argument's value into *ret, as unsigned of its size. False where it cannot be read. */
+static __always_inline bool asked_arg(struct pt_regs *ctx, __u32 site, __u32 which, __u64 *ret)
+{
+	struct mt_usdt_arg *a;
+
+	*ret = 0;
+	asm volatile("" : "+r"(site));
+	if (site >= MT_ASKED_SITES)
+		return false;
+	a = &asked_args[site].arg[which];
+	if (bpf_probe_read_kernel(ret, sizeof(*ret), (void *)ctx + a->reg))
+		return false;
+	if (a->memory && bpf_probe_read_user(ret, sizeof(*ret), (const void *)(*ret + a->disp)))
+		return false;
+	if (a->size < 8)
+		*ret &= (1ULL << (a->size * 8)) - 1;
+	return true;
+}
+
+/* USDT pytorch:malloc(void *ptr, int8 device, size_t requested, int64 stream), in CUDACachingAllocator's allocate() */
+SEC("uprobe")
+int asked(struct pt_regs *ctx)
+{
+	__u32 site = (__u32)bpf_get_attach_cookie(ctx);
+	struct mt_rec_asked *r;
+
+	if (!begin(MT_REC_ASKED))
+		return 0;
+	r = reserve(MT_REC_ASKED, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_ASKED, bpf_ktime_get_ns(), 0, false);
+	r->pad = 0;
+	if (!asked_arg(ctx, site, 1, &r->addr))
+		goto fault;
+	r->device = r->addr;
+	if (!asked_arg(ctx, site, 0, &r->addr) || !asked_arg(ctx, site, 2, &r->requested) ||
+	    !asked_arg(ctx, site, 3, &r->stream))
+		goto fault;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+fault:
+	bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+	count(MT_CNT_ASKED_FAULT);
+	return 0;
+}
+
+#endif

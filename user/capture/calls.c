@@ -1,0 +1,618 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/calls.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/session_internal.h"
+#include "lib/log.h"
+#include "lib/map64.h"
+#include "lib/text.h"
+#include "target/cuda.h"
+#include "target/proc.h"
+
+#define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
+#define SCAN_EVERY 100000000ULL /* ns: what code */
+#define FILES_MAX 4096
+#define RANGES_MAX 64
+#define TAKEN_MAX (1u << 20)
+#define NO_INDEX UINT32_MAX
+#define LOCATION_DEVICE 1 /* CU_MEM_LOCATION_TYPE_DEVICE */
+
+/* What addresses and handles are unique among. */
+enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_NR };
+
+/* Memory that was taken and is not given back. */
+struct taken {
+	uint64_t addr, size;
+	uint64_t time;	   /* when the call came back, CLOCK_MONOTONIC */
+	uint32_t physical; /* MEM_MAPPED: index of what is mapped; of a free entry: the next one */
+	uint32_t mappings; /* MEM_PHYSICAL: of it */
+	uint32_t holders;  /* MEM_PHYSICAL: handles that are not released */
+	struct device device;
+	uint8_t how;
+	bool block; /* was handed on as an allocation */
+	bool owed;  /* the end of what was there before is still to be recorded, and was told of */
+};
+
+struct file_id {
+	uint64_t inode;
+	uint32_t dev_major, dev_minor;
+};
+
+struct range {
+	uint64_t start, end;
+};
+
+struct calls {
+	struct file_id file[FILES_MAX]; /* looked into */
+	size_t n_files;
+	struct range own[RANGES_MAX]; /* code of PyTorch's allocator */
+	size_t n_own;
+	struct map64 *at[SPACE_NR]; /* address or handle -> index */
+	struct taken *taken;
+	uint32_t n_taken, cap_taken, first_free;
+	uint64_t *done, *failed; /* by function */
+	uint64_t unreadable, forgotten, replaced;
+	int status;	  /* /proc/PID/status, -1: cannot be read */
+	uint64_t lib_kib; /* as it was when what is mapped was looked at */
+	uint64_t next_look, next_scan;
+	unsigned devices; /* of the process; 0: not known */
+	bool sites;	  /* any function is probed */
+};
+
+/* ---- finding and probing ---- */
+
+/* KiB of code mapped: goes up and down with libraries, not with the heap. 0 where it cannot be read. */
+static uint64_t mapped_code(const struct calls *c)
+{
+	char buf[4096];
+	const char *at;
+	ssize_t n;
+
+	n = c->status < 0 ? -1 : pread(c->status, buf, sizeof(buf) - 1, 0);
+	if (n <= 0)
+		return 0;
+	buf[n] = '\0';
+	at = strstr(buf, "\nVmLib:");
+	return at ? strtoull(at + 7, NULL, 10) : 0;
+}
+
+static bool is_new(struct calls *c, const struct map *m)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_files; i++)
+		if (c->file[i].inode == m->inode && c->file[i].dev_major == m->dev_major &&
+		    c->file[i].dev_minor == m->dev_minor)
+			return false;
+	if (c->n_files == FILES_MAX)
+		return false;
+	c->file[c->n_files++] = (struct file_id){ m->inode, m->dev_major, m->dev_minor };
+	return true;
+}
+
+static void add_own(struct calls *c, const struct maps *m, const struct map *file)
+{
+	size_t i;
+
+	for (i = 0; i < m->n && c->n_own < RANGES_MAX; i++)
+		if (m->v[i].x && m->v[i].inode == file->inode && m->v[i].dev_major == file->dev_major &&
+		    m->v[i].dev_minor == file->dev_minor)
+			c->own[c->n_own++] = (struct range){ m->v[i].start, m->v[i].end };
+}
+
+static int attach_file(struct session *s, const struct cuda_file *f)
+{
+	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
+	pid_t pid = proc__pid(s->target.proc);
+	size_t n = 0, n_set = 0, i;
+	int err;
+
+	for (i = 0; i < f->n; i++) {
+		const struct cuda_function *fn = cuda__function(f->site[i].fn);
+		struct probe_site site = { .offset = f->site[i].offset };
+
+		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags);
+		if (fn->op != CUDA_SET_DEVICE)
+			calls[n++] = site;
+		else if (s->calls->devices != 1)
+			set[n_set++] = site;
+	}
+	err = probes__attach_calls(s->probes, pid, CALL_SET_DEVICE, f->path, set, n_set);
+	if (!err)
+		err = probes__attach_calls(s->probes, pid, CALL_RETURN, f->path, calls, n);
+	if (!err)
+		err = probes__attach_calls(s->probes, pid, CALL_ENTER, f->path, calls, n);
+	return err;
+}
+
+static void look_into(struct session *s, const struct maps *m, const struct map *map)
+{
+	struct calls *c = s->calls;
+	char file[256];
+	struct cuda_file f;
+	int err;
+
+	err = cuda__look(s->target.proc, m, map, &f);
+	if (err) {
+		text__clean(file, sizeof(file), map->path, strlen(map->path));
+		log_debug("%s: cannot be looked into: %s", file, strerror(-err));
+		return;
+	}
+	if (f.allocator)
+		add_own(c, m, map);
+	if (!f.n)
+		return;
+	text__clean(file, sizeof(file), map->path, strlen(map->path));
+	err = attach_file(s, &f);
+	if (err) {
+		log_warn("the kernel refused probes on calls into %s: %s; what is taken there is not seen", file,
+			 strerror(-err));
+		return;
+	}
+	c->sites = true;
+	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
+}
+
+static void scan(struct session *s)
+{
+	struct calls *c = s->calls;
+	struct maps maps;
+	size_t i;
+
+	c->lib_kib = mapped_code(c);
+	if (proc__maps(s->target.proc, &maps))
+		return;
+	for (i = 0; i < maps.n; i++) {
+		const struct map *m = &maps.v[i];
+
+		if (m->x && m->inode && m->path[0] == '/' && is_new(c, m))
+			look_into(s, &maps, m);
+	}
+	maps__free(&maps);
+}
+
+int calls__attach(struct session *s)
+{
+	struct calls *c = calloc(1, sizeof(*c));
+	char path[64];
+	int i;
+
+	if (!c)
+		return -ENOMEM;
+	s->calls = c;
+	c->status = -1;
+	c->first_free = NO_INDEX;
+	c->done = calloc(cuda__functions(), sizeof(*c->done));
+	c->failed = calloc(cuda__functions(), sizeof(*c->failed));
+	if (!c->done || !c->failed)
+		return -ENOMEM;
+	for (i = 0; i < SPACE_NR; i++) {
+		c->at[i] = map64__new();
+		if (!c->at[i])
+			return -ENOMEM;
+	}
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(s->target.proc));
+	c->status = open(path, O_RDONLY | O_CLOEXEC);
+	scan(s);
+	return 0;
+}
+
+void calls__free(struct calls *c)
+{
+	int i;
+
+	if (!c)
+		return;
+	for (i = 0; i < SPACE_NR; i++)
+		map64__free(c->at[i]);
+	if (c->status >= 0)
+		close(c->status);
+	free(c->taken);
+	free(c->done);
+	free(c->failed);
+	free(c);
+}
+
+void calls__look(struct session *s, uint64_t now)
+{
+	struct calls *c = s->calls;
+
+	if (!c || now < c->next_look)
+		return;
+	c->next_look = now + LOOK_EVERY;
+	if (now < c->next_scan || mapped_code(c) == c->lib_kib)
+		return;
+	c->next_scan = now + SCAN_EVERY;
+	scan(s);
+}
+
+/* ---- what is taken ---- */
+
+static enum space space_of(uint8_t how)
+{
+	switch (how) {
+	case MEM_PHYSICAL:
+		return SPACE_PHYSICAL;
+	case MEM_MAPPED:
+		return SPACE_MAPPED;
+	case MEM_RESERVED:
+		return SPACE_RESERVED;
+	default:
+		return SPACE_MEMORY;
+	}
+}
+
+/* NULL: not known, or taken before we came. */
+static struct taken *find(struct calls *c, enum space space, uint64_t addr)
+{
+	uint64_t i;
+
+	return map64__get(c->at[space], addr, &i) ? &c->taken[i] : NULL;
+}
+
+static uint32_t new_index(struct calls *c)
+{
+	uint32_t i = c->first_free;
+
+	if (i != NO_INDEX) {
+		c->first_free = c->taken[i].physical;
+		return i;
+	}
+	if (c->n_taken == c->cap_taken) {
+		uint32_t cap = c->cap_taken ? c->cap_taken * 2 : 256;
+		struct taken *v = cap > TAKEN_MAX ? NULL : realloc(c->taken, cap * sizeof(*v));
+
+		if (!v)
+			return NO_INDEX;
+		c->taken = v;
+		c->cap_taken = cap;
+	}
+	return c->n_taken++;
+}
+
+static void free_index(struct calls *c, uint32_t i)
+{
+	c->taken[i] = (struct taken){ .physical = c->first_free };
+	c->first_free = i;
+}
+
+/* Remembers; where there is no room its end is told of without size and device. */
+static void remember(struct calls *c, const struct taken *t)
+{
+	uint32_t i = new_index(c);
+
+	if (i == NO_INDEX) {
+		c->forgotten++;
+		return;
+	}
+	c->taken[i] = *t;
+	if (map64__set(c->at[space_of(t->how)], t->addr, i)) {
+		free_index(c, i);
+		c->forgotten++;
+	} else if (t->how == MEM_MAPPED && t->physical != NO_INDEX) {
+		c->taken[t->physical].mappings++;
+	}
+}
+
+static bool by_allocator(const struct calls *c, uint64_t caller)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_own; i++)
+		if (caller >= c->own[i].start && caller < c->own[i].end)
+			return true;
+	return false;
+}
+
+/* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
+static bool is_block(const struct session *s, uint8_t how, bool own)
+{
+	const char *allocator = facts__get(s->facts, "allocator");
+
+	if (!allocator)
+		return false;
+	if (!strcmp(allocator, "cudaMallocAsync"))
+		return own && how == MEM_ASYNC;
+	return !strcmp(allocator, "pluggable") && (how == MEM_DEVICE || how == MEM_ASYNC);
+}
+
+/* Is it memory of a device, whichever? */
+static bool on_device(uint8_t how)
+{
+	return how != MEM_HOST && how != MEM_REGISTERED && how != MEM_RESERVED;
+}
+
+static struct device device_of(struct calls *c, const struct cuda_function *fn, const struct thread *t,
+			       const struct mt_rec_call *r, const struct taken *physical)
+{
+	struct device d = { DEVICE_CUDA, DEVICE_UNKNOWN };
+
+	switch (fn->device) {
+	case CUDA_DEVICE_CURRENT:
+		if (t->cuda_device)
+			d.index = t->cuda_device - 1;
+		else if (c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_NONE:
+		if (on_device(fn->how) && c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_PROP:
+		if ((uint32_t)r->arg[2] == LOCATION_DEVICE && r->arg[2] >> 32 < DEVICE_UNKNOWN)
+			d.index = r->arg[2] >> 32;
+		break;
+	case CUDA_DEVICE_HANDLE:
+		if (physical)
+			d = physical->device;
+		break;
+	}
+	return d;
+}
+
+/* False: could not be read, or is more than there can be. */
+static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r, uint64_t *size)
+{
+	uint64_t n = r->arg[1];
+
+	if (fn->size == CUDA_SIZE_PITCH && __builtin_mul_overflow(n, r->arg[3], &n))
+		return false;
+	if (fn->size == CUDA_SIZE_EXTENT &&
+	    (__builtin_mul_overflow(n, r->arg[2], &n) || __builtin_mul_overflow(n, r->arg[3], &n)))
+		return false;
+	*size = n;
+	return n <= INT64_MAX;
+}
+
+/* ---- records ---- */
+
+/* The end of one that is known, with all that is known of it; e: thread, time, flags. */
+static int give(struct session *s, const struct taken *t, struct event e)
+{
+	e.kind = t->block ? EVENT_FREE : EVENT_GIVE;
+	e.how = t->how;
+	e.addr = t->addr;
+	e.size = t->size;
+	e.device = t->device;
+	return session__hand_on(s, &e);
+}
+
+/* Physical memory goes when no handle and no mapping holds it any more. */
+static int drop_physical(struct session *s, uint32_t i, struct event e)
+{
+	struct calls *c = s->calls;
+	struct taken t = c->taken[i];
+
+	if (t.holders || t.mappings)
+		return 0;
+	free_index(c, i);
+	return give(s, &t, e);
+}
+
+/* Takes it out of what is known, and tells of it. */
+static int end(struct session *s, enum space space, uint64_t addr, struct event e)
+{
+	struct calls *c = s->calls;
+	struct taken t;
+	uint64_t i;
+	int err;
+
+	if (!map64__del(c->at[space], addr, &i))
+		return 0;
+	t = c->taken[i];
+	if (space == SPACE_PHYSICAL) {
+		c->taken[i].holders = 0;
+		return drop_physical(s, i, e);
+	}
+	free_index(c, i);
+	err = give(s, &t, e);
+	if (err || t.how != MEM_MAPPED || t.physical == NO_INDEX)
+		return err;
+	c->taken[t.physical].mappings--;
+	return drop_physical(s, t.physical, e);
+}
+
+static int on_take(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r,
+		   struct thread *thread, struct event e)
+{
+	struct calls *c = s->calls;
+	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE ? find(c, SPACE_PHYSICAL, r->arg[3]) : NULL;
+	struct taken t = { .how = fn->how, .time = r->h.time, .physical = NO_INDEX };
+	struct taken *there;
+	struct event ended = e;
+	int err;
+
+	t.addr = fn->flags & MT_CALL_OUT ? r->out : r->arg[0];
+	if (!size_of(fn, r, &t.size) || t.addr == UINT64_MAX) {
+		c->unreadable++;
+		return 0;
+	}
+	if (!t.addr || !t.size)
+		return 0; /* nothing was asked for, and nothing is what was given */
+	t.holders = fn->how == MEM_PHYSICAL;
+	if (physical)
+		t.physical = physical - c->taken;
+	t.device = device_of(c, fn, thread, r, physical);
+	t.block = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR);
+	there = find(c, space_of(fn->how), t.addr);
+	if (there) {
+		/* Given back by a call that has not come back itself yet: its record is still to come. */
+		c->replaced++;
+		t.owed = true;
+		ended.flags = 0;
+		err = end(s, space_of(fn->how), t.addr, ended);
+		if (err)
+			return err;
+	}
+	remember(c, &t);
+	e.kind = t.block ? EVENT_ALLOC : EVENT_TAKE;
+	e.how = fn->how;
+	e.addr = t.addr;
+	e.size = t.size;
+	e.device = t.device;
+	e.walk = r->h.walk;
+	e.stack = session__stack(s, r->stack, &e.walk);
+	return session__hand_on(s, &e);
+}
+
+static int addr_cmp(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* One call may unmap more than one mapping. */
+static int on_unmap(struct session *s, uint64_t addr, uint64_t size, struct event e)
+{
+	struct map64 *m = s->calls->at[SPACE_MAPPED];
+	uint64_t at, i, *v;
+	size_t pos = 0, n = 0, k;
+	int err = 0;
+
+	if (map64__get(m, addr, &i) && s->calls->taken[i].size >= size)
+		return end(s, SPACE_MAPPED, addr, e);
+	v = malloc((map64__count(m) + 1) * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	while (map64__next(m, &pos, &at, &i))
+		if (at >= addr && at - addr < size)
+			v[n++] = at;
+	qsort(v, n, sizeof(*v), addr_cmp);
+	for (k = 0; k < n && !err; k++)
+		err = end(s, SPACE_MAPPED, v[k], e);
+	free(v);
+	return err;
+}
+
+static int on_give(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r, struct event e)
+{
+	struct calls *c = s->calls;
+	enum space space = space_of(fn->how);
+	struct taken *t;
+
+	if (!r->arg[0])
+		return 0;
+	t = find(c, space, r->arg[0]);
+	if (t && t->owed && r->entered < t->time) {
+		t->owed = false;
+		return 0;
+	}
+	if (!t) {
+		/* From before we came, or of a kind of taking that is not probed. */
+		e.kind = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR) ? EVENT_FREE : EVENT_GIVE;
+		e.how = fn->how;
+		e.addr = r->arg[0];
+		e.size = fn->size == CUDA_SIZE_ARG1 ? r->arg[1] : 0;
+		e.device = (struct device){ DEVICE_CUDA, on_device(fn->how) && c->devices == 1 ? 0 : DEVICE_UNKNOWN };
+		return session__hand_on(s, &e);
+	}
+	if (fn->how == MEM_MAPPED)
+		return on_unmap(s, r->arg[0], r->arg[1], e);
+	if (fn->how == MEM_PHYSICAL && t->holders > 1) {
+		t->holders--;
+		return 0;
+	}
+	return end(s, space, r->arg[0], e);
+}
+
+int calls__record(struct session *s, const struct mt_rec_call *r)
+{
+	const struct cuda_function *fn = cuda__function(r->fn);
+	struct thread *t = session__thread(s, r->h.tid);
+	struct calls *c = s->calls;
+	struct event e = { 0 };
+	struct taken *held;
+
+	if (!fn || !c)
+		return -EBADMSG;
+	if (!t)
+		return -ENOMEM;
+	if (r->result) {
+		c->failed[r->fn]++;
+		return 0;
+	}
+	c->done[r->fn]++;
+	e.thread = t->number;
+	e.time = session__since(s, r->h.time);
+	e.flags = by_allocator(c, r->caller) ? MEM_BY_ALLOCATOR : 0;
+	switch (fn->op) {
+	case CUDA_TAKE:
+		return on_take(s, fn, r, t, e);
+	case CUDA_GIVE:
+		return on_give(s, fn, r, e);
+	case CUDA_RETAIN:
+		held = find(c, SPACE_PHYSICAL, r->out);
+		if (held)
+			held->holders++;
+		return 0;
+	}
+	return -EBADMSG;
+}
+
+int calls__set_device(struct session *s, const struct mt_rec_call *r)
+{
+	struct thread *t = session__thread(s, r->h.tid);
+
+	if (!t)
+		return -ENOMEM;
+	if (r->arg[0] < DEVICE_UNKNOWN)
+		t->cuda_device = (uint8_t)r->arg[0] + 1;
+	return 0;
+}
+
+int calls__asked(struct session *s, const struct mt_rec_asked *r)
+{
+	struct thread *t = session__thread(s, r->h.tid);
+	struct event e = { .kind = EVENT_ASKED, .device = { DEVICE_CUDA, DEVICE_UNKNOWN } };
+
+	if (!t)
+		return -ENOMEM;
+	if (!r->addr)
+		return 0;
+	if (r->device < DEVICE_UNKNOWN)
+		e.device.index = r->device;
+	e.thread = t->number;
+	e.time = session__since(s, r->h.time);
+	e.addr = r->addr;
+	e.requested = r->requested;
+	e.cuda_stream = r->stream;
+	return session__hand_on(s, &e);
+}
+
+static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)
+{
+	char key[96];
+
+	if (!n)
+		return;
+	snprintf(key, sizeof(key), "counter.%s%s", what, of);
+	facts__setf(s->facts, key, "%" PRIu64, n);
+}
+
+void calls__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
+{
+	const struct calls *calls = s->calls;
+	uint32_t i;
+
+	if (!calls)
+		return;
+	for (i = 0; i < cuda__functions(); i++) {
+		set_counter(s, "calls.", cuda__function(i)->name, calls->done[i]);
+		set_counter(s, "calls_failed.", cuda__function(i)->name, calls->failed[i]);
+	}
+	set_counter(s, "calls_", "inner", c[MT_CNT_CALL_INNER]);
+	set_counter(s, "calls_", "stale", c[MT_CNT_CALL_STALE]);
+	set_counter(s, "calls_", "faults", c[MT_CNT_CALL_FAULT]);
+	set_counter(s, "calls_", "unreadable", calls->unreadable);
+	set_counter(s, "calls_", "forgotten", calls->forgotten);
+	set_counter(s, "calls_", "replaced", calls->replaced);
+	set_counter(s, "asked_", "faults", c[MT_CNT_ASKED_FAULT]);
+}

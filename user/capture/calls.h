@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_CALLS_H
+#define MT_CAPTURE_CALLS_H
+/*
+ * Calls into the CUDA runtime and driver: where they are probed, and what they mean. Records become EVENT_TAKE and
+ * EVENT_GIVE, and EVENT_ALLOC and EVENT_FREE where PyTorch's allocator hands on what CUDA gives it, block by block.
+ */
+#include <linux/types.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "memtrace.h"
+
+struct session;
+struct calls;
+
+/* Probes what is mapped by now; s->calls is there afterwards. 0 or -ENOMEM: that nothing could be probed is no error. */
+int calls__attach(struct session *s);
+void calls__free(struct calls *c); /* NULL is fine */
+/* Probes what has been mapped since. Cheap where nothing has; now: ns since the start. */
+void calls__look(struct session *s, uint64_t now);
+
+/* One record each. 0, -ENOMEM, or a sink's error. */
+int calls__record(struct session *s, const struct mt_rec_call *r);
+int calls__set_device(struct session *s, const struct mt_rec_call *r);
+int calls__asked(struct session *s, const struct mt_rec_asked *r);
+
+/* What has been counted, as facts: counter.calls.<function>, counter.calls_failed.<function>, ... */
+void calls__set_facts(struct session *s, const uint64_t c[MT_CNT_NR]);
+
+#endif

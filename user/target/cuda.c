@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "target/cuda.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "target/elf.h"
+#include "target/site.h"
+
+#define ENTRY_BYTES 16 /* enough for any instruction */
+#define BODY_MAX 4096  /* of cudaSetDevice, whose probe may be further in */
+#define STT_FUNC 2
+
+/* c10::cuda::CUDACachingAllocator::allocator, the pointer to the one in use */
+#define ALLOCATOR "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
+
+#define TAKES(name, how, size, device, flags) \
+	{ name, CUDA_TAKE, how, CUDA_SIZE_##size, CUDA_DEVICE_##device, MT_CALL_WALK | (flags) }
+#define GIVES(name, how) { name, CUDA_GIVE, how, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0 }
+#define GIVES_SIZE(name, how) { name, CUDA_GIVE, how, CUDA_SIZE_ARG1, CUDA_DEVICE_NONE, 0 }
+#define OUT MT_CALL_OUT
+
+/*
+ * Signatures: cuda_runtime_api.h and cuda.h. The _ptsz ones are what programs call that were compiled with a
+ * default stream per thread. A pool is of some device that the call does not name.
+ */
+static const struct cuda_function functions[] = {
+	TAKES("cudaMalloc", MEM_DEVICE, ARG1, CURRENT, OUT),
+	TAKES("cudaMallocPitch", MEM_DEVICE, PITCH, CURRENT, OUT | MT_CALL_PITCH),
+	TAKES("cudaMalloc3D", MEM_DEVICE, EXTENT, CURRENT, OUT | MT_CALL_EXTENT),
+	GIVES("cudaFree", MEM_DEVICE),
+	TAKES("cudaMallocAsync", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cudaMallocAsync_ptsz", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cudaMallocFromPoolAsync", MEM_ASYNC, ARG1, NONE, OUT),
+	TAKES("cudaMallocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, NONE, OUT),
+	GIVES("cudaFreeAsync", MEM_ASYNC),
+	GIVES("cudaFreeAsync_ptsz", MEM_ASYNC),
+	TAKES("cudaMallocManaged", MEM_MANAGED, ARG1, CURRENT, OUT),
+	TAKES("cudaHostAlloc", MEM_HOST, ARG1, NONE, OUT),
+	TAKES("cudaMallocHost", MEM_HOST, ARG1, NONE, OUT),
+	GIVES("cudaFreeHost", MEM_HOST),
+	TAKES("cudaHostRegister", MEM_REGISTERED, ARG1, NONE, 0),
+	GIVES("cudaHostUnregister", MEM_REGISTERED),
+	{ "cudaSetDevice", CUDA_SET_DEVICE, 0, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0 },
+	TAKES("cuMemAlloc_v2", MEM_DEVICE, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocPitch_v2", MEM_DEVICE, PITCH, CURRENT, OUT | MT_CALL_PITCH),
+	GIVES("cuMemFree_v2", MEM_DEVICE),
+	TAKES("cuMemAllocAsync", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocAsync_ptsz", MEM_ASYNC, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocFromPoolAsync", MEM_ASYNC, ARG1, NONE, OUT),
+	TAKES("cuMemAllocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, NONE, OUT),
+	GIVES("cuMemFreeAsync", MEM_ASYNC),
+	GIVES("cuMemFreeAsync_ptsz", MEM_ASYNC),
+	TAKES("cuMemAllocManaged", MEM_MANAGED, ARG1, CURRENT, OUT),
+	TAKES("cuMemAllocHost_v2", MEM_HOST, ARG1, NONE, OUT),
+	TAKES("cuMemHostAlloc", MEM_HOST, ARG1, NONE, OUT),
+	GIVES("cuMemFreeHost", MEM_HOST),
+	TAKES("cuMemHostRegister_v2", MEM_REGISTERED, ARG1, NONE, 0),
+	GIVES("cuMemHostUnregister", MEM_REGISTERED),
+	TAKES("cuMemAddressReserve", MEM_RESERVED, ARG1, NONE, OUT),
+	GIVES_SIZE("cuMemAddressFree", MEM_RESERVED),
+	TAKES("cuMemCreate", MEM_PHYSICAL, ARG1, PROP, OUT | MT_CALL_PROP),
+	{ "cuMemRetainAllocationHandle", CUDA_RETAIN, MEM_PHYSICAL, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, OUT },
+	GIVES("cuMemRelease", MEM_PHYSICAL),
+	TAKES("cuMemMap", MEM_MAPPED, ARG1, HANDLE, 0),
+	GIVES_SIZE("cuMemUnmap", MEM_MAPPED),
+};
+#define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
+_Static_assert(FUNCTIONS <= CUDA_SITES_MAX, "room for a file that has all of them");
+
+uint32_t cuda__functions(void)
+{
+	return FUNCTIONS;
+}
+
+const struct cuda_function *cuda__function(uint32_t fn)
+{
+	return fn < FUNCTIONS ? &functions[fn] : NULL;
+}
+
+static const struct map *code_map(const struct maps *m, const struct map *file, uint64_t offset)
+{
+	const struct map *map;
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		map = &m->v[i];
+		if (map->x && map->inode == file->inode && map->dev_major == file->dev_major &&
+		    map->dev_minor == file->dev_minor && offset >= map->offset &&
+		    offset - map->offset < map->end - map->start)
+			return map;
+	}
+	return NULL;
+}
+
+/*
+ * A return probe must be where the return address is still on top of the stack, at the very first instruction. A
+ * 5-byte nop there is not probed (see site.h), nor anything that cannot be decoded.
+ */
+static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, uint32_t *offset)
+{
+	uint8_t code[BODY_MAX];
+	struct site site;
+	size_t len = entry_only ? ENTRY_BYTES : sym->size && sym->size < sizeof(code) ? sym->size : ENTRY_BYTES;
+	int err = elf__read(e, sym->value, code, len);
+
+	if (!err)
+		err = site__pick(code, len, entry_only ? 0 : sym->size, 1, &site);
+	if (!err)
+		*offset = site.offset;
+	return err;
+}
+
+static bool known_offset(const struct cuda_file *f, uint64_t offset)
+{
+	size_t i;
+
+	for (i = 0; i < f->n; i++)
+		if (f->site[i].offset == offset)
+			return true; /* two names of one function */
+	return false;
+}
+
+static void look_into(const struct elf *e, const struct maps *m, const struct map *map, struct cuda_file *f)
+{
+	struct elf_sym sym;
+	uint64_t offset;
+	uint32_t fn, in;
+
+	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
+	if (elf__machine(e) != ELF_X86_64)
+		return;
+	for (fn = 0; fn < FUNCTIONS; fn++) {
+		if (elf__dynsym(e, functions[fn].name, &sym) || sym.type != STT_FUNC)
+			continue;
+		if (elf__vaddr_to_offset(e, sym.value, &offset) || !code_map(m, map, offset))
+			continue;
+		if (pick(e, &sym, functions[fn].op != CUDA_SET_DEVICE, &in))
+			f->refused++;
+		else if (!known_offset(f, offset + in))
+			f->site[f->n++] = (struct cuda_site){ fn, offset + in };
+	}
+}
+
+int cuda__look(const struct proc *p, const struct maps *m, const struct map *map, struct cuda_file *ret)
+{
+	struct cuda_file f = { .n = 0 };
+	struct elf *e;
+	int fd, err = 0;
+
+	fd = proc__open_map(p, map);
+	if (fd < 0)
+		return fd;
+	e = elf__open_fd(fd);
+	if (!e)
+		return -errno;
+	look_into(e, m, map, &f);
+	elf__free(e);
+	if (f.n)
+		err = proc__map_path(p, map, f.path, sizeof(f.path));
+	if (!err)
+		*ret = f;
+	return err;
+}
