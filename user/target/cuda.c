@@ -101,9 +101,12 @@ static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only,
 {
 	uint8_t code[BODY_MAX];
 	struct site site;
-	size_t len = entry_only ? ENTRY_BYTES : sym->size && sym->size < sizeof(code) ? sym->size : ENTRY_BYTES;
-	int err = elf__read(e, sym->value, code, len);
+	size_t len = entry_only || sym->size > sizeof(code) ? ENTRY_BYTES : sym->size;
+	int err;
 
+	if (!sym->size || sym->size < len)
+		len = sym->size ? sym->size : ENTRY_BYTES;
+	err = elf__read(e, sym->value, code, len);
 	if (!err)
 		err = site__pick(code, len, entry_only ? 0 : sym->size, 1, &site);
 	if (!err)

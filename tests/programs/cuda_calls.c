@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Calls CUDA's functions, and says on standard output what a tracer is to tell of it: "take HOW ADDR SIZE DEVICE", "give HOW
+ * ADDR SIZE DEVICE", in order; "failed FUNCTION" for calls that did not succeed, "missing FUNCTION" for those that a library
+ * does not have. A library to be loaded into a process that is traced: cuda_load(RUNTIME, DRIVER), paths, or "" for what is
+ * there already; then cuda_calls() or another of the functions at its end.
+ */
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { DEVICE = 1, ASYNC, MANAGED, HOST, REGISTERED, PHYSICAL, MAPPED, RESERVED }; /* as user/record/stream.h has them */
+#define NO_DEVICE 255
+#define GRAIN (2ull << 20)
+
+struct extent {
+	size_t width, height, depth;
+};
+
+struct pitched {
+	void *ptr;
+	size_t pitch, xsize, ysize;
+};
+
+/* CUmemAllocationProp of cuda.h */
+struct prop {
+	int type, handle_types, location_type, location_id;
+	void *win32;
+	uint8_t flags[8];
+};
+
+static void *runtime, *driver;
+
+typedef int (*function)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+static const char *const names[] = {
+	"cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocAsync_ptsz", "cudaFreeAsync", "cudaFreeAsync_ptsz",
+	"cudaMallocManaged", "cudaMallocPitch", "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "cudaHostRegister",
+	"cudaHostUnregister", "cudaMallocFromPoolAsync", "cudaDeviceGetDefaultMemPool", "cuMemAlloc_v2", "cuMemFree_v2",
+	"cuMemHostAlloc", "cuMemAllocHost_v2", "cuMemFreeHost", "cuMemAllocManaged", "cuMemAddressReserve",
+	"cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemAllocAsync", "cuMemFreeAsync",
+	"cuMemAllocPitch_v2", "cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemRetainAllocationHandle",
+};
+
+static function find(const char *name)
+{
+	void *f = dlsym(!strncmp(name, "cuda", 4) ? runtime : driver, name);
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]) && strcmp(names[i], name); i++)
+		;
+	if (i == sizeof(names) / sizeof(names[0]))
+		abort();
+	if (!f)
+		printf("missing %s\n", name);
+	return (function)f;
+}
+
+/* Calls; true: it succeeded. */
+static int call(const char *name, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e)
+{
+	function f = find(name);
+
+	if (!f)
+		return 0;
+	if (!f(a, b, c, d, e))
+		return 1;
+	printf("failed %s\n", name);
+	return 0;
+}
+
+static void take(int how, uint64_t addr, uint64_t size, int device)
+{
+	printf("take %d %#" PRIx64 " %" PRIu64 " %d\n", how, addr, size, device);
+}
+
+static void give(int how, uint64_t addr, uint64_t size, int device)
+{
+	printf("give %d %#" PRIx64 " %" PRIu64 " %d\n", how, addr, size, device);
+}
+
+/* One taking and one giving back, of a kind where the address comes through the first argument. */
+static void pair(const char *taking, const char *giving, int how, uint64_t size, int device)
+{
+	uint64_t p = 0;
+
+	if (!call(taking, (uint64_t)&p, size, 0, 0, 0))
+		return;
+	take(how, p, size, device);
+	if (call(giving, p, 0, 0, 0, 0))
+		give(how, p, size, device);
+}
+
+static void pitched(const char *taking, const char *giving)
+{
+	uint64_t p = 0, pitch = 0;
+
+	if (!call(taking, (uint64_t)&p, (uint64_t)&pitch, 1000, 7, 4))
+		return;
+	take(DEVICE, p, pitch * 7, 0);
+	if (call(giving, p, 0, 0, 0, 0))
+		give(DEVICE, p, pitch * 7, 0);
+}
+
+static void pitched_3d(void)
+{
+	int (*f)(struct pitched *, struct extent) = (int (*)(struct pitched *, struct extent))dlsym(runtime, "cudaMalloc3D");
+	struct extent e = { 1000, 3, 5 };
+	struct pitched p;
+
+	memset(&p, 0, sizeof(p));
+	if (!f)
+		printf("missing cudaMalloc3D\n");
+	else if (f(&p, e))
+		printf("failed cudaMalloc3D\n");
+	else {
+		take(DEVICE, (uint64_t)p.ptr, p.pitch * 15, 0);
+		if (call("cudaFree", (uint64_t)p.ptr, 0, 0, 0, 0))
+			give(DEVICE, (uint64_t)p.ptr, p.pitch * 15, 0);
+	}
+}
+
+static void registered(const char *taking, const char *giving)
+{
+	static char memory[3 * 4096] __attribute__((aligned(4096)));
+
+	if (!call(taking, (uint64_t)memory, sizeof(memory), 0, 0, 0))
+		return;
+	take(REGISTERED, (uint64_t)memory, sizeof(memory), NO_DEVICE);
+	if (call(giving, (uint64_t)memory, 0, 0, 0, 0))
+		give(REGISTERED, (uint64_t)memory, sizeof(memory), NO_DEVICE);
+}
+
+static void from_pool(void)
+{
+	uint64_t pool = 0, p = 0;
+
+	if (!call("cudaDeviceGetDefaultMemPool", (uint64_t)&pool, 0, 0, 0, 0) ||
+	    !call("cudaMallocFromPoolAsync", (uint64_t)&p, 12345, pool, 0, 0))
+		return;
+	take(ASYNC, p, 12345, 0);
+	if (call("cudaFreeAsync", p, 0, 0, 0, 0))
+		give(ASYNC, p, 12345, 0);
+}
+
+/* As PyTorch's expandable segments do it: addresses, memory, both together; two pieces unmapped at once. */
+static void segments(void)
+{
+	struct prop prop = { .type = 1, .location_type = 1, .location_id = 0 };
+	uint64_t base = 0x600000000000, handle[2] = { 0 };
+	int reserved, i;
+
+	reserved = call("cuMemAddressReserve", (uint64_t)&base, 4 * GRAIN, 0, 0, 0);
+	if (reserved)
+		take(RESERVED, base, 4 * GRAIN, NO_DEVICE);
+	for (i = 0; i < 2; i++) {
+		if (!call("cuMemCreate", (uint64_t)&handle[i], GRAIN, (uint64_t)&prop, 0, 0))
+			return;
+		take(PHYSICAL, handle[i], GRAIN, 0);
+		if (!call("cuMemMap", base + i * GRAIN, GRAIN, 0, handle[i], 0))
+			return;
+		take(MAPPED, base + i * GRAIN, GRAIN, 0);
+	}
+	/* The first is released while it is mapped: its memory stays until it is not. */
+	call("cuMemRelease", handle[0], 0, 0, 0, 0);
+	if (!call("cuMemUnmap", base, 2 * GRAIN, 0, 0, 0))
+		return;
+	give(MAPPED, base, GRAIN, 0);
+	give(PHYSICAL, handle[0], GRAIN, 0);
+	give(MAPPED, base + GRAIN, GRAIN, 0);
+	if (call("cuMemRelease", handle[1], 0, 0, 0, 0))
+		give(PHYSICAL, handle[1], GRAIN, 0);
+	if (reserved && call("cuMemAddressFree", base, 4 * GRAIN, 0, 0, 0))
+		give(RESERVED, base, 4 * GRAIN, NO_DEVICE);
+}
+
+static void *thread(void *arg)
+{
+	uint64_t *p = arg;
+	function f = find("cudaMalloc");
+
+	if (!f || f((uint64_t)p, 4096, 0, 0, 0))
+		*p = 0;
+	return NULL;
+}
+
+/* Taken by a thread each, given back by this one. */
+static void threads(void)
+{
+	pthread_t t[4];
+	uint64_t p[4];
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		pthread_create(&t[i], NULL, thread, &p[i]);
+		pthread_join(t[i], NULL);
+		if (p[i])
+			take(DEVICE, p[i], 4096, 0);
+		else
+			printf("failed cudaMalloc\n");
+	}
+	for (i = 0; i < 4; i++)
+		if (p[i] && call("cudaFree", p[i], 0, 0, 0, 0))
+			give(DEVICE, p[i], 4096, 0);
+}
+
+static void everything(void)
+{
+	uint64_t p = 0;
+
+	pair("cudaMalloc", "cudaFree", DEVICE, 1 << 20, 0);
+	pair("cudaMalloc", "cudaFree", DEVICE, 3, 0);
+	if (call("cudaMalloc", (uint64_t)&p, 1ull << 50, 0, 0, 0)) /* more than there is */
+		take(DEVICE, p, 1ull << 50, 0);
+	call("cudaFree", 0, 0, 0, 0, 0); /* nothing */
+	pitched("cudaMallocPitch", "cudaFree");
+	pitched_3d();
+	pair("cudaMallocAsync", "cudaFreeAsync", ASYNC, 5000, 0);
+	pair("cudaMallocAsync_ptsz", "cudaFreeAsync_ptsz", ASYNC, 6000, 0);
+	pair("cudaMallocAsync", "cudaFree", ASYNC, 7000, 0); /* is allowed */
+	from_pool();
+	pair("cudaMallocManaged", "cudaFree", MANAGED, 8000, 0);
+	pair("cudaHostAlloc", "cudaFreeHost", HOST, 9000, NO_DEVICE);
+	pair("cudaMallocHost", "cudaFreeHost", HOST, 10000, NO_DEVICE);
+	registered("cudaHostRegister", "cudaHostUnregister");
+	pair("cuMemAlloc_v2", "cuMemFree_v2", DEVICE, 11000, 0);
+	pitched("cuMemAllocPitch_v2", "cuMemFree_v2");
+	pair("cuMemAllocAsync", "cuMemFreeAsync", ASYNC, 12000, 0);
+	pair("cuMemHostAlloc", "cuMemFreeHost", HOST, 13000, NO_DEVICE);
+	pair("cuMemAllocHost_v2", "cuMemFreeHost", HOST, 14000, NO_DEVICE);
+	registered("cuMemHostRegister_v2", "cuMemHostUnregister");
+	segments();
+	threads();
+	pair("cudaMalloc", "cudaFree", DEVICE, 15000, 0);
+}
+
+int cuda_load(const char *runtime_path, const char *driver_path)
+{
+	runtime = *runtime_path ? dlopen(runtime_path, RTLD_NOW | RTLD_LOCAL) : RTLD_DEFAULT;
+	driver = *driver_path ? dlopen(driver_path, RTLD_NOW | RTLD_LOCAL) : RTLD_DEFAULT;
+	if (runtime != RTLD_DEFAULT && !runtime)
+		fprintf(stderr, "%s\n", dlerror());
+	if (driver != RTLD_DEFAULT && !driver)
+		fprintf(stderr, "%s\n", dlerror());
+	return (*runtime_path && !runtime) || (*driver_path && !driver);
+}
+
+int cuda_calls(void)
+{
+	everything();
+	fflush(stdout);
+	return 0;
+}
+
+/* ---- what only cuda_fake.c allows ---- */
+
+static jmp_buf away;
+
+static void leave(void)
+{
+	longjmp(away, 1);
+}
+
+static void end_thread(void)
+{
+	syscall(SYS_exit, 0);
+}
+
+static void *dying(void *arg)
+{
+	uint64_t p;
+
+	find("cudaMallocManaged")((uint64_t)&p, 1, 1, 0, 0);
+	return arg;
+}
+
+/* Calls that never come back, and whether those after them are seen. */
+int cuda_odd(void)
+{
+	void (**hook)(void);
+	pthread_t t;
+	uint64_t p;
+	volatile int i;
+
+	hook = (void (**)(void))dlsym(runtime, "fake_hook");
+	if (!hook)
+		return 1;
+	*hook = leave;
+	for (i = 0; i < 3; i++) {
+		if (!setjmp(away))
+			find("cudaMallocManaged")((uint64_t)&p, 1, 1, 0, 0);
+		pair("cudaMalloc", "cudaFree", DEVICE, 1000 + i, 0);
+	}
+	*hook = end_thread;
+	for (i = 0; i < 3; i++) {
+		pthread_create(&t, NULL, dying, NULL);
+		pthread_detach(t);
+		usleep(50000);
+		pair("cudaMalloc", "cudaFree", DEVICE, 2000 + i, 0);
+	}
+	*hook = NULL;
+	pair("cudaMallocManaged", "cudaFree", MANAGED, 3000, 0);
+	fflush(stdout);
+	return 0;
+}
