@@ -207,12 +207,38 @@ static void check_reads(const struct proc *p)
 	munmap(two, page);
 }
 
+/* Thousands of pieces, every seventh of which cannot be read: the others all come. */
+static void check_pieces(const struct proc *p)
+{
+	enum { N = 3000 };
+	static uint64_t from[N], to[N];
+	static struct proc_piece v[N];
+
+	for (size_t i = 0; i < N; i++) {
+		from[i] = i * 3 + 1;
+		to[i] = 0;
+		v[i] = (struct proc_piece){ .addr = (uint64_t)(uintptr_t)&from[i], .buf = &to[i], .len = 8, .err = 1 };
+		if (i % 7 == 3)
+			v[i].addr = i % 2 ? 8 : UINT64_MAX - 3;
+		if (i == 1000)
+			v[i].len = 0;
+	}
+	assert_int_equal(proc__readv(p, v, N), 0);
+	for (size_t i = 0; i < N; i++) {
+		assert_int_equal(v[i].err, i % 7 == 3 ? -EFAULT : 0);
+		if (i % 7 != 3)
+			assert_int_equal(to[i], i == 1000 ? 0 : i * 3 + 1);
+	}
+	assert_int_equal(proc__readv(p, v, 0), 0);
+}
+
 static void test_read(void **state)
 {
 	struct proc *p = open_self();
 
 	(void)state;
 	check_reads(p);
+	check_pieces(p);
 	proc__free(p);
 }
 
@@ -241,6 +267,7 @@ static void test_read_fallback(void **state)
 		if (!p)
 			_exit(2);
 		check_reads(p);
+		check_pieces(p);
 		_exit(0); /* a failed check ends the child by another way */
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -270,6 +297,7 @@ static void test_death(void **state)
 	struct pollfd pfd = { .events = POLLIN };
 	static const uint64_t value = 5;
 	uint64_t got = 0;
+	struct proc_piece piece = { .addr = (uint64_t)(uintptr_t)&value, .buf = &got, .len = sizeof(got) };
 	struct maps m = { .n = 9 };
 	char name[32] = "keep";
 	struct proc *p;
@@ -290,6 +318,7 @@ static void test_death(void **state)
 	assert_int_equal(poll(&pfd, 1, 0), 1);
 	assert_false(proc__alive(p));
 	assert_int_equal(proc__read_u64(p, (uint64_t)(uintptr_t)&value, &got), -ESRCH);
+	assert_int_equal(proc__readv(p, &piece, 1), -ESRCH);
 	assert_int_equal(proc__maps(p, &m), -ESRCH);
 	assert_null(proc__open(pid)); /* a zombie */
 	assert_int_equal(errno, ESRCH);

@@ -574,3 +574,63 @@ int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
 		*ret = v;
 	return err;
 }
+
+/* IOV_MAX, which the kernel holds callers to */
+#define PIECES_AT_ONCE 1024u
+
+static bool piece_ok(const struct proc_piece *v)
+{
+	uint64_t end;
+
+	return v->len && v->len <= SSIZE_MAX / PIECES_AT_ONCE && !__builtin_add_overflow(v->addr, v->len - 1, &end);
+}
+
+/* Some pieces, at most PIECES_AT_ONCE. How many of them are dealt with, or -errno. */
+static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
+{
+	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
+	size_t i, want = 0;
+	ssize_t got;
+
+	for (i = 0; i < n && i < PIECES_AT_ONCE && piece_ok(&v[i]); i++) {
+		local[i].iov_base = v[i].buf;
+		remote[i].iov_base = (void *)(uintptr_t)v[i].addr;
+		local[i].iov_len = remote[i].iov_len = v[i].len;
+		want += v[i].len;
+		v[i].err = 0;
+	}
+	if (!i) {
+		v[0].err = v[0].len ? -EFAULT : 0;
+		return 1;
+	}
+	n = i;
+	got = process_vm_readv(p->pid, local, n, remote, n, 0);
+	if (got == (ssize_t)want)
+		return (ssize_t)n;
+	if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
+		v[0].err = read_mem(p, v[0].addr, v[0].buf, v[0].len);
+		return v[0].err && v[0].err != -EFAULT ? v[0].err : 1;
+	}
+	if (got < 0 && errno != EFAULT)
+		return -errno;
+	/* What was read ends inside the first piece that cannot be. */
+	want = got > 0 ? (size_t)got : 0;
+	for (i = 0; want >= v[i].len; i++)
+		want -= v[i].len;
+	v[i].err = -EFAULT;
+	return (ssize_t)i + 1;
+}
+
+int proc__readv(const struct proc *p, struct proc_piece *v, size_t n)
+{
+	ssize_t done;
+
+	while (n) {
+		done = read_pieces(p, v, n);
+		if (done < 0)
+			return (int)done;
+		v += done;
+		n -= (size_t)done;
+	}
+	return pidfd_ended(p->pidfd) ? -ESRCH : 0;
+}

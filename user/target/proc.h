@@ -87,4 +87,17 @@ int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len);
 int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret);
 int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret);
 
+/* One of many places to read: len bytes at addr into buf. err: 0, or -EFAULT, and then buf is undefined. */
+struct proc_piece {
+	uint64_t addr;
+	void *buf;
+	size_t len;
+	int err;
+};
+/*
+ * Reads many pieces with few system calls; each is all or nothing by itself. 0 however many could not be read,
+ * -ESRCH, -EPERM: then none counts.
+ */
+int proc__readv(const struct proc *p, struct proc_piece *v, size_t n);
+
 #endif
