@@ -32,6 +32,7 @@ SRCS := $(wildcard user/*.c user/*/*.c)
 OBJS := $(SRCS:%.c=$(OUTPUT)/obj/%.o)
 LIBOBJS := $(filter-out $(OUTPUT)/obj/user/main.o,$(OBJS))
 TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(wildcard tests/unit/test_*.c))
+TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests/tools/*.c))
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
@@ -72,7 +73,12 @@ $(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/embed.sh
 	$(Q)mkdir -p $(dir $@)
 	$(Q)tools/embed.sh asset_$(subst .,_,$*) $< >$@
 
-tests: $(TESTS)
+tests: $(TESTS) $(TESTTOOLS)
+
+$(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIBOBJS)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(OUTPUT)/tests/unit/%: $(OUTPUT)/obj/tests/unit/%.o $(TESTLIB) $(LIBOBJS)
 	$(call msg,LINK,$@)
@@ -129,4 +135,5 @@ format:
 clean:
 	rm -rf $(OUTPUT)
 
--include $(OBJS:.o=.d) $(TESTLIB:.o=.d) $(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(OUTPUT)/bpf/memtrace.bpf.d
+-include $(OBJS:.o=.d) $(TESTLIB:.o=.d) $(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) \
+	$(TESTTOOLS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(OUTPUT)/bpf/memtrace.bpf.d
