@@ -40,7 +40,7 @@ ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard us
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(OUTPUT)/memtrace-bpf
+all: $(OUTPUT)/memtrace-bpf dryrun
 
 $(OUTPUT)/memtrace-bpf: $(OBJS)
 	$(call msg,LINK,$@)
@@ -72,6 +72,30 @@ $(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/embed.sh
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)tools/embed.sh asset_$(subst .,_,$*) $< >$@
+
+# The dry-run CUDA runtime, two libraries by the names that programs look for. Most of its functions ignore most of
+# their arguments; each is one of its own (no folding), since observers put probes on them by name.
+DRYRUN := $(OUTPUT)/dryrun
+DRYRUN_CFLAGS := -fPIC -fvisibility=hidden -fno-ipa-icf -fno-semantic-interposition -ftls-model=initial-exec -Wno-unused-parameter
+DRYRUN_NVML := nvml config props log
+DRYRUN_CUDA_OBJS := $(patsubst tools/%.c,$(OUTPUT)/obj/tools/%.o,$(filter-out tools/dryrun/nvml.c,\
+	$(wildcard tools/dryrun/*.c tools/dryrun/gen/*.c)))
+DRYRUN_NVML_OBJS := $(DRYRUN_NVML:%=$(OUTPUT)/obj/tools/dryrun/%.o)
+
+.PHONY: dryrun
+dryrun: $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1
+
+$(OUTPUT)/obj/tools/dryrun/%.o: tools/dryrun/%.c
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(CPPFLAGS) -Itools/dryrun $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(DRYRUN_CFLAGS) -c -o $@ $<
+
+$(DRYRUN)/libcuda.so.1: $(DRYRUN_CUDA_OBJS)
+$(DRYRUN)/libnvidia-ml.so.1: $(DRYRUN_NVML_OBJS)
+$(DRYRUN)/%.so.1:
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(filter-out -fsanitize=%,$(LDFLAGS)) -o $@ $^ -ldl -lpthread
 
 tests: $(TESTS) $(TESTTOOLS)
 
@@ -125,8 +149,9 @@ asan:
 	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.sh unit
 
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun
 	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
+	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
 	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 
 format:
@@ -135,5 +160,6 @@ format:
 clean:
 	rm -rf $(OUTPUT)
 
--include $(OBJS:.o=.d) $(TESTLIB:.o=.d) $(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) \
+-include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(TESTLIB:.o=.d) \
+	$(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) \
 	$(TESTTOOLS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(OUTPUT)/bpf/memtrace.bpf.d

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#include "dryrun.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#define G		  (1ull << 30)
+#define VRAM_MAX	  (4096 * G) /* 64 devices of it, with room for addresses, fit into 47 bits */
+#define DEFAULT_NAME	  "NVIDIA A100-SXM4-80GB (dry run)"
+#define DEFAULT_VRAM	  (80 * G)
+#define DEFAULT_CONTEXT	  (512ull << 20)
+#define DEFAULT_WORKSPACE (32ull << 20)
+
+static struct dryrun_config config = {
+	.vram = DEFAULT_VRAM,
+	.context = DEFAULT_CONTEXT,
+	.cudnn_workspace = DEFAULT_WORKSPACE,
+	.n_devices = 1,
+	.sm_major = 8,
+	.name = DEFAULT_NAME,
+};
+
+const struct dryrun_config *dryrun__config(void)
+{
+	return &config;
+}
+
+bool dryrun__parse_size(const char *text, uint64_t *size)
+{
+	static const char units[] = "KMGT";
+	unsigned long long n;
+	const char *unit;
+	char *end;
+	int shift = 0;
+
+	if (!isdigit((unsigned char)*text))
+		return false;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno)
+		return false;
+	if (*end) {
+		unit = strchr(units, toupper((unsigned char)*end));
+		if (!unit)
+			return false;
+		shift = 10 * (int)(unit - units + 1);
+		end++;
+		if (end[0] == 'i' && end[1] == 'B')
+			end += 2;
+		else if (end[0] == 'B')
+			end++;
+		if (*end)
+			return false;
+	}
+	if (n > UINT64_MAX >> shift)
+		return false;
+	*size = n << shift;
+	return true;
+}
+
+static void __attribute__((noreturn)) bad(const char *name, const char *value, const char *expected)
+{
+	/* The value is the user's own, but it may be anything: no more than a line of it, and nothing that moves a cursor. */
+	fprintf(stderr, "memtrace-bpf: dry run: %s=", name);
+	for (int i = 0; value[i] && i < 80; i++)
+		fputc(isprint((unsigned char)value[i]) ? value[i] : '?', stderr);
+	fprintf(stderr, ": expected %s\n", expected);
+	fflush(stderr);
+	_exit(EX_USAGE);
+}
+
+static void read_size(const char *name, uint64_t *size, uint64_t low, uint64_t high, const char *expected)
+{
+	const char *value = getenv(name);
+
+	if (!value)
+		return;
+	if (!dryrun__parse_size(value, size) || *size < low || *size > high)
+		bad(name, value, expected);
+}
+
+static void read_devices(void)
+{
+	static const char name[] = "MEMTRACE_DRYRUN_DEVICES";
+	const char *value = getenv(name);
+	char *end;
+	long n;
+
+	if (!value)
+		return;
+	n = strtol(value, &end, 10);
+	if (!isdigit((unsigned char)*value) || *end || n < 1 || n > DRYRUN_MAX_DEVICES)
+		bad(name, value, "a number of devices from 1 to 64");
+	config.n_devices = (int)n;
+}
+
+static void read_sm(void)
+{
+	static const char name[] = "MEMTRACE_DRYRUN_SM";
+	/* Those whose figures device.c has. */
+	static const char *const known[] = { "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0" };
+	const char *value = getenv(name);
+
+	if (!value)
+		return;
+	for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
+		if (strcmp(value, known[i]))
+			continue;
+		config.sm_major = atoi(value);
+		config.sm_minor = atoi(strchr(value, '.') + 1);
+		return;
+	}
+	bad(name, value, "one of 7.0 7.5 8.0 8.6 8.9 9.0 10.0 10.3 12.0");
+}
+
+static void read_name(void)
+{
+	static const char name[] = "MEMTRACE_DRYRUN_NAME";
+	const char *value = getenv(name);
+
+	if (!value)
+		return;
+	if (!*value || strlen(value) >= sizeof(config.name))
+		bad(name, value, "1 to 255 bytes");
+	strcpy(config.name, value);
+}
+
+__attribute__((constructor)) static void read_environment(void)
+{
+	const char *log = getenv("MEMTRACE_DRYRUN_LOG");
+
+	read_size("MEMTRACE_DRYRUN_VRAM", &config.vram, 16ull << 20, VRAM_MAX, "a size from 16M to 4T, as 80G, 512M or bytes");
+	read_size("MEMTRACE_DRYRUN_CONTEXT", &config.context, 0, VRAM_MAX, "a size from 0 to 4T, as 512M or bytes");
+	read_size("MEMTRACE_DRYRUN_CUDNN_WORKSPACE", &config.cudnn_workspace, 0, VRAM_MAX, "a size from 0 to 4T, as 32M or bytes");
+	read_devices();
+	read_sm();
+	read_name();
+	if (log && *log)
+		config.log = log;
+	config.vram &= ~(uint64_t)(DRYRUN_GRANULE - 1);
+	if (config.context >= config.vram)
+		bad("MEMTRACE_DRYRUN_CONTEXT", getenv("MEMTRACE_DRYRUN_CONTEXT") ?: "512M", "less than MEMTRACE_DRYRUN_VRAM");
+}

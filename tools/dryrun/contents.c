@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The few bytes of device memory that are known: what small copies brought there. Pages in a hash table, so that
+ * they can be bounded and that the device's addresses need nothing behind them.
+ */
+#include "core.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_PAGES 16384u /* 64 MiB */
+#define BUCKETS	  4096u
+
+struct page {
+	struct page *next;
+	uint64_t number;
+	unsigned char bytes[DRYRUN_PAGE];
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct page *buckets[BUCKETS];
+static unsigned int n_pages; /* read without the lock: none is the common case */
+
+void contents__lock(void)
+{
+	pthread_mutex_lock(&mutex);
+}
+
+void contents__unlock(void)
+{
+	pthread_mutex_unlock(&mutex);
+}
+
+static bool empty(void)
+{
+	return !__atomic_load_n(&n_pages, __ATOMIC_ACQUIRE);
+}
+
+static struct page **slot(uint64_t number)
+{
+	struct page **at = &buckets[(number * 0x9e3779b97f4a7c15ull) >> 52];
+
+	while (*at && (*at)->number != number)
+		at = &(*at)->next;
+	return at;
+}
+
+static void drop(struct page **at)
+{
+	struct page *page = *at;
+
+	*at = page->next;
+	free(page);
+	__atomic_store_n(&n_pages, n_pages - 1, __ATOMIC_RELEASE);
+}
+
+/* NULL: the bound is reached, or there is no host memory; the bytes will be read as zeros. */
+static struct page *make(uint64_t number)
+{
+	struct page **at = slot(number);
+
+	if (*at)
+		return *at;
+	if (n_pages == MAX_PAGES) {
+		dryrun__unmodelled("more than 64 MiB of small contents in device memory");
+		return NULL;
+	}
+	*at = calloc(1, sizeof(**at));
+	if (!*at)
+		return NULL;
+	(*at)->number = number;
+	__atomic_store_n(&n_pages, n_pages + 1, __ATOMIC_RELEASE);
+	return *at;
+}
+
+static size_t piece(uint64_t addr, uint64_t size)
+{
+	uint64_t left = DRYRUN_PAGE - addr % DRYRUN_PAGE;
+
+	return (size_t)(size < left ? size : left);
+}
+
+void contents__write(uint64_t addr, const void *from, size_t size)
+{
+	contents__lock();
+	for (size_t done = 0, n; done < size; done += n) {
+		struct page *page = make((addr + done) / DRYRUN_PAGE);
+
+		n = piece(addr + done, size - done);
+		if (page)
+			memcpy(page->bytes + (addr + done) % DRYRUN_PAGE, (const char *)from + done, n);
+	}
+	contents__unlock();
+}
+
+void contents__fill(uint64_t addr, int byte, size_t size)
+{
+	contents__lock();
+	for (size_t done = 0, n; done < size; done += n) {
+		struct page *page = make((addr + done) / DRYRUN_PAGE);
+
+		n = piece(addr + done, size - done);
+		if (page)
+			memset(page->bytes + (addr + done) % DRYRUN_PAGE, byte, n);
+	}
+	contents__unlock();
+}
+
+/* The part of the page that is in the range: true when there is any. */
+static bool overlap(const struct page *page, uint64_t addr, uint64_t size, uint64_t *from, uint64_t *to)
+{
+	uint64_t begin = page->number * DRYRUN_PAGE, end = begin + DRYRUN_PAGE;
+
+	*from = addr > begin ? addr : begin;
+	*to = addr + size < end ? addr + size : end;
+	return *from < *to;
+}
+
+static void read_page(const struct page *page, uint64_t addr, void *out, uint64_t size)
+{
+	uint64_t from, to;
+
+	if (overlap(page, addr, size, &from, &to))
+		memcpy((char *)out + (from - addr), page->bytes + from % DRYRUN_PAGE, to - from);
+}
+
+void contents__read(uint64_t addr, void *to, size_t size)
+{
+	uint64_t first = addr / DRYRUN_PAGE, last = (addr + size - 1) / DRYRUN_PAGE;
+
+	/* A large destination has been filled already, and in a way that costs no memory: see write_zeros(). */
+	if (size <= DRYRUN_SMALL_COPY)
+		memset(to, 0, size);
+	if (!size || empty())
+		return;
+	contents__lock();
+	if (last - first > n_pages) {
+		for (unsigned int b = 0; b < BUCKETS; b++)
+			for (struct page *page = buckets[b]; page; page = page->next)
+				read_page(page, addr, to, size);
+	} else {
+		for (uint64_t number = first; number <= last; number++) {
+			struct page *page = *slot(number);
+
+			if (page)
+				read_page(page, addr, to, size);
+		}
+	}
+	contents__unlock();
+}
+
+static void clear_page(struct page **at, uint64_t addr, uint64_t size)
+{
+	uint64_t from, to;
+
+	if (!overlap(*at, addr, size, &from, &to))
+		return;
+	if (to - from == DRYRUN_PAGE)
+		drop(at);
+	else
+		memset((*at)->bytes + from % DRYRUN_PAGE, 0, to - from);
+}
+
+void contents__clear(uint64_t addr, uint64_t size)
+{
+	uint64_t first = addr / DRYRUN_PAGE, last = (addr + size - 1) / DRYRUN_PAGE;
+
+	if (!size || empty())
+		return;
+	contents__lock();
+	if (last - first > n_pages) {
+		for (unsigned int b = 0; b < BUCKETS; b++) {
+			struct page **at = &buckets[b];
+
+			while (*at) {
+				struct page *page = *at;
+
+				clear_page(at, addr, size);
+				if (*at == page)
+					at = &page->next;
+			}
+		}
+	} else {
+		for (uint64_t number = first; number <= last; number++) {
+			struct page **at = slot(number);
+
+			if (*at)
+				clear_page(at, addr, size);
+		}
+	}
+	contents__unlock();
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#include "core.h"
+#include "stream.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct device devices[DRYRUN_MAX_DEVICES];
+static int n_devices;
+static bool forked; /* from a process that had a context: CUDA does not work in such a child, nor does this */
+static __thread int current;
+static __thread int last_error;
+
+EXPORT struct dryrun_usage memtrace_dryrun_usage = { .magic = DRYRUN_USAGE_MAGIC, .version = 1 };
+
+void dryrun__lock(void)
+{
+	pthread_mutex_lock(&mutex);
+}
+
+void dryrun__unlock(void)
+{
+	pthread_mutex_unlock(&mutex);
+}
+
+static void before_fork(void)
+{
+	stream__lock();
+	dryrun__lock();
+	contents__lock();
+	log__lock();
+}
+
+static void after_fork(void)
+{
+	log__unlock();
+	contents__unlock();
+	dryrun__unlock();
+	stream__unlock();
+}
+
+static void in_child(void)
+{
+	for (int i = 0; i < n_devices; i++) {
+		forked |= devices[i].up;
+		memtrace_dryrun_usage.device[i].used = 0;
+		memtrace_dryrun_usage.device[i].context = 0;
+	}
+	after_fork();
+}
+
+/* The devices that CUDA_VISIBLE_DEVICES lists by number: as in CUDA, the first that is none ends the list. */
+static int count_visible(int n)
+{
+	const char *text = getenv("CUDA_VISIBLE_DEVICES");
+	uint64_t taken = 0;
+	int visible = 0;
+
+	if (!text)
+		return n;
+	for (;;) {
+		char *end;
+		long device = strtol(text, &end, 10);
+
+		if (end == text || device < 0 || device >= n || (*end && *end != ','))
+			break;
+		if (taken & 1ull << device) /* CUDA takes a list with a device twice for none */
+			return 0;
+		taken |= 1ull << device;
+		visible++;
+		if (!*end)
+			break;
+		text = end + 1;
+	}
+	return visible;
+}
+
+static void begin(void)
+{
+	const struct dryrun_config *config = dryrun__config();
+
+	/* Read at the first call, as CUDA does: programs set it from within. */
+	n_devices = count_visible(config->n_devices);
+	for (int i = 0; i < n_devices; i++) {
+		devices[i].arena.align = DRYRUN_GRANULE;
+		devices[i].small.align = 512;
+		memtrace_dryrun_usage.device[i].total = config->vram;
+	}
+	__atomic_store_n(&memtrace_dryrun_usage.n_devices, (uint32_t)n_devices, __ATOMIC_RELEASE);
+	pthread_atfork(before_fork, after_fork, in_child);
+}
+
+int dryrun__n_devices(void)
+{
+	pthread_once(&once, begin);
+	return n_devices;
+}
+
+struct device *core__device(int device)
+{
+	return &devices[device];
+}
+
+int dryrun__device(void)
+{
+	return current;
+}
+
+int dryrun__set_device(int device)
+{
+	int err;
+
+	if (device < 0 || device >= dryrun__n_devices())
+		return dryrun__n_devices() ? CUDA_INVALID_DEVICE : CUDA_NO_DEVICE;
+	err = dryrun__use(device);
+	if (!err)
+		current = device;
+	return err;
+}
+
+int dryrun__result(int error)
+{
+	if (error)
+		last_error = error;
+	return error;
+}
+
+int dryrun__last_error(bool clear)
+{
+	int error = last_error;
+
+	if (clear)
+		last_error = CUDA_OK;
+	return error;
+}
+
+int dryrun__runtime_major(void)
+{
+	static int known;
+	int major = __atomic_load_n(&known, __ATOMIC_RELAXED);
+
+	if (!major) {
+		void *handle = dlopen("libcudart.so.13", RTLD_LAZY | RTLD_NOLOAD);
+
+		if (handle) {
+			major = 13;
+			dlclose(handle);
+		} else if ((handle = dlopen("libcudart.so.12", RTLD_LAZY | RTLD_NOLOAD))) {
+			major = 12;
+			dlclose(handle);
+		} else {
+			return 13; /* neither yet: asked again at the next call */
+		}
+		__atomic_store_n(&known, major, __ATOMIC_RELAXED);
+	}
+	return major;
+}
+
+/*
+ * Addresses for a device: more than it has memory, since a device maps any free pages behind an address and
+ * so never fails for fragmentation. Nothing is behind them; the host faults on them as on a real device's.
+ */
+static int reserve(struct device *d)
+{
+	uint64_t vram = dryrun__config()->vram;
+
+	for (int times = 4; times >= 1; times /= 2) {
+		uint64_t size = times * vram + DRYRUN_GRANULE;
+		void *at = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		uint64_t base = ((uintptr_t)at + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1);
+
+		if (at == MAP_FAILED)
+			continue;
+		if (space__extend(&d->arena, base, times * vram)) {
+			munmap(at, size);
+			break;
+		}
+		d->base = base;
+		d->size = times * vram;
+		return CUDA_OK;
+	}
+	dryrun__log("no room for the addresses of a device: is there a limit (ulimit -v)?");
+	return CUDA_OUT_OF_MEMORY;
+}
+
+int dryrun__use(int device)
+{
+	struct device *d;
+	int err = CUDA_OK;
+
+	if (device < 0 || device >= dryrun__n_devices())
+		return dryrun__n_devices() ? CUDA_INVALID_DEVICE : CUDA_NO_DEVICE;
+	d = &devices[device];
+	if (__atomic_load_n(&d->up, __ATOMIC_ACQUIRE) && !forked)
+		return CUDA_OK;
+	dryrun__lock();
+	if (forked)
+		err = CUDA_NOT_INITIALIZED;
+	else if (!d->up) {
+		if (!d->size)
+			err = reserve(d);
+		if (!err) {
+			__atomic_store_n(&d->up, true, __ATOMIC_RELEASE);
+			memory__publish(device);
+		}
+	}
+	dryrun__unlock();
+	return err;
+}
+
+bool dryrun__in_use(int device)
+{
+	return device >= 0 && device < dryrun__n_devices() && __atomic_load_n(&devices[device].up, __ATOMIC_ACQUIRE) && !forked;
+}
+
+void dryrun__reset(int device)
+{
+	struct device *d;
+
+	if (!dryrun__in_use(device))
+		return;
+	d = &devices[device];
+	dryrun__lock();
+	pool__reset(device);
+	contents__clear(d->base, d->size);
+	space__destroy(&d->small);
+	d->small.align = 512;
+	space__destroy(&d->arena);
+	if (space__extend(&d->arena, d->base, d->size))
+		d->size = 0; /* no host memory: the next use reserves anew */
+	d->charged = 0;
+	d->peers = 0;
+	__atomic_store_n(&d->up, false, __ATOMIC_RELEASE);
+	memory__publish(device);
+	dryrun__unlock();
+}

@@ -1,0 +1,994 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The driver API, as far as PyTorch, Triton and the memory model need it; what is not here is generated. */
+#include "core.h"
+#include "host.h"
+#include "pool.h"
+#include "props.h"
+#include "stream.h"
+#include "vmm.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DRIVER_VERSION 13020
+
+typedef uint64_t devptr;
+
+/* ---- errors and entry points ---- */
+
+API(int, cuInit, unsigned int flags)
+{
+	return dryrun__n_devices() ? CUDA_OK : CUDA_NO_DEVICE;
+}
+
+API(int, cuDriverGetVersion, int *version)
+{
+	*version = DRIVER_VERSION;
+	return CUDA_OK;
+}
+
+static const struct {
+	int code;
+	const char *name, *text;
+} errors[] = {
+	{ CUDA_OK, "CUDA_SUCCESS", "no error" },
+	{ CUDA_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE", "invalid argument" },
+	{ CUDA_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory" },
+	{ CUDA_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED", "initialization error" },
+	{ CUDA_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected" },
+	{ CUDA_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal" },
+	{ CUDA_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context" },
+	{ CUDA_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle" },
+	{ CUDA_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found" },
+	{ CUDA_PEER_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled" },
+	{ CUDA_PEER_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled" },
+	{ CUDA_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported (dry run)" },
+	{ CUDA_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing" },
+	{ CUDA_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+	  "operation failed due to a previous error during capture" },
+};
+
+static int error_text(int error, bool name, const char **text)
+{
+	if (!text)
+		return CUDA_INVALID_VALUE;
+	for (size_t i = 0; i < sizeof(errors) / sizeof(*errors); i++) {
+		if (errors[i].code != error)
+			continue;
+		*text = name ? errors[i].name : errors[i].text;
+		return CUDA_OK;
+	}
+	*text = NULL;
+	return CUDA_INVALID_VALUE;
+}
+
+API(int, cuGetErrorName, int error, const char **text)
+{
+	return error_text(error, true, text);
+}
+
+API(int, cuGetErrorString, int error, const char **text)
+{
+	return error_text(error, false, text);
+}
+
+API(int, cuGetExportTable, const void **table, const void *id)
+{
+	*table = NULL;
+	return CUDA_NOT_FOUND; /* what is behind it is not documented; who asks falls back or fails cleanly */
+}
+
+/* Ours by its exported name; the newest form of a name that has several, as the headers map it. */
+static void *find_own(const char *name)
+{
+	static const char *const suffixes[] = { "_v3", "_v2", "" };
+	void *own = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *found = NULL;
+	char full[128];
+
+	if (!own)
+		return NULL;
+	if (strncmp(name, "cu", 2) || strlen(name) > sizeof(full) - 4 || !strncmp(name, "cuda", 4))
+		goto out;
+	for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes) && !found; i++) {
+		Dl_info here, there;
+
+		/* The three whose _v3 is not what the plain name means. */
+		if (!strcmp(suffixes[i], "_v3") && (!strcmp(name, "cuCtxCreate") || !strcmp(name, "cuStreamGetCaptureInfo")))
+			continue;
+		snprintf(full, sizeof(full), "%s%s", name, suffixes[i]);
+		found = dlsym(own, full);
+		/* dlsym looks into what we need as well. */
+		if (found && (!dladdr(found, &there) || !dladdr(&memtrace_dryrun_usage, &here) || here.dli_fbase != there.dli_fbase))
+			found = NULL;
+	}
+out:
+	dlclose(own);
+	return found;
+}
+
+API(int, cuGetProcAddress_v2, const char *name, void **function, int version, uint64_t flags, int *status)
+{
+	void *found;
+
+	if (!name || !function)
+		return CUDA_INVALID_VALUE;
+	/* Before 12 the name itself meant the form without a status. */
+	found = !strcmp(name, "cuGetProcAddress") && version < 12000 ? dlsym(RTLD_DEFAULT, name) : find_own(name);
+	*function = found;
+	if (status)
+		*status = found ? 0 : 1; /* 1: no such symbol */
+	return found ? CUDA_OK : CUDA_NOT_FOUND;
+}
+
+API(int, cuGetProcAddress, const char *name, void **function, int version, uint64_t flags)
+{
+	return cuGetProcAddress_v2(name, function, version, flags, NULL);
+}
+
+/* What PyTorch's table of entry points holds for a name that nothing here answers. */
+static int not_supported(void)
+{
+	dryrun__unmodelled("a driver function that the dry run does not have");
+	return CUDA_NOT_SUPPORTED;
+}
+
+/* PyTorch asserts that no entry is NULL, used or not. */
+static int entry_point(const char *name, void **function, int *status)
+{
+	if (!name || !function)
+		return CUDA_INVALID_VALUE;
+	*function = find_own(name);
+	if (!*function)
+		*function = (void *)(uintptr_t)not_supported;
+	if (status)
+		*status = 0;
+	return CUDA_OK;
+}
+
+API(int, cudaGetDriverEntryPoint, const char *name, void **function, unsigned long long flags, int *status)
+{
+	return dryrun__result(entry_point(name, function, status));
+}
+
+API(int, cudaGetDriverEntryPointByVersion, const char *name, void **function, unsigned int version, unsigned long long flags, int *status)
+{
+	return dryrun__result(entry_point(name, function, status));
+}
+
+/* ---- devices ---- */
+
+API(int, cuDeviceGetCount, int *count)
+{
+	*count = dryrun__n_devices();
+	return CUDA_OK;
+}
+
+API(int, cuDeviceGet, int *device, int ordinal)
+{
+	if (!device || ordinal < 0 || ordinal >= dryrun__n_devices())
+		return CUDA_INVALID_DEVICE;
+	*device = ordinal;
+	return CUDA_OK;
+}
+
+static bool valid(int device)
+{
+	return device >= 0 && device < dryrun__n_devices();
+}
+
+API(int, cuDeviceGetName, char *name, int size, int device)
+{
+	if (!valid(device) || size < 1)
+		return CUDA_INVALID_DEVICE;
+	snprintf(name, (size_t)size, "%s", dryrun__config()->name);
+	return CUDA_OK;
+}
+
+API(int, cuDeviceGetUuid_v2, unsigned char *uuid, int device)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	props__uuid(device, uuid);
+	return CUDA_OK;
+}
+
+API(int, cuDeviceGetUuid, unsigned char *uuid, int device)
+{
+	return cuDeviceGetUuid_v2(uuid, device);
+}
+
+API(int, cuDeviceTotalMem_v2, size_t *size, int device)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	*size = dryrun__config()->vram;
+	return CUDA_OK;
+}
+
+API(int, cuDeviceGetAttribute, int *value, int attribute, int device)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	*value = props__attribute(attribute, device);
+	return CUDA_OK;
+}
+
+API(int, cuDeviceGetPCIBusId, char *text, int size, int device)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	if (!text || size < 13)
+		return CUDA_INVALID_VALUE;
+	props__bus_id(device, text, (size_t)size);
+	return CUDA_OK;
+}
+
+API(int, cuDeviceCanAccessPeer, int *can, int device, int peer)
+{
+	if (!valid(device) || !valid(peer))
+		return CUDA_INVALID_DEVICE;
+	*can = device != peer;
+	return CUDA_OK;
+}
+
+API(int, cuDeviceGetP2PAttribute, int *value, int attribute, int device, int peer)
+{
+	if (!valid(device) || !valid(peer))
+		return CUDA_INVALID_DEVICE;
+	*value = device != peer && attribute != 1;
+	return CUDA_OK;
+}
+
+API(int, cuDeviceGetDefaultMemPool, struct pool **pool, int device)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	*pool = pool__default(device);
+	return *pool ? CUDA_OK : CUDA_OUT_OF_MEMORY;
+}
+
+API(int, cuDeviceGetMemPool, struct pool **pool, int device)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	*pool = pool__current(device);
+	return *pool ? CUDA_OK : CUDA_OUT_OF_MEMORY;
+}
+
+API(int, cuDeviceSetMemPool, int device, struct pool *pool)
+{
+	return valid(device) ? pool__set_current(device, pool) : CUDA_INVALID_DEVICE;
+}
+
+/* ---- contexts: one a device, the primary one ---- */
+
+struct context {
+	char unused; /* an address of its own is all it is */
+};
+
+static struct context contexts[DRYRUN_MAX_DEVICES];
+static __thread bool no_context; /* cuCtxSetCurrent(NULL) was the last word */
+
+#define MAX_PUSHED 16
+
+static __thread struct context *pushed[MAX_PUSHED];
+static __thread unsigned int n_pushed;
+
+static struct context *current(void)
+{
+	return !no_context && dryrun__in_use(dryrun__device()) ? &contexts[dryrun__device()] : NULL;
+}
+
+static int set_current(struct context *context)
+{
+	size_t device = (size_t)(context - contexts);
+	int err;
+
+	if (!context) {
+		no_context = true;
+		return CUDA_OK;
+	}
+	if (context < contexts || device >= (size_t)dryrun__n_devices())
+		return CUDA_INVALID_CONTEXT;
+	err = dryrun__set_device((int)device);
+	if (!err)
+		no_context = false;
+	return err;
+}
+
+API(int, cuCtxGetCurrent, struct context **context)
+{
+	*context = current();
+	return CUDA_OK;
+}
+
+API(int, cuCtxSetCurrent, struct context *context)
+{
+	return set_current(context);
+}
+
+API(int, cuCtxPushCurrent_v2, struct context *context)
+{
+	struct context *before = current();
+	int err;
+
+	if (!context || n_pushed == MAX_PUSHED)
+		return CUDA_INVALID_CONTEXT;
+	err = set_current(context);
+	if (!err)
+		pushed[n_pushed++] = before;
+	return err;
+}
+
+API(int, cuCtxPushCurrent, struct context *context)
+{
+	return cuCtxPushCurrent_v2(context);
+}
+
+API(int, cuCtxPopCurrent_v2, struct context **context)
+{
+	struct context *before = current();
+
+	if (!before)
+		return CUDA_INVALID_CONTEXT;
+	if (context)
+		*context = before;
+	return set_current(n_pushed ? pushed[--n_pushed] : NULL);
+}
+
+API(int, cuCtxPopCurrent, struct context **context)
+{
+	return cuCtxPopCurrent_v2(context);
+}
+
+API(int, cuCtxGetDevice, int *device)
+{
+	if (!current())
+		return CUDA_INVALID_CONTEXT;
+	*device = dryrun__device();
+	return CUDA_OK;
+}
+
+API(int, cuCtxGetFlags, unsigned int *flags)
+{
+	*flags = 0;
+	return CUDA_OK;
+}
+
+API(int, cuCtxGetApiVersion, struct context *context, unsigned int *version)
+{
+	*version = 3020; /* what drivers of 12 and 13 say */
+	return CUDA_OK;
+}
+
+API(int, cuCtxGetStreamPriorityRange, int *least, int *greatest)
+{
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = -5;
+	return CUDA_OK;
+}
+
+API(int, cuCtxSynchronize, void)
+{
+	if (!current())
+		return CUDA_INVALID_CONTEXT;
+	pool__at_sync(dryrun__device());
+	return CUDA_OK;
+}
+
+API(int, cuCtxEnablePeerAccess, struct context *peer, unsigned int flags)
+{
+	return CUDA_OK;
+}
+
+API(int, cuDevicePrimaryCtxGetState, int device, unsigned int *flags, int *active)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	if (flags)
+		*flags = 0;
+	if (active)
+		*active = dryrun__in_use(device);
+	return CUDA_OK;
+}
+
+API(int, cuDevicePrimaryCtxRetain, struct context **context, int device)
+{
+	int err = dryrun__use(device);
+
+	if (!err)
+		*context = &contexts[device];
+	return err;
+}
+
+API(int, cuDevicePrimaryCtxRelease_v2, int device)
+{
+	return valid(device) ? CUDA_OK : CUDA_INVALID_DEVICE;
+}
+
+API(int, cuDevicePrimaryCtxSetFlags_v2, int device, unsigned int flags)
+{
+	return valid(device) ? CUDA_OK : CUDA_INVALID_DEVICE;
+}
+
+API(int, cuDevicePrimaryCtxReset_v2, int device)
+{
+	if (!valid(device))
+		return CUDA_INVALID_DEVICE;
+	dryrun__reset(device);
+	return CUDA_OK;
+}
+
+/* ---- memory ---- */
+
+static int need_context(void)
+{
+	return current() ? CUDA_OK : CUDA_INVALID_CONTEXT;
+}
+
+API(int, cuMemGetInfo_v2, size_t *available, size_t *total)
+{
+	int err = need_context();
+
+	if (!err)
+		dryrun__memory(dryrun__device(), available, total);
+	return err;
+}
+
+API(int, cuMemAlloc_v2, devptr *ptr, size_t size)
+{
+	int err = need_context();
+
+	if (!ptr || !size)
+		return CUDA_INVALID_VALUE;
+	return err ? err : dryrun__alloc(dryrun__device(), size, (void **)ptr);
+}
+
+API(int, cuMemAllocManaged, devptr *ptr, size_t size, unsigned int flags)
+{
+	return ptr && size ? host__alloc_managed(size, (void **)ptr) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemFree_v2, devptr ptr)
+{
+	int err = dryrun__free((void *)(uintptr_t)ptr);
+
+	return err ? host__free_managed((void *)(uintptr_t)ptr) : CUDA_OK;
+}
+
+API(int, cuMemAllocHost_v2, void **ptr, size_t size)
+{
+	return ptr && size ? host__alloc(size, 0, ptr) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemHostAlloc, void **ptr, size_t size, unsigned int flags)
+{
+	return ptr && size ? host__alloc(size, flags, ptr) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemFreeHost, void *ptr)
+{
+	return host__free(ptr);
+}
+
+API(int, cuMemHostRegister_v2, void *ptr, size_t size, unsigned int flags)
+{
+	return host__register(ptr, size, flags);
+}
+
+API(int, cuMemHostUnregister, void *ptr)
+{
+	return host__unregister(ptr);
+}
+
+API(int, cuMemHostGetDevicePointer_v2, devptr *out, void *ptr, unsigned int flags)
+{
+	struct dryrun_range range;
+
+	dryrun__where(ptr, &range);
+	if (range.place != PLACE_PINNED)
+		return CUDA_INVALID_VALUE;
+	*out = (uintptr_t)ptr;
+	return CUDA_OK;
+}
+
+API(int, cuMemAllocAsync, devptr *ptr, size_t size, void *stream)
+{
+	struct pool *p = pool__current(dryrun__device());
+
+	dryrun__stream_work(stream);
+	return p ? pool__alloc(p, size, (void **)ptr) : CUDA_NOT_INITIALIZED;
+}
+
+API(int, cuMemAllocFromPoolAsync, devptr *ptr, size_t size, struct pool *pool, void *stream)
+{
+	dryrun__stream_work(stream);
+	return pool__alloc(pool, size, (void **)ptr);
+}
+
+API(int, cuMemFreeAsync, devptr ptr, void *stream)
+{
+	dryrun__stream_work(stream);
+	return dryrun__free((void *)(uintptr_t)ptr);
+}
+
+API(int, cuMemPoolGetAttribute, struct pool *pool, int attribute, void *value)
+{
+	return pool__get(pool, attribute, value);
+}
+
+API(int, cuMemPoolSetAttribute, struct pool *pool, int attribute, void *value)
+{
+	return pool__set(pool, attribute, value);
+}
+
+API(int, cuMemPoolTrimTo, struct pool *pool, size_t keep)
+{
+	return pool__trim(pool, keep);
+}
+
+API(int, cuMemPoolSetAccess, struct pool *pool, const void *list, size_t count)
+{
+	return pool__valid(pool) ? CUDA_OK : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemPoolDestroy, struct pool *pool)
+{
+	return pool__destroy(pool);
+}
+
+API(int, cuMemGetAddressRange_v2, devptr *base, size_t *size, devptr ptr)
+{
+	struct dryrun_range range;
+
+	dryrun__where((void *)(uintptr_t)ptr, &range);
+	if (!range.size)
+		return CUDA_NOT_FOUND;
+	if (base)
+		*base = range.base;
+	if (size)
+		*size = range.size;
+	return CUDA_OK;
+}
+
+enum { POINTER_CONTEXT = 1, POINTER_MEMORY_TYPE, POINTER_DEVICE, POINTER_HOST, POINTER_IS_MANAGED = 8, POINTER_ORDINAL = 9,
+       POINTER_RANGE_START = 11, POINTER_RANGE_SIZE = 12, POINTER_MAPPED = 13 };
+
+API(int, cuPointerGetAttribute, void *data, int attribute, devptr ptr)
+{
+	struct dryrun_range range;
+	char name[48];
+
+	dryrun__where((void *)(uintptr_t)ptr, &range);
+	if (!data || !range.size)
+		return CUDA_INVALID_VALUE;
+	switch (attribute) {
+	case POINTER_CONTEXT:
+		*(void **)data = range.device >= 0 ? &contexts[range.device] : NULL;
+		return CUDA_OK;
+	case POINTER_MEMORY_TYPE: /* 1: host, 2: device */
+		*(unsigned int *)data = range.place == PLACE_PINNED ? 1 : 2;
+		return CUDA_OK;
+	case POINTER_DEVICE:
+		*(devptr *)data = ptr;
+		return CUDA_OK;
+	case POINTER_HOST:
+		if (range.place == PLACE_DEVICE)
+			return CUDA_INVALID_VALUE;
+		*(void **)data = (void *)(uintptr_t)ptr;
+		return CUDA_OK;
+	case POINTER_IS_MANAGED:
+		*(unsigned int *)data = range.place == PLACE_MANAGED;
+		return CUDA_OK;
+	case POINTER_ORDINAL:
+		*(int *)data = range.device;
+		return CUDA_OK;
+	case POINTER_RANGE_START:
+		*(devptr *)data = range.base;
+		return CUDA_OK;
+	case POINTER_RANGE_SIZE:
+		*(size_t *)data = range.size;
+		return CUDA_OK;
+	case POINTER_MAPPED:
+		*(int *)data = 1;
+		return CUDA_OK;
+	default:
+		snprintf(name, sizeof(name), "pointer attribute %d", attribute);
+		dryrun__unmodelled(name);
+		return CUDA_NOT_SUPPORTED;
+	}
+}
+
+/* ---- copies ---- */
+
+static int copy(uint64_t to, uint64_t from, size_t size, void *stream)
+{
+	int err = need_context();
+
+	if (err)
+		return err;
+	dryrun__stream_work(stream);
+	dryrun__copy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+	return CUDA_OK;
+}
+
+API(int, cuMemcpy, devptr to, devptr from, size_t size)
+{
+	return copy(to, from, size, NULL);
+}
+
+API(int, cuMemcpyAsync, devptr to, devptr from, size_t size, void *stream)
+{
+	return copy(to, from, size, stream);
+}
+
+API(int, cuMemcpyHtoD_v2, devptr to, const void *from, size_t size)
+{
+	return copy(to, (uintptr_t)from, size, NULL);
+}
+
+API(int, cuMemcpyHtoDAsync_v2, devptr to, const void *from, size_t size, void *stream)
+{
+	return copy(to, (uintptr_t)from, size, stream);
+}
+
+API(int, cuMemcpyDtoH_v2, void *to, devptr from, size_t size)
+{
+	return copy((uintptr_t)to, from, size, NULL);
+}
+
+API(int, cuMemcpyDtoHAsync_v2, void *to, devptr from, size_t size, void *stream)
+{
+	return copy((uintptr_t)to, from, size, stream);
+}
+
+API(int, cuMemcpyDtoD_v2, devptr to, devptr from, size_t size)
+{
+	return copy(to, from, size, NULL);
+}
+
+API(int, cuMemcpyDtoDAsync_v2, devptr to, devptr from, size_t size, void *stream)
+{
+	return copy(to, from, size, stream);
+}
+
+static int fill(devptr to, const void *unit, size_t unit_size, size_t n, void *stream)
+{
+	int err = need_context();
+	size_t size;
+
+	if (err)
+		return err;
+	if (__builtin_mul_overflow(n, unit_size, &size))
+		return CUDA_INVALID_VALUE;
+	dryrun__stream_work(stream);
+	if (size > DRYRUN_SMALL_COPY) {
+		dryrun__fill((void *)(uintptr_t)to, 0, size);
+		return CUDA_OK;
+	}
+	for (size_t i = 0; i < n; i++)
+		dryrun__copy((void *)(uintptr_t)(to + i * unit_size), unit, unit_size);
+	return CUDA_OK;
+}
+
+API(int, cuMemsetD8_v2, devptr to, unsigned char value, size_t n)
+{
+	return fill(to, &value, 1, n, NULL);
+}
+
+API(int, cuMemsetD8Async, devptr to, unsigned char value, size_t n, void *stream)
+{
+	return fill(to, &value, 1, n, stream);
+}
+
+API(int, cuMemsetD32_v2, devptr to, unsigned int value, size_t n)
+{
+	return fill(to, &value, 4, n, NULL);
+}
+
+API(int, cuMemsetD32Async, devptr to, unsigned int value, size_t n, void *stream)
+{
+	return fill(to, &value, 4, n, stream);
+}
+
+API(int, cuStreamWriteValue32_v2, void *stream, devptr to, uint32_t value, unsigned int flags)
+{
+	return copy(to, (uintptr_t)&value, sizeof(value), stream);
+}
+
+API(int, cuStreamWriteValue32, void *stream, devptr to, uint32_t value, unsigned int flags)
+{
+	return copy(to, (uintptr_t)&value, sizeof(value), stream);
+}
+
+/* ---- virtual memory ---- */
+
+API(int, cuMemAddressReserve, devptr *ptr, size_t size, size_t align, devptr wish, unsigned long long flags)
+{
+	return ptr ? vmm__reserve(size, align, ptr) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemAddressFree, devptr ptr, size_t size)
+{
+	return vmm__unreserve(ptr, size);
+}
+
+struct allocation_prop { /* CUmemAllocationProp: 32 bytes */
+	int type, handle_types, location_type, location_id;
+	void *win32;
+	unsigned char flags[8];
+};
+
+_Static_assert(sizeof(struct allocation_prop) == VMM_PROPS_SIZE, "CUmemAllocationProp");
+
+API(int, cuMemGetAllocationGranularity, size_t *granularity, const struct allocation_prop *prop, int option)
+{
+	if (!granularity || !prop)
+		return CUDA_INVALID_VALUE;
+	*granularity = DRYRUN_GRANULE;
+	return CUDA_OK;
+}
+
+API(int, cuMemCreate, uint64_t *handle, size_t size, const struct allocation_prop *prop, unsigned long long flags)
+{
+	if (!handle || !prop)
+		return CUDA_INVALID_VALUE;
+	if (prop->location_type == 1 && !valid(prop->location_id))
+		return CUDA_INVALID_DEVICE;
+	return vmm__create(prop->location_type == 1 ? prop->location_id : -1, size, prop, handle);
+}
+
+API(int, cuMemRelease, uint64_t handle)
+{
+	return vmm__release(handle);
+}
+
+API(int, cuMemRetainAllocationHandle, uint64_t *handle, void *ptr)
+{
+	return handle ? vmm__retain((uintptr_t)ptr, handle) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemGetAllocationPropertiesFromHandle, struct allocation_prop *prop, uint64_t handle)
+{
+	return prop ? vmm__props(handle, prop) : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemMap, devptr ptr, size_t size, size_t offset, uint64_t handle, unsigned long long flags)
+{
+	return vmm__map(ptr, size, offset, handle);
+}
+
+API(int, cuMemUnmap, devptr ptr, size_t size)
+{
+	return vmm__unmap(ptr, size);
+}
+
+API(int, cuMemSetAccess, devptr ptr, size_t size, const void *list, size_t count)
+{
+	return size && vmm__mapped(ptr, size) ? CUDA_OK : CUDA_INVALID_VALUE;
+}
+
+API(int, cuMemExportToShareableHandle, void *out, uint64_t handle, int type, unsigned long long flags)
+{
+	dryrun__unmodelled("cuMemExportToShareableHandle");
+	return CUDA_NOT_SUPPORTED;
+}
+
+API(int, cuMemImportFromShareableHandle, uint64_t *handle, void *from, int type)
+{
+	dryrun__unmodelled("cuMemImportFromShareableHandle");
+	return CUDA_NOT_SUPPORTED;
+}
+
+/* ---- modules and kernels: handles that say nothing ---- */
+
+static int new_handle(void **out)
+{
+	*out = malloc(1);
+	return *out ? CUDA_OK : CUDA_OUT_OF_MEMORY;
+}
+
+API(int, cuModuleLoadData, void **module, const void *image)
+{
+	int err = need_context();
+
+	return err ? err : new_handle(module);
+}
+
+API(int, cuModuleLoadDataEx, void **module, const void *image, unsigned int n, int *options, void **values)
+{
+	return cuModuleLoadData(module, image);
+}
+
+API(int, cuModuleLoad, void **module, const char *path)
+{
+	return cuModuleLoadData(module, path);
+}
+
+API(int, cuModuleLoadFatBinary, void **module, const void *image)
+{
+	return cuModuleLoadData(module, image);
+}
+
+API(int, cuModuleUnload, void *module)
+{
+	free(module);
+	return CUDA_OK;
+}
+
+/* The module itself: functions are never told apart, and they live as long as it does. */
+API(int, cuModuleGetFunction, void **function, void *module, const char *name)
+{
+	if (!function || !module)
+		return CUDA_INVALID_VALUE;
+	*function = module;
+	return CUDA_OK;
+}
+
+API(int, cuModuleGetLoadingMode, int *mode)
+{
+	*mode = 2; /* lazy */
+	return CUDA_OK;
+}
+
+/* By CUfunction_attribute. */
+API(int, cuFuncGetAttribute, int *value, int attribute, void *function)
+{
+	const struct arch *a = props__arch();
+
+	switch (attribute) {
+	case 0: /* threads a block */
+		*value = 1024;
+		break;
+	case 4: /* registers */
+		*value = 32;
+		break;
+	case 5: /* versions */
+	case 6:
+		*value = a->major * 10 + a->minor;
+		break;
+	case 8: /* dynamic shared memory */
+		*value = a->shared_block;
+		break;
+	default:
+		*value = 0;
+	}
+	return CUDA_OK;
+}
+
+API(int, cuFuncSetAttribute, void *function, int attribute, int value)
+{
+	return CUDA_OK;
+}
+
+API(int, cuFuncSetCacheConfig, void *function, int config)
+{
+	return CUDA_OK;
+}
+
+API(int, cuLaunchKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream, void **args, void **extra)
+{
+	dryrun__stream_work(stream);
+	return need_context();
+}
+
+API(int, cuLaunchCooperativeKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream, void **args)
+{
+	dryrun__stream_work(stream);
+	return need_context();
+}
+
+struct launch_config { /* CUlaunchConfig, its beginning */
+	unsigned int grid[3], block[3], shared;
+	void *stream;
+};
+
+API(int, cuLaunchKernelEx, const struct launch_config *config, void *function, void **args, void **extra)
+{
+	dryrun__stream_work(config->stream);
+	return need_context();
+}
+
+API(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *function, int threads, size_t shared)
+{
+	*n = threads > 0 && props__arch()->threads > threads ? props__arch()->threads / threads : 1;
+	return CUDA_OK;
+}
+
+API(int, cuOccupancyMaxActiveClusters, int *n, void *function, const void *config)
+{
+	*n = props__arch()->processors / 2;
+	return CUDA_OK;
+}
+
+API(int, cuTensorMapEncodeTiled, void *map)
+{
+	memset(map, 0, 128); /* CUtensorMap */
+	return CUDA_OK;
+}
+
+/* ---- streams and events ---- */
+
+API(int, cuStreamCreate, void **stream, unsigned int flags)
+{
+	return stream__new(flags, 0, stream);
+}
+
+API(int, cuStreamCreateWithPriority, void **stream, unsigned int flags, int priority)
+{
+	return stream__new(flags, priority, stream);
+}
+
+API(int, cuStreamDestroy_v2, void *stream)
+{
+	return stream__destroy(stream);
+}
+
+API(int, cuStreamSynchronize, void *stream)
+{
+	int err = dryrun__stream_wait(stream);
+
+	if (!err)
+		pool__at_sync(stream__device(stream));
+	return err;
+}
+
+API(int, cuStreamQuery, void *stream)
+{
+	return dryrun__stream_wait(stream);
+}
+
+API(int, cuStreamWaitEvent, void *stream, void *event, unsigned int flags)
+{
+	return stream__wait_event(stream, event);
+}
+
+API(int, cuStreamIsCapturing, void *stream, int *status)
+{
+	return capture__info(stream, status, NULL, NULL, NULL, NULL);
+}
+
+API(int, cuStreamGetCtx, void *stream, struct context **context)
+{
+	*context = &contexts[stream__device(stream)];
+	return CUDA_OK;
+}
+
+API(int, cuEventCreate, void **event, unsigned int flags)
+{
+	return event__new(flags, event);
+}
+
+API(int, cuEventDestroy_v2, void *event)
+{
+	return event__destroy(event);
+}
+
+API(int, cuEventRecord, void *event, void *stream)
+{
+	return event__record(event, stream);
+}
+
+API(int, cuEventQuery, void *event)
+{
+	return event ? CUDA_OK : CUDA_INVALID_HANDLE;
+}
+
+API(int, cuEventSynchronize, void *event)
+{
+	return event ? CUDA_OK : CUDA_INVALID_HANDLE;
+}
+
+API(int, cuEventElapsedTime_v2, float *ms, void *start, void *end)
+{
+	return event__elapsed(ms, start, end);
+}
+
+API(int, cuEventElapsedTime, float *ms, void *start, void *end)
+{
+	return event__elapsed(ms, start, end);
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * The dry-run CUDA runtime: a preloaded library that answers the CUDA runtime and driver without a device, so that
+ * PyTorch's own allocator, autograd and modules run unchanged. Allocations hand out addresses against a chosen amount
+ * of memory; kernels do nothing; small copies really carry their bytes. docs/DRYRUN.md says what is modelled.
+ *
+ * What is here is what the parts share. Nothing of it is exported: a function that the program may call is
+ * defined with API(). CUDA's types are pointers and integers to us, so no CUDA header is needed; every layout that
+ * is written was measured on the headers of CUDA 12.1, 13.0 and 13.2, and is given where it is written.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DRYRUN_MAX_DEVICES 64
+#define DRYRUN_PAGE	   4096u
+#define DRYRUN_GRANULE	   (2u << 20) /* of device memory: what cudaMalloc and cuMemCreate round to */
+#define DRYRUN_SMALL_COPY  (64u << 10) /* up to so many bytes a copy to or from a device carries its bytes */
+
+#define EXPORT __attribute__((visibility("default")))
+/* A function of CUDA's, by its name in the program's view. */
+#define API(type, name, ...)       \
+	EXPORT type name(__VA_ARGS__); \
+	EXPORT type name(__VA_ARGS__)
+
+/* Results of the runtime and of the driver API, which number these alike. */
+enum {
+	CUDA_OK = 0,
+	CUDA_INVALID_VALUE = 1,
+	CUDA_OUT_OF_MEMORY = 2,
+	CUDA_NOT_INITIALIZED = 3,
+	CUDA_NO_DEVICE = 100,
+	CUDA_INVALID_DEVICE = 101,
+	CUDA_INVALID_CONTEXT = 201,
+	CUDA_INVALID_HANDLE = 400,
+	CUDA_NOT_FOUND = 500,
+	CUDA_PEER_ALREADY_ENABLED = 704,
+	CUDA_PEER_NOT_ENABLED = 705,
+	CUDA_HOST_ALREADY_REGISTERED = 712,
+	CUDA_HOST_NOT_REGISTERED = 713,
+	CUDA_NOT_SUPPORTED = 801,
+	CUDA_CAPTURE_UNSUPPORTED = 900,
+	CUDA_CAPTURE_INVALIDATED = 901,
+	CUDA_CAPTURE_UNMATCHED = 903,
+};
+
+/* ---- config.c: what the environment says; read before the program begins, a bad value ends it with 64 ---- */
+
+struct dryrun_config {
+	uint64_t vram; /* bytes of each device */
+	uint64_t context; /* bytes that a device's context takes at its first use */
+	uint64_t cudnn_workspace; /* bytes that cuDNN is said to need for a convolution */
+	int n_devices;
+	int sm_major, sm_minor;
+	char name[256];
+	const char *log; /* a path, "-" for stderr, NULL: nowhere */
+};
+
+const struct dryrun_config *dryrun__config(void);
+
+/* A size as "85899345920", "80G", "512M", "64K" (binary units); false when it is none or above what an address holds. */
+bool dryrun__parse_size(const char *text, uint64_t *size);
+
+/* ---- log.c ---- */
+
+/* Notes the first use of a function (or of one of its cases) whose effect is not modelled. Any thread. */
+void dryrun__unmodelled(const char *name);
+
+/* One line into the log, if there is one. */
+void dryrun__log(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- core.c: devices, and which one a thread uses ---- */
+
+/* All state below is guarded by one lock; it is held over a fork. Do not call out with it held. */
+void dryrun__lock(void);
+void dryrun__unlock(void);
+
+/* Devices that CUDA_VISIBLE_DEVICES leaves; constant from the first question on. */
+int dryrun__n_devices(void);
+
+/* The calling thread's device. */
+int dryrun__device(void);
+int dryrun__set_device(int device);
+
+/*
+ * The calling thread's last error, as cudaGetLastError has it. dryrun__result() notes a failure and hands its
+ * argument back; every runtime function ends with it.
+ */
+int dryrun__result(int error);
+int dryrun__last_error(bool clear);
+
+/* Major version of the runtime library that the program has loaded: 12 or 13. Some signatures and layouts go by it. */
+int dryrun__runtime_major(void);
+
+/* Makes the device's context if it has none: reserves its addresses, charges the context. 0 or an error. */
+int dryrun__use(int device);
+bool dryrun__in_use(int device);
+/* Ends a device's context: what it held is given back. */
+void dryrun__reset(int device);
+
+/* ---- memory.c: device memory ---- */
+
+/* size bytes, rounded as a device rounds them; *ptr is NULL for 0 bytes. 0, CUDA_OUT_OF_MEMORY or another error. */
+int dryrun__alloc(int device, uint64_t size, void **ptr);
+/* NULL is no error. */
+int dryrun__free(void *ptr);
+/* Bytes taken without an address (cuMemCreate), and given back. size: a multiple of the granule. */
+int dryrun__charge(int device, uint64_t size);
+void dryrun__refund(int device, uint64_t size);
+/* What cudaMemGetInfo says. */
+void dryrun__memory(int device, uint64_t *available, uint64_t *total);
+
+enum dryrun_place {
+	PLACE_PAGEABLE, /* host memory that CUDA does not know, or any address it does not know */
+	PLACE_PINNED,
+	PLACE_DEVICE,
+	PLACE_MANAGED, /* of a device by its kind, but the host reads and writes it */
+};
+
+struct dryrun_range {
+	enum dryrun_place place;
+	int device;
+	uint64_t base, size; /* of the allocation that the address is in; 0, 0: the address is in none */
+	unsigned int flags; /* PLACE_PINNED: of cudaHostAlloc or cudaHostRegister */
+};
+
+/* What an address is. Never fails: an unknown one is pageable. */
+void dryrun__where(const void *ptr, struct dryrun_range *range);
+
+/* Whether the address belongs to a device: the host must not touch it. */
+bool dryrun__is_device(const void *ptr);
+
+/*
+ * Copies between any two places. Up to DRYRUN_SMALL_COPY bytes are carried; a larger copy to a device is forgotten,
+ * and one from a device writes zeros.
+ */
+void dryrun__copy(void *to, const void *from, size_t size);
+void dryrun__fill(void *to, int byte, size_t size);
+
+/* ---- what libcuda.so.1 shows to an observer outside, and to our NVML ---- */
+
+#define DRYRUN_USAGE_MAGIC 0x4d544452u
+
+struct dryrun_usage {
+	uint32_t magic, version, n_devices, pad;
+	struct {
+		uint64_t total, used /* by this process, context included */, context, pad;
+	} device[DRYRUN_MAX_DEVICES];
+};
+
+extern struct dryrun_usage memtrace_dryrun_usage;
+
+/* ---- stream.c ---- */
+
+/* For NCCL's answers: the next cudaStreamWaitEvent is preceded by a pause in which the watchdog sees the work done. */
+void dryrun__collective_enqueued(void);
+/* Work put on a stream by anything that is answered elsewhere: a node, where the stream is being captured. */
+void dryrun__stream_work(void *stream);
+/* CUDA_CAPTURE_UNSUPPORTED, and the capture invalidated, where a stream is being captured. */
+int dryrun__stream_wait(void *stream);

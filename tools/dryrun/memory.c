@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Device memory as cudaMalloc gives it: from a granule (2 MiB) upwards in granules, below it 512 bytes a piece out of
+ * granules that are shared.
+ */
+#include "core.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SMALL	  (1u << 20) /* below it allocations share granules */
+#define BIG_WRITE (4u << 20) /* above it zeros for the host are made by dropping pages, where that is possible */
+
+void memory__publish(int device)
+{
+	const struct device *d = core__device(device);
+	uint64_t context = d->up ? dryrun__config()->context : 0;
+
+	__atomic_store_n(&memtrace_dryrun_usage.device[device].context, context, __ATOMIC_RELAXED);
+	__atomic_store_n(&memtrace_dryrun_usage.device[device].used, context + d->charged, __ATOMIC_RELAXED);
+}
+
+int memory__charge(int device, uint64_t size)
+{
+	struct device *d = core__device(device);
+	uint64_t room = dryrun__config()->vram - dryrun__config()->context;
+
+	if (size > room - d->charged && (!pool__trim_all(device) || size > room - d->charged))
+		return CUDA_OUT_OF_MEMORY;
+	d->charged += size;
+	memory__publish(device);
+	return CUDA_OK;
+}
+
+void memory__refund(int device, uint64_t size)
+{
+	core__device(device)->charged -= size;
+	memory__publish(device);
+}
+
+int memory__take(int device, uint64_t size, uint64_t *addr)
+{
+	int err = memory__charge(device, size);
+
+	if (err)
+		return err;
+	if (space__alloc(&core__device(device)->arena, size, addr)) {
+		memory__refund(device, size);
+		return CUDA_OUT_OF_MEMORY;
+	}
+	return CUDA_OK;
+}
+
+void memory__give(int device, uint64_t addr)
+{
+	uint64_t size = space__free(&core__device(device)->arena, addr);
+
+	if (size) {
+		contents__clear(addr, size);
+		memory__refund(device, size);
+	}
+}
+
+static int take_small(int device, uint64_t size, uint64_t *addr)
+{
+	struct device *d = core__device(device);
+	uint64_t granule;
+	int err;
+
+	if (!space__alloc(&d->small, size, addr))
+		return CUDA_OK;
+	err = memory__take(device, DRYRUN_GRANULE, &granule);
+	if (err)
+		return err;
+	if (space__extend(&d->small, granule, DRYRUN_GRANULE)) {
+		memory__give(device, granule);
+		return CUDA_OUT_OF_MEMORY;
+	}
+	return space__alloc(&d->small, size, addr) ? CUDA_OUT_OF_MEMORY : CUDA_OK;
+}
+
+int dryrun__alloc(int device, uint64_t size, void **ptr)
+{
+	uint64_t addr = 0;
+	int err = dryrun__use(device);
+
+	if (err)
+		return err;
+	if (!size) {
+		*ptr = NULL;
+		return CUDA_OK;
+	}
+	if (size > dryrun__config()->vram)
+		return CUDA_OUT_OF_MEMORY;
+	dryrun__lock();
+	if (size < SMALL)
+		err = take_small(device, size, &addr);
+	else
+		err = memory__take(device, (size + DRYRUN_GRANULE - 1) & ~(uint64_t)(DRYRUN_GRANULE - 1), &addr);
+	dryrun__unlock();
+	if (!err)
+		*ptr = (void *)(uintptr_t)addr;
+	return err;
+}
+
+/* The device whose reserved addresses hold addr; -1. */
+static int device_of(uint64_t addr)
+{
+	for (int i = 0; i < dryrun__n_devices(); i++) {
+		const struct device *d = core__device(i);
+
+		if (addr - d->base < d->size)
+			return i;
+	}
+	return -1;
+}
+
+int dryrun__free(void *ptr)
+{
+	uint64_t addr = (uintptr_t)ptr, size;
+	struct space_range range;
+	int device, err = CUDA_OK;
+	struct device *d;
+
+	if (!ptr)
+		return CUDA_OK;
+	dryrun__lock();
+	device = device_of(addr);
+	if (device < 0) {
+		dryrun__unlock();
+		return CUDA_INVALID_VALUE;
+	}
+	d = core__device(device);
+	size = space__free(&d->small, addr);
+	if (size) {
+		contents__clear(addr, size);
+		while (space__shrink(&d->small, 0, &range))
+			memory__give(device, range.addr);
+	} else if (pool__free(addr)) {
+		/* A granule that is shared, and a chunk of a pool, are no allocations. */
+		if (space__find(&d->arena, addr, &range) && range.addr == addr && !pool__find(device, addr, &range) &&
+		    (d->small.extents.n == 0 || space_ranges__after(&d->small.extents, addr) == d->small.extents.n ||
+		     d->small.extents.at[space_ranges__after(&d->small.extents, addr)].addr != addr))
+			memory__give(device, addr);
+		else
+			err = CUDA_INVALID_VALUE;
+	}
+	dryrun__unlock();
+	return err;
+}
+
+int dryrun__charge(int device, uint64_t size)
+{
+	int err = dryrun__use(device);
+
+	if (err)
+		return err;
+	dryrun__lock();
+	err = memory__charge(device, size);
+	dryrun__unlock();
+	return err;
+}
+
+void dryrun__refund(int device, uint64_t size)
+{
+	dryrun__lock();
+	memory__refund(device, size);
+	dryrun__unlock();
+}
+
+void dryrun__memory(int device, uint64_t *available, uint64_t *total)
+{
+	*total = dryrun__config()->vram;
+	*available = *total - __atomic_load_n(&memtrace_dryrun_usage.device[device].used, __ATOMIC_RELAXED);
+}
+
+/* Lock held. */
+static void find_allocation(int device, uint64_t addr, struct dryrun_range *range)
+{
+	const struct device *d = core__device(device);
+	struct space_range found;
+
+	if (space__find(&d->small, addr, &found) || pool__find(device, addr, &found) || space__find(&d->arena, addr, &found)) {
+		range->base = found.addr;
+		range->size = found.size;
+	}
+}
+
+void dryrun__where(const void *ptr, struct dryrun_range *range)
+{
+	uint64_t addr = (uintptr_t)ptr;
+	int device;
+
+	*range = (struct dryrun_range){ .device = -1 };
+	dryrun__lock();
+	device = device_of(addr);
+	if (device >= 0) {
+		range->place = PLACE_DEVICE;
+		range->device = device;
+		find_allocation(device, addr, range);
+	} else if (!vmm__find(addr, range)) {
+		host__find(addr, range);
+	}
+	dryrun__unlock();
+}
+
+bool dryrun__is_device(const void *ptr)
+{
+	struct dryrun_range range;
+
+	if (device_of((uintptr_t)ptr) >= 0)
+		return true;
+	dryrun__lock();
+	range.place = PLACE_PAGEABLE;
+	vmm__find((uintptr_t)ptr, &range);
+	dryrun__unlock();
+	return range.place == PLACE_DEVICE;
+}
+
+/* Whether [at, at + size) is one private anonymous mapping, so that a dropped page of it is a page of zeros. */
+static bool is_anonymous(uint64_t at, uint64_t size)
+{
+	FILE *maps = fopen("/proc/self/maps", "re");
+	char line[512];
+	bool found = false, whole = true;
+
+	if (!maps)
+		return false;
+	while (fgets(line, sizeof(line), maps)) {
+		unsigned long long from, to, inode;
+		bool begins = whole;
+		char mode[5];
+
+		whole = strchr(line, '\n') != NULL;
+		if (!begins || sscanf(line, "%llx-%llx %4s %*x %*x:%*x %llu", &from, &to, mode, &inode) != 4)
+			continue;
+		if (from <= at && at < to) {
+			found = to - at >= size && !inode && mode[1] == 'w' && mode[3] == 'p';
+			break;
+		}
+	}
+	fclose(maps);
+	return found;
+}
+
+/*
+ * Zeros for the host. Programs fetch whole models (checkpoints); pages that the kernel has not made yet read as zero
+ * and take nothing, so large ones are dropped instead of being written.
+ */
+static void write_zeros(void *to, size_t size)
+{
+	uint64_t at = (uintptr_t)to, first = (at + DRYRUN_PAGE - 1) & ~(uint64_t)(DRYRUN_PAGE - 1);
+	uint64_t last = (at + size) & ~(uint64_t)(DRYRUN_PAGE - 1);
+
+	if (size >= BIG_WRITE && is_anonymous(first, last - first) &&
+	    !madvise((void *)(uintptr_t)first, last - first, MADV_DONTNEED)) {
+		memset(to, 0, first - at);
+		memset((void *)(uintptr_t)last, 0, at + size - last);
+		return;
+	}
+	memset(to, 0, size);
+}
+
+static void copy_within(uint64_t to, uint64_t from, size_t size)
+{
+	unsigned char piece[DRYRUN_PAGE];
+
+	for (size_t done = 0, n; done < size; done += n) {
+		n = size - done < sizeof(piece) ? size - done : sizeof(piece);
+		contents__read(from + done, piece, n);
+		contents__write(to + done, piece, n);
+	}
+}
+
+void dryrun__copy(void *to, const void *from, size_t size)
+{
+	bool small = size <= DRYRUN_SMALL_COPY, to_device, from_device;
+
+	if (!size || to == from)
+		return;
+	to_device = dryrun__is_device(to);
+	from_device = dryrun__is_device(from);
+	if (to_device && !small)
+		contents__clear((uintptr_t)to, size);
+	else if (to_device && from_device)
+		copy_within((uintptr_t)to, (uintptr_t)from, size);
+	else if (to_device)
+		contents__write((uintptr_t)to, from, size);
+	else if (from_device && !small) {
+		write_zeros(to, size);
+		contents__read((uintptr_t)from, to, size);
+	} else if (from_device)
+		contents__read((uintptr_t)from, to, size);
+	else
+		memmove(to, from, size);
+}
+
+void dryrun__fill(void *to, int byte, size_t size)
+{
+	if (!dryrun__is_device(to))
+		memset(to, byte, size);
+	else if (size <= DRYRUN_SMALL_COPY && (byte & 0xff))
+		contents__fill((uintptr_t)to, byte, size);
+	else
+		contents__clear((uintptr_t)to, size);
+}

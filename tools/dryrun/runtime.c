@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* The runtime API: errors, devices, memory. Streams, graphs and launches are in runtime_work.c. */
+#include "core.h"
+#include "host.h"
+#include "pool.h"
+#include "props.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define DRIVER_VERSION 13020
+
+static int valid(int device)
+{
+	if (device >= 0 && device < dryrun__n_devices())
+		return CUDA_OK;
+	return dryrun__n_devices() ? CUDA_INVALID_DEVICE : CUDA_NO_DEVICE;
+}
+
+/* ---- errors ---- */
+
+API(int, cudaGetLastError, void)
+{
+	return dryrun__last_error(true);
+}
+
+API(int, cudaPeekAtLastError, void)
+{
+	return dryrun__last_error(false);
+}
+
+/* ---- devices ---- */
+
+API(int, cudaDriverGetVersion, int *version)
+{
+	if (!version)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	*version = DRIVER_VERSION;
+	return CUDA_OK;
+}
+
+API(int, cudaGetDeviceCount, int *count)
+{
+	if (!count)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	*count = dryrun__n_devices();
+	return dryrun__result(*count ? CUDA_OK : CUDA_NO_DEVICE);
+}
+
+API(int, cudaGetDevice, int *device)
+{
+	if (!device)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	if (!dryrun__n_devices())
+		return dryrun__result(CUDA_NO_DEVICE);
+	*device = dryrun__device();
+	return CUDA_OK;
+}
+
+API(int, cudaSetDevice, int device)
+{
+	return dryrun__result(dryrun__set_device(device));
+}
+
+API(int, cudaInitDevice, int device, unsigned int device_flags, unsigned int flags)
+{
+	return dryrun__result(dryrun__use(device));
+}
+
+API(int, cudaDeviceReset, void)
+{
+	dryrun__reset(dryrun__device());
+	return CUDA_OK;
+}
+
+API(int, cudaDeviceSynchronize, void)
+{
+	int device = dryrun__device(), err = dryrun__use(device);
+
+	if (!err)
+		pool__at_sync(device);
+	return dryrun__result(err);
+}
+
+API(int, cudaSetDeviceFlags, unsigned int flags)
+{
+	return CUDA_OK;
+}
+
+API(int, cudaGetDeviceFlags, unsigned int *flags)
+{
+	*flags = 0;
+	return CUDA_OK;
+}
+
+static int get_properties(void *prop, int device, int major)
+{
+	int err = valid(device);
+
+	if (!err && !prop)
+		err = CUDA_INVALID_VALUE;
+	if (!err)
+		props__fill(prop, device, major);
+	return dryrun__result(err);
+}
+
+API(int, cudaGetDeviceProperties, void *prop, int device)
+{
+	return get_properties(prop, device, dryrun__runtime_major());
+}
+
+/* The name that CUDA 12 gave its own layout. */
+API(int, cudaGetDeviceProperties_v2, void *prop, int device)
+{
+	return get_properties(prop, device, 12);
+}
+
+API(int, cudaDeviceGetAttribute, int *value, int attribute, int device)
+{
+	int err = valid(device);
+
+	if (!err)
+		*value = props__attribute(attribute, device);
+	return dryrun__result(err);
+}
+
+API(int, cudaDeviceGetPCIBusId, char *text, int size, int device)
+{
+	int err = valid(device);
+
+	if (!err && (!text || size < 13))
+		err = CUDA_INVALID_VALUE;
+	if (!err)
+		props__bus_id(device, text, (size_t)size);
+	return dryrun__result(err);
+}
+
+API(int, cudaDeviceGetByPCIBusId, int *device, const char *text)
+{
+	char own[16];
+
+	for (int i = 0; i < dryrun__n_devices(); i++) {
+		props__bus_id(i, own, sizeof(own));
+		if (!strcasecmp(own, text)) {
+			*device = i;
+			return CUDA_OK;
+		}
+	}
+	return dryrun__result(CUDA_INVALID_VALUE);
+}
+
+API(int, cudaDeviceGetStreamPriorityRange, int *least, int *greatest)
+{
+	if (least)
+		*least = 0;
+	if (greatest)
+		*greatest = -5;
+	return CUDA_OK;
+}
+
+enum { LIMIT_STACK, LIMIT_PRINTF, LIMIT_HEAP, N_LIMITS = 8 };
+
+static size_t limits[N_LIMITS] = { [LIMIT_STACK] = 1024, [LIMIT_PRINTF] = 1u << 20, [LIMIT_HEAP] = 8u << 20 };
+
+API(int, cudaDeviceGetLimit, size_t *value, int limit)
+{
+	if (!value || limit < 0 || limit >= N_LIMITS)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	*value = __atomic_load_n(&limits[limit], __ATOMIC_RELAXED);
+	return CUDA_OK;
+}
+
+API(int, cudaDeviceSetLimit, int limit, size_t value)
+{
+	if (limit < 0 || limit >= N_LIMITS)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	__atomic_store_n(&limits[limit], value, __ATOMIC_RELAXED);
+	return CUDA_OK;
+}
+
+API(int, cudaDeviceGetCacheConfig, int *config)
+{
+	*config = 0;
+	return CUDA_OK;
+}
+
+API(int, cudaDeviceSetCacheConfig, int config)
+{
+	return CUDA_OK;
+}
+
+/* ---- peers: all devices reach all others ---- */
+
+API(int, cudaDeviceCanAccessPeer, int *can, int device, int peer)
+{
+	int err = valid(device);
+
+	if (!err)
+		err = valid(peer);
+	if (!err)
+		*can = device != peer;
+	return dryrun__result(err);
+}
+
+static int set_peer(int peer, bool enable)
+{
+	int device = dryrun__device(), err = valid(peer);
+	struct device *d;
+
+	if (!err)
+		err = dryrun__use(device);
+	if (!err && peer == device)
+		err = CUDA_INVALID_DEVICE;
+	if (err)
+		return err;
+	d = core__device(device);
+	dryrun__lock();
+	if (enable == !!(d->peers & 1ull << peer))
+		err = enable ? CUDA_PEER_ALREADY_ENABLED : CUDA_PEER_NOT_ENABLED;
+	else
+		d->peers ^= 1ull << peer;
+	dryrun__unlock();
+	return err;
+}
+
+API(int, cudaDeviceEnablePeerAccess, int peer, unsigned int flags)
+{
+	return dryrun__result(set_peer(peer, true));
+}
+
+API(int, cudaDeviceDisablePeerAccess, int peer)
+{
+	return dryrun__result(set_peer(peer, false));
+}
+
+API(int, cudaDeviceGetP2PAttribute, int *value, int attribute, int device, int peer)
+{
+	int err = valid(device);
+
+	if (!err)
+		err = valid(peer);
+	if (!err)
+		*value = device != peer && attribute != 1; /* 1: their rank in speed */
+	return dryrun__result(err);
+}
+
+/* ---- memory ---- */
+
+API(int, cudaMalloc, void **ptr, size_t size)
+{
+	if (!ptr)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	return dryrun__result(dryrun__alloc(dryrun__device(), size, ptr));
+}
+
+static int free_any(void *ptr)
+{
+	int err = dryrun__use(dryrun__device()); /* cudaFree(NULL) is how programs make a context */
+
+	if (err || !ptr)
+		return err;
+	err = dryrun__free(ptr);
+	return err ? host__free_managed(ptr) : CUDA_OK;
+}
+
+API(int, cudaFree, void *ptr)
+{
+	return dryrun__result(free_any(ptr));
+}
+
+API(int, cudaMallocManaged, void **ptr, size_t size, unsigned int flags)
+{
+	if (!ptr || !size)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	return dryrun__result(host__alloc_managed(size, ptr));
+}
+
+API(int, cudaMallocPitch, void **ptr, size_t *pitch, size_t width, size_t height)
+{
+	size_t row, size;
+
+	if (!ptr || !pitch || __builtin_add_overflow(width, 511, &row) || __builtin_mul_overflow(row & ~(size_t)511, height, &size))
+		return dryrun__result(CUDA_INVALID_VALUE);
+	*pitch = row & ~(size_t)511;
+	return dryrun__result(dryrun__alloc(dryrun__device(), size, ptr));
+}
+
+API(int, cudaMemGetInfo, size_t *available, size_t *total)
+{
+	int device = dryrun__device(), err = dryrun__use(device);
+
+	if (!err)
+		dryrun__memory(device, available, total);
+	return dryrun__result(err);
+}
+
+API(int, cudaHostAlloc, void **ptr, size_t size, unsigned int flags)
+{
+	if (!ptr)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	return dryrun__result(host__alloc(size, flags, ptr));
+}
+
+API(int, cudaMallocHost, void **ptr, size_t size)
+{
+	if (!ptr)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	return dryrun__result(host__alloc(size, 0, ptr));
+}
+
+API(int, cudaFreeHost, void *ptr)
+{
+	return dryrun__result(host__free(ptr));
+}
+
+API(int, cudaHostRegister, void *ptr, size_t size, unsigned int flags)
+{
+	return dryrun__result(host__register(ptr, size, flags));
+}
+
+API(int, cudaHostUnregister, void *ptr)
+{
+	return dryrun__result(host__unregister(ptr));
+}
+
+API(int, cudaHostGetDevicePointer, void **device_ptr, void *ptr, unsigned int flags)
+{
+	struct dryrun_range range;
+
+	dryrun__where(ptr, &range);
+	if (range.place != PLACE_PINNED)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	*device_ptr = ptr;
+	return CUDA_OK;
+}
+
+API(int, cudaHostGetFlags, unsigned int *flags, void *ptr)
+{
+	struct dryrun_range range;
+
+	dryrun__where(ptr, &range);
+	if (range.place != PLACE_PINNED)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	*flags = range.flags;
+	return CUDA_OK;
+}
+
+struct pointer_attributes { /* cudaPointerAttributes: 24 bytes in 12; 13 reserves 64 more, which stay as they are */
+	int type, device;
+	void *device_pointer, *host_pointer;
+};
+
+API(int, cudaPointerGetAttributes, struct pointer_attributes *out, const void *ptr)
+{
+	struct dryrun_range range;
+
+	if (!out)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	dryrun__where(ptr, &range);
+	*out = (struct pointer_attributes){ .device = -2 }; /* cudaInvalidDeviceId */
+	if (!range.size)
+		return CUDA_OK;
+	out->device = range.device;
+	out->device_pointer = (void *)(uintptr_t)ptr;
+	switch (range.place) {
+	case PLACE_PINNED:
+		out->type = 1;
+		out->host_pointer = out->device_pointer;
+		break;
+	case PLACE_DEVICE:
+		out->type = 2;
+		break;
+	case PLACE_MANAGED:
+		out->type = 3;
+		out->host_pointer = out->device_pointer;
+		break;
+	case PLACE_PAGEABLE:
+		break;
+	}
+	return CUDA_OK;
+}
+
+API(int, cudaMemAdvise, const void *ptr, size_t size, int advice, int device)
+{
+	return CUDA_OK;
+}
+
+API(int, cudaMemPrefetchAsync, const void *ptr, size_t size, int device, void *stream)
+{
+	return CUDA_OK;
+}
+
+/* ---- copies: the direction is in the addresses, whatever kind says ---- */
+
+API(int, cudaMemcpy, void *to, const void *from, size_t size, int kind)
+{
+	int err = dryrun__use(dryrun__device());
+
+	if (!err)
+		dryrun__copy(to, from, size);
+	return dryrun__result(err);
+}
+
+API(int, cudaMemcpyAsync, void *to, const void *from, size_t size, int kind, void *stream)
+{
+	dryrun__stream_work(stream);
+	return cudaMemcpy(to, from, size, kind);
+}
+
+API(int, cudaMemcpyPeer, void *to, int to_device, const void *from, int from_device, size_t size)
+{
+	return cudaMemcpy(to, from, size, 0);
+}
+
+API(int, cudaMemcpyPeerAsync, void *to, int to_device, const void *from, int from_device, size_t size, void *stream)
+{
+	return cudaMemcpyAsync(to, from, size, 0, stream);
+}
+
+API(int, cudaMemcpy2DAsync, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind, void *stream)
+{
+	int err = dryrun__use(dryrun__device());
+
+	if (!err && (width > to_pitch || width > from_pitch))
+		err = CUDA_INVALID_VALUE;
+	if (err)
+		return dryrun__result(err);
+	dryrun__stream_work(stream);
+	for (size_t row = 0; row < height; row++)
+		dryrun__copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
+	return CUDA_OK;
+}
+
+API(int, cudaMemcpy2D, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind)
+{
+	return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, NULL);
+}
+
+API(int, cudaMemset, void *ptr, int value, size_t size)
+{
+	int err = dryrun__use(dryrun__device());
+
+	if (!err)
+		dryrun__fill(ptr, value, size);
+	return dryrun__result(err);
+}
+
+API(int, cudaMemsetAsync, void *ptr, int value, size_t size, void *stream)
+{
+	dryrun__stream_work(stream);
+	return cudaMemset(ptr, value, size);
+}
+
+API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, size_t height, void *stream)
+{
+	int err = dryrun__use(dryrun__device());
+
+	if (!err && width > pitch)
+		err = CUDA_INVALID_VALUE;
+	if (err)
+		return dryrun__result(err);
+	dryrun__stream_work(stream);
+	for (size_t row = 0; row < height; row++)
+		dryrun__fill((char *)ptr + row * pitch, value, width);
+	return CUDA_OK;
+}
+
+/* ---- what another process would have to share: there is none ---- */
+
+API(int, cudaIpcGetMemHandle, void *handle, void *ptr)
+{
+	dryrun__unmodelled("cudaIpcGetMemHandle");
+	return dryrun__result(CUDA_NOT_SUPPORTED);
+}
+
+struct ipc_handle {
+	char bytes[64];
+};
+
+API(int, cudaIpcOpenMemHandle, void **ptr, struct ipc_handle handle, unsigned int flags)
+{
+	dryrun__unmodelled("cudaIpcOpenMemHandle");
+	return dryrun__result(CUDA_NOT_SUPPORTED);
+}
+
+API(int, cudaIpcCloseMemHandle, void *ptr)
+{
+	return dryrun__result(CUDA_NOT_SUPPORTED);
+}
+
+API(int, cudaIpcGetEventHandle, void *handle, void *event)
+{
+	dryrun__unmodelled("cudaIpcGetEventHandle");
+	return dryrun__result(CUDA_NOT_SUPPORTED);
+}
+
+API(int, cudaIpcOpenEventHandle, void **event, struct ipc_handle handle)
+{
+	dryrun__unmodelled("cudaIpcOpenEventHandle");
+	return dryrun__result(CUDA_NOT_SUPPORTED);
+}
+
+/* ---- pools ---- */
+
+static int pool_or_error(struct pool *p, struct pool **out)
+{
+	if (p)
+		*out = p;
+	return dryrun__result(p ? CUDA_OK : CUDA_OUT_OF_MEMORY);
+}
+
+API(int, cudaMallocAsync, void **ptr, size_t size, void *stream)
+{
+	struct pool *p;
+
+	if (!ptr)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	p = pool__current(dryrun__device());
+	dryrun__stream_work(stream);
+	return dryrun__result(p ? pool__alloc(p, size, ptr) : CUDA_NOT_INITIALIZED);
+}
+
+API(int, cudaMallocFromPoolAsync, void **ptr, size_t size, struct pool *pool, void *stream)
+{
+	if (!ptr)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	dryrun__stream_work(stream);
+	return dryrun__result(pool__alloc(pool, size, ptr));
+}
+
+API(int, cudaFreeAsync, void *ptr, void *stream)
+{
+	dryrun__stream_work(stream);
+	return dryrun__result(dryrun__free(ptr));
+}
+
+API(int, cudaDeviceGetDefaultMemPool, struct pool **pool, int device)
+{
+	int err = valid(device);
+
+	return err ? dryrun__result(err) : pool_or_error(pool__default(device), pool);
+}
+
+API(int, cudaDeviceGetMemPool, struct pool **pool, int device)
+{
+	int err = valid(device);
+
+	return err ? dryrun__result(err) : pool_or_error(pool__current(device), pool);
+}
+
+API(int, cudaDeviceSetMemPool, int device, struct pool *pool)
+{
+	int err = valid(device);
+
+	return dryrun__result(err ? err : pool__set_current(device, pool));
+}
+
+struct pool_props { /* cudaMemPoolProps, its beginning */
+	int type, handle_types, location_type, location_id;
+};
+
+API(int, cudaMemPoolCreate, struct pool **pool, const struct pool_props *props)
+{
+	int err;
+
+	if (!pool || !props || props->location_type != 1)
+		return dryrun__result(CUDA_INVALID_VALUE);
+	err = valid(props->location_id);
+	return err ? dryrun__result(err) : pool_or_error(pool__new(props->location_id), pool);
+}
+
+API(int, cudaMemPoolDestroy, struct pool *pool)
+{
+	return dryrun__result(pool__destroy(pool));
+}
+
+API(int, cudaMemPoolGetAttribute, struct pool *pool, int attribute, void *value)
+{
+	return dryrun__result(pool__get(pool, attribute, value));
+}
+
+API(int, cudaMemPoolSetAttribute, struct pool *pool, int attribute, void *value)
+{
+	return dryrun__result(pool__set(pool, attribute, value));
+}
+
+API(int, cudaMemPoolSetAccess, struct pool *pool, const void *list, size_t count)
+{
+	return dryrun__result(pool__valid(pool) ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+API(int, cudaMemPoolGetAccess, int *flags, struct pool *pool, void *location)
+{
+	if (!pool__valid(pool))
+		return dryrun__result(CUDA_INVALID_VALUE);
+	*flags = 3; /* read and write, from everywhere */
+	return CUDA_OK;
+}
+
+API(int, cudaMemPoolTrimTo, struct pool *pool, size_t keep)
+{
+	return dryrun__result(pool__trim(pool, keep));
+}
+
+/* Memory of graphs comes from the pools here: see docs/DRYRUN.md. */
+API(int, cudaDeviceGetGraphMemAttribute, int device, int attribute, void *value)
+{
+	*(uint64_t *)value = 0;
+	return dryrun__result(valid(device));
+}
+
+API(int, cudaDeviceSetGraphMemAttribute, int device, int attribute, void *value)
+{
+	return dryrun__result(valid(device));
+}
+
+API(int, cudaDeviceGraphMemTrim, int device)
+{
+	return dryrun__result(valid(device));
+}

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#include "stream.h"
+#include "core.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define DEFAULT_STREAMS	   2 /* handles 1 and 2: of the device, of the thread; 0 is the first again */
+#define EVENT_NO_TIMING	   2u
+#define WATCHDOG_PAUSE_NS  (110 * 1000000l)
+#define NODES_A_GRAPH	   (1u << 20)
+
+struct capture {
+	uint64_t id;
+	bool invalidated;
+	unsigned int refs; /* the stream that began it, and every stream and event that it has reached */
+	bool ended;
+	struct graph *graph;
+	void *last; /* node: what a next one would wait for */
+};
+
+struct stream {
+	int device, priority;
+	unsigned int flags;
+	struct capture *capture;
+	bool origin; /* where the capture was begun, and must be ended */
+};
+
+struct event {
+	unsigned int flags;
+	bool recorded;
+	uint64_t at_ns;
+	struct capture *capture;
+};
+
+struct kept {
+	struct kept *next;
+	struct user_object *object;
+	unsigned int count;
+};
+
+struct graph {
+	unsigned int refs;
+	size_t n_nodes;
+	struct kept *kept;
+};
+
+struct user_object {
+	unsigned int refs;
+	void *what;
+	void (*destroy)(void *);
+};
+
+/* Captures, and what points to them. Few threads come here; streams that do not capture take no lock. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t last_id;
+static unsigned int n_captures; /* alive: none is the common case */
+static bool collective;
+
+void dryrun__collective_enqueued(void)
+{
+	__atomic_store_n(&collective, true, __ATOMIC_RELAXED);
+}
+
+void stream__lock(void)
+{
+	pthread_mutex_lock(&mutex);
+}
+
+void stream__unlock(void)
+{
+	pthread_mutex_unlock(&mutex);
+}
+
+static struct stream *real(void *stream)
+{
+	return (uintptr_t)stream <= DEFAULT_STREAMS ? NULL : stream;
+}
+
+static void put_capture(struct capture **at)
+{
+	struct capture *c = *at;
+
+	*at = NULL;
+	if (c && !--c->refs) {
+		graph__put(c->graph);
+		free(c);
+		__atomic_store_n(&n_captures, n_captures - 1, __ATOMIC_RELAXED);
+	}
+}
+
+static bool none_captures(void)
+{
+	return !__atomic_load_n(&n_captures, __ATOMIC_RELAXED);
+}
+
+/* The capture under way on a stream. Mutex held; one that has ended is let go of. */
+static struct capture *capture_of(struct stream *s)
+{
+	if (s && s->capture && s->capture->ended)
+		put_capture(&s->capture);
+	return s ? s->capture : NULL;
+}
+
+/* ---- streams ---- */
+
+int stream__new(unsigned int flags, int priority, void **stream)
+{
+	int device = dryrun__device(), err = dryrun__use(device);
+	struct stream *s;
+
+	if (err)
+		return err;
+	s = calloc(1, sizeof(*s));
+	if (!s)
+		return CUDA_OUT_OF_MEMORY;
+	s->device = device;
+	s->flags = flags;
+	s->priority = priority > 0 ? 0 : priority < -5 ? -5 : priority;
+	*stream = s;
+	return CUDA_OK;
+}
+
+int stream__destroy(void *stream)
+{
+	struct stream *s = real(stream);
+
+	if (!s)
+		return CUDA_INVALID_HANDLE;
+	pthread_mutex_lock(&mutex);
+	put_capture(&s->capture);
+	pthread_mutex_unlock(&mutex);
+	free(s);
+	return CUDA_OK;
+}
+
+int stream__priority(void *stream)
+{
+	return real(stream) ? real(stream)->priority : 0;
+}
+
+unsigned int stream__flags(void *stream)
+{
+	return real(stream) ? real(stream)->flags : 0;
+}
+
+int stream__device(void *stream)
+{
+	return real(stream) ? real(stream)->device : dryrun__device();
+}
+
+void dryrun__stream_work(void *stream)
+{
+	struct capture *c;
+
+	if (none_captures() || !real(stream))
+		return;
+	pthread_mutex_lock(&mutex);
+	c = capture_of(stream);
+	if (c && !c->invalidated) {
+		graph__add(c->graph);
+		c->last = graph__node(c->graph, c->graph->n_nodes - 1);
+	}
+	pthread_mutex_unlock(&mutex);
+}
+
+int dryrun__stream_wait(void *stream)
+{
+	struct capture *c;
+
+	if (none_captures() || !real(stream))
+		return CUDA_OK;
+	pthread_mutex_lock(&mutex);
+	c = capture_of(stream);
+	if (c)
+		c->invalidated = true;
+	pthread_mutex_unlock(&mutex);
+	return c ? CUDA_CAPTURE_UNSUPPORTED : CUDA_OK;
+}
+
+/* ---- events ---- */
+
+int event__new(unsigned int flags, void **event)
+{
+	int err = dryrun__use(dryrun__device());
+	struct event *e;
+
+	if (err)
+		return err;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return CUDA_OUT_OF_MEMORY;
+	e->flags = flags;
+	*event = e;
+	return CUDA_OK;
+}
+
+int event__destroy(void *event)
+{
+	struct event *e = event;
+
+	if (!e)
+		return CUDA_INVALID_HANDLE;
+	pthread_mutex_lock(&mutex);
+	put_capture(&e->capture);
+	pthread_mutex_unlock(&mutex);
+	free(e);
+	return CUDA_OK;
+}
+
+int event__record(void *event, void *stream)
+{
+	struct event *e = event;
+	struct timespec now;
+
+	if (!e)
+		return CUDA_INVALID_HANDLE;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	e->at_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+	e->recorded = true;
+	if (!none_captures() || e->capture) {
+		struct capture *c;
+
+		pthread_mutex_lock(&mutex);
+		put_capture(&e->capture);
+		c = capture_of(real(stream));
+		if (c) {
+			c->refs++;
+			e->capture = c;
+		}
+		pthread_mutex_unlock(&mutex);
+	}
+	return CUDA_OK;
+}
+
+int event__elapsed(float *ms, void *start, void *end)
+{
+	struct event *from = start, *to = end;
+
+	if (!from || !to || !from->recorded || !to->recorded || (from->flags | to->flags) & EVENT_NO_TIMING)
+		return CUDA_INVALID_HANDLE;
+	*ms = (float)((double)(int64_t)(to->at_ns - from->at_ns) / 1e6);
+	return CUDA_OK;
+}
+
+int stream__wait_event(void *stream, void *event)
+{
+	struct stream *s = real(stream);
+	struct event *e = event;
+
+	if (!e)
+		return CUDA_INVALID_HANDLE;
+	if (__atomic_exchange_n(&collective, false, __ATOMIC_RELAXED))
+		nanosleep(&(struct timespec){ .tv_nsec = WATCHDOG_PAUSE_NS }, NULL);
+	if (none_captures() || !s)
+		return CUDA_OK;
+	pthread_mutex_lock(&mutex);
+	if (e->capture && e->capture->ended)
+		put_capture(&e->capture);
+	if (e->capture && !capture_of(s)) {
+		/* The stream joins the capture. */
+		e->capture->refs++;
+		s->capture = e->capture;
+		s->origin = false;
+	}
+	pthread_mutex_unlock(&mutex);
+	return CUDA_OK;
+}
+
+/* ---- captures ---- */
+
+int capture__begin(void *stream, struct graph *graph)
+{
+	struct stream *s = real(stream);
+	struct capture *c;
+
+	if (!s)
+		return CUDA_CAPTURE_UNSUPPORTED;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return CUDA_OUT_OF_MEMORY;
+	c->refs = 1;
+	c->graph = graph ? graph__get(graph) : graph__new();
+	pthread_mutex_lock(&mutex);
+	if (!c->graph || capture_of(s)) {
+		int err = c->graph ? CUDA_INVALID_VALUE : CUDA_OUT_OF_MEMORY;
+
+		pthread_mutex_unlock(&mutex);
+		if (c->graph)
+			graph__put(c->graph);
+		free(c);
+		return err;
+	}
+	c->id = ++last_id;
+	s->capture = c;
+	s->origin = true;
+	__atomic_store_n(&n_captures, n_captures + 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&mutex);
+	return CUDA_OK;
+}
+
+int capture__end(void *stream, struct graph **graph)
+{
+	struct stream *s = real(stream);
+	int err = CUDA_OK;
+	struct capture *c;
+
+	*graph = NULL;
+	pthread_mutex_lock(&mutex);
+	c = capture_of(s);
+	if (!c) {
+		err = CUDA_INVALID_VALUE;
+	} else if (!s->origin) {
+		err = CUDA_CAPTURE_UNMATCHED;
+	} else {
+		if (c->invalidated)
+			err = CUDA_CAPTURE_INVALIDATED;
+		else
+			*graph = graph__get(c->graph);
+		c->ended = true;
+		put_capture(&s->capture);
+	}
+	pthread_mutex_unlock(&mutex);
+	return err;
+}
+
+int capture__info(void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, size_t *n_deps)
+{
+	bool look = !none_captures() && real(stream);
+	struct capture *c = NULL;
+
+	if (look) {
+		pthread_mutex_lock(&mutex);
+		c = capture_of(stream);
+	}
+	if (status)
+		*status = !c ? CAPTURE_NONE : c->invalidated ? CAPTURE_INVALIDATED : CAPTURE_ACTIVE;
+	if (id)
+		*id = c ? c->id : 0;
+	if (graph)
+		*graph = c ? c->graph : NULL;
+	if (deps)
+		*deps = c && c->last ? (const void *const *)&c->last : NULL;
+	if (n_deps)
+		*n_deps = c && c->last ? 1 : 0;
+	if (look)
+		pthread_mutex_unlock(&mutex);
+	return CUDA_OK;
+}
+
+/* ---- graphs ---- */
+
+struct graph *graph__new(void)
+{
+	struct graph *g = calloc(1, sizeof(*g));
+
+	if (g)
+		g->refs = 1;
+	return g;
+}
+
+struct graph *graph__get(struct graph *g)
+{
+	__atomic_add_fetch(&g->refs, 1, __ATOMIC_RELAXED);
+	return g;
+}
+
+void graph__put(struct graph *g)
+{
+	if (!g || __atomic_sub_fetch(&g->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	while (g->kept) {
+		struct kept *k = g->kept;
+
+		g->kept = k->next;
+		user_object__put(k->object, k->count);
+		free(k);
+	}
+	free(g);
+}
+
+size_t graph__n_nodes(const struct graph *g)
+{
+	return g->n_nodes;
+}
+
+/* Nodes are told apart and nothing else: a handle is the graph's address and the node's number. */
+void *graph__node(struct graph *g, size_t index)
+{
+	return (void *)(((uintptr_t)g << 16) + index + 1);
+}
+
+void graph__add(struct graph *g)
+{
+	if (g->n_nodes < NODES_A_GRAPH)
+		g->n_nodes++;
+}
+
+struct user_object *user_object__new(void *what, void (*destroy)(void *), unsigned int count)
+{
+	struct user_object *o = calloc(1, sizeof(*o));
+
+	if (o)
+		*o = (struct user_object){ .refs = count, .what = what, .destroy = destroy };
+	return o;
+}
+
+void user_object__get(struct user_object *o, unsigned int count)
+{
+	__atomic_add_fetch(&o->refs, count, __ATOMIC_RELAXED);
+}
+
+void user_object__put(struct user_object *o, unsigned int count)
+{
+	if (__atomic_sub_fetch(&o->refs, count, __ATOMIC_ACQ_REL))
+		return;
+	if (o->destroy)
+		o->destroy(o->what);
+	free(o);
+}
+
+int graph__keep(struct graph *g, struct user_object *o, unsigned int count)
+{
+	struct kept *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return CUDA_OUT_OF_MEMORY;
+	*k = (struct kept){ .next = g->kept, .object = o, .count = count };
+	g->kept = k;
+	return CUDA_OK;
+}
