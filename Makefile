@@ -36,7 +36,7 @@ TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench fuzz asan deps deps-test deps-demo install clean format
+.PHONY: all tests test demo bench truth fuzz asan deps deps-test deps-demo install clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -128,6 +128,11 @@ test: deps-test
 bench: deps-demo
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/bench.py
+
+# Recordings against PyTorch's own history of the same runs: docs/TRUTH.md. About an hour.
+truth: deps-test
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/truth.py
 
 # Parsers of hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS.
 FUZZ_SECONDS ?= 30

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What PyTorch's own allocator knows of a job, to compare a recording with.
+
+A job is a generator: it builds what it needs, and each yield ends a step; it goes on for ever. main() drives it
+for --steps steps and leaves it where it is, with all that it holds alive. With --oracle FILE the allocator's own
+history is on from before its first block, and FILE gets, as a pickle: the trace, segments and blocks of
+_snapshot(), memory_stats() and the peaks, as of the last step's end. Nothing touches CUDA after that: the process
+waits for a line on standard input (--wait) and is gone without any clean-up.
+
+To be attached to in the middle: --stop-before N waits there for a line, with the same facts as of that moment noted
+and the peaks set back; --until-told goes on at full speed until a line comes.
+
+torch >= 2.1, Python >= 3.8.
+"""
+import argparse
+import gc
+import os
+import pickle
+import select
+import sys
+import time
+import warnings
+
+import torch
+
+
+def arguments(doc, **defaults):
+    """A parser with what all jobs understand."""
+    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--steps", type=int, default=defaults.get("steps", 6))
+    p.add_argument("--device", default="cuda", help="cuda, or cpu to see whether the job itself is right")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--oracle", metavar="FILE", help="write what the allocator knows at the end")
+    p.add_argument("--no-history", action="store_true", help="its totals only: for runs of very many events")
+    p.add_argument("--stop-before", type=int, metavar="N", help="say ready and wait for a line before step N")
+    p.add_argument("--until-told", action="store_true", help="go on until a line comes; says ready after --steps steps")
+    p.add_argument("--pause", type=float, default=0, help="seconds between two steps")
+    p.add_argument("--wait", action="store_true", help="say done and wait for a line at the end")
+    return p
+
+
+def devices():
+    return range(torch.cuda.device_count() if torch.cuda.is_available() else 0)
+
+
+def say(text):
+    print(text, flush=True)
+
+
+def told(wait):
+    """Whether a line has come on standard input, or its end; wait: does not come back without."""
+    if not wait and not select.select([sys.stdin], [], [], 0)[0]:
+        return False
+    sys.stdin.readline()
+    return True
+
+
+def backend():
+    return torch.cuda.get_allocator_backend()
+
+
+def segments():
+    """[{device, address, size, stream, pool, small, expandable, blocks: [(address, size, requested, state)]}]"""
+    result = []
+    for s in torch.cuda.memory._snapshot()["segments"]:
+        at, blocks = s["address"], []
+        for b in s["blocks"]:  # they fill the segment; their addresses are told from 2.4 on
+            blocks.append((at, b["size"], b.get("requested_size", 0), b["state"]))
+            at += b["size"]
+        result.append({"device": s["device"], "address": s["address"], "size": s["total_size"], "stream": s["stream"],
+                       "pool": tuple(s.get("segment_pool_id", (0, 0))), "small": s["segment_type"] == "small",
+                       "expandable": s.get("is_expandable", False), "blocks": blocks})
+    return result
+
+
+def traces():
+    """Of each device, in order: (action, address, size, stream); of an oom the address is what was free."""
+    return [[(e["action"], e.get("addr", e.get("device_free")), e["size"], e["stream"]) for e in of_device]
+            for of_device in torch.cuda.memory._snapshot()["device_traces"]]
+
+
+def storages():
+    """What Python's garbage collector knows of: {(device, address): bytes} of the memory below each live tensor."""
+    found = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some objects warn when they are looked at
+        for o in gc.get_objects():
+            if issubclass(type(o), torch.Tensor) and o.is_cuda:
+                s = o.untyped_storage()
+                if s.nbytes():
+                    found[s.device.index, s.data_ptr()] = s.nbytes()
+    return found
+
+
+def look(history):
+    """All that the allocator knows as of now."""
+    facts = {"stats": [dict(torch.cuda.memory_stats(d)) for d in devices()],
+             "free": [torch.cuda.mem_get_info(d) for d in devices()],
+             "segments": None, "traces": None}
+    if history:
+        facts["segments"], facts["traces"] = segments(), traces()
+    elif backend() == "native":
+        facts["segments"] = segments()
+    else:
+        facts["storages"] = storages()
+    return facts
+
+
+def main(job, args):
+    torch.manual_seed(args.seed)
+    torch.set_num_threads(1)
+    cuda = args.device.startswith("cuda")
+    history = False
+    if cuda:
+        torch.cuda.init()
+        history = bool(args.oracle) and not args.no_history and backend() == "native"
+        if history:
+            torch.cuda.memory._record_memory_history(enabled="all", context=None)
+    truth = {"torch": str(torch.__version__), "pid": os.getpid(), "attach": None}
+    begin = time.monotonic()
+    job = job(args)
+    step = 0
+    while args.until_told or step < args.steps:
+        if step == args.stop_before:
+            if cuda:
+                torch.cuda.synchronize()
+                truth["attach"] = look(history)
+                for d in devices():
+                    torch.cuda.reset_peak_memory_stats(d)
+            say("ready")
+            told(wait=True)
+        if args.until_told and step == args.steps:
+            say("ready")
+        if args.until_told and step >= args.steps and told(wait=False):
+            break
+        next(job)
+        step += 1
+        if args.pause:
+            time.sleep(args.pause)
+    truth["steps"], truth["seconds"] = step, time.monotonic() - begin
+    if cuda:
+        torch.cuda.synchronize()
+        truth["backend"] = backend()
+        truth["end"] = look(history)
+    if args.oracle:
+        with open(args.oracle, "wb") as f:
+            pickle.dump(truth, f, 4)
+    if args.wait:
+        say("done")
+        told(wait=True)
+    elif not args.oracle:
+        say("%d steps in %.2f s" % (step, truth["seconds"]))
+        if cuda:
+            for d in devices():
+                say("cuda:%d  peak %.1f MiB allocated, %.1f MiB reserved" % (
+                    d, torch.cuda.max_memory_allocated(d) / 2**20, torch.cuda.max_memory_reserved(d) / 2**20))
+    sys.stdout.flush()
+    os._exit(0)  # no destructor is to free anything after what was written
