@@ -9,8 +9,12 @@
 
 enum { OPT_STEPS = 0x1000, OPT_RING };
 
-static const struct argp_option options[] = {
+static const struct argp_option pid_options[] = {
 	{ "pid", 'p', "PID", 0, "The process to attach to", 0 },
+	{ 0 },
+};
+
+static const struct argp_option options[] = {
 	{ "duration", 'd', "TIME", 0, "Stop after TIME (10s, 5m; default: at the target's end or Ctrl-C)", 0 },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole steps", 0 },
 	{ "ring-size", OPT_RING, "SIZE", 0, "Room for events between kernel and tool (default 16M, a power of two)", 0 },
@@ -47,9 +51,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	uint64_t n = 0;
 
 	switch (key) {
-	case 'p':
-		a->pid = parse_pid(state, arg);
-		break;
 	case 'd':
 		if (text__parse_time(arg, &a->duration) || !a->duration)
 			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
@@ -68,6 +69,23 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'q':
 		log__set_level(LOG_WARN);
 		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static error_t parse_target(int key, char *arg, struct argp_state *state)
+{
+	struct capture_args *a = state->input;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = a;
+		break;
+	case 'p':
+		a->pid = parse_pid(state, arg);
+		break;
 	case ARGP_KEY_END:
 		if (!a->pid)
 			argp_error(state, "which process? -p PID");
@@ -78,4 +96,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-const struct argp capture_argp = { .options = options, .parser = parse };
+const struct argp capture_bounds_argp = { .options = options, .parser = parse };
+
+static const struct argp_child bounds[] = { { &capture_bounds_argp, 0, NULL, 0 }, { 0 } };
+
+const struct argp capture_argp = { .options = pid_options, .parser = parse_target, .children = bounds };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_CAPTURE_ARGS_H
 #define MT_CAPTURE_ARGS_H
-/* The options that every capturing command has, as one argp parser to be a child of the command's own. */
+/* The options that every capturing command has, as argp parsers to be children of the command's own. */
 #include <argp.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -13,7 +13,9 @@ struct capture_args {
 	size_t ring_bytes; /* 0: default */
 };
 
-extern const struct argp capture_argp; /* its input is a struct capture_args */
+/* The input of both is a struct capture_args. */
+extern const struct argp capture_argp;	      /* with --pid, which must be given */
+extern const struct argp capture_bounds_argp; /* all but that */
 
 /* A count from an option's argument; calls argp_error() on anything but a whole number >= min. */
 uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "capture/attach.h"
@@ -19,13 +20,15 @@
 #include "target/proc.h"
 
 #define DRAIN_EVERY 10000000L /* ns */
-#define WAIT_EVERY 100	      /* ms, for `import torch` */
 #define SILENCE 5000000000ULL /* ns with no event before saying so */
+#define SILENCE_STARTED 60000000000ULL /* of a command that has to import and load all it needs first */
+#define TELL_EVERY 1000000000ULL
 #define PROGRESS_EVERY 500000000ULL
 
 int capture_loop__open(struct capture_loop *loop)
 {
-	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps };
+	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps,
+				   .started = loop->started };
 	struct failure f;
 
 	loop->session = session__new(loop->args.pid, &so, &f);
@@ -81,11 +84,28 @@ static void default_signals(int fd)
 	sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* Is it for us? The signals of a process that is ours are the caller's. */
+static bool signalled(struct capture_loop *loop)
+{
+	if (loop->started)
+		loop->signalled(loop->ctx);
+	return !loop->started;
+}
+
+static uint64_t monotonic(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
 /* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
 static int attach(struct capture_loop *loop, struct pollfd *fds)
 {
 	struct failure f;
-	bool said = false;
+	uint64_t told = 0, now;
+	bool said = loop->started;
 	int err;
 
 	while ((err = session__attach(loop->session, &f)) == -EAGAIN) {
@@ -93,9 +113,18 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 			log_info("PID %d is Python without PyTorch so far: waiting for `import torch` (Ctrl-C to give up)",
 				 (int)loop->args.pid);
 		said = true;
-		poll(fds, FD_TIMER, WAIT_EVERY);
-		if (fds[FD_SIGNAL].revents)
+		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
+		poll(fds, FD_TIMER, session__patience(loop->session));
+		if (fds[FD_SIGNAL].revents && signalled(loop))
 			return -1;
+		now = monotonic();
+		if (loop->started && now - told > TELL_EVERY) {
+			if (told)
+				loop->waiting(loop->ctx);
+			told = now;
+		}
+		if (fds[FD_TARGET].revents && loop->started)
+			return EXIT_UNUSABLE; /* it may not have been meant to; the caller has the words */
 		if (fds[FD_TARGET].revents) {
 			log_err("PID %d ended without importing torch: nothing to trace", (int)loop->args.pid);
 			return EXIT_UNUSABLE;
@@ -115,6 +144,14 @@ static void say_attached(const struct capture_loop *loop)
 
 	if (problem)
 		log_warn("no Python lines: %s", problem);
+	if (loop->started) {
+		const char *at = facts__get(session__facts(loop->session), "attached_at");
+
+		log_info("recording PID %d%s", (int)loop->args.pid,
+			 at && !strcmp(at, "start") ? " from PyTorch's first allocation on" :
+						      "; PyTorch may have allocated before");
+		return;
+	}
 	if (loop->args.duration)
 		text__time(time, sizeof(time), loop->args.duration);
 	log_info("attached to PID %d; until %s%s, Ctrl-C stops earlier", (int)loop->args.pid, time,
@@ -126,7 +163,7 @@ static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
 {
 	char events[32], lost[32], time[24];
 
-	if (log__level() != LOG_INFO || !isatty(STDERR_FILENO))
+	if (loop->started || log__level() != LOG_INFO || !isatty(STDERR_FILENO))
 		return;
 	if (erase) {
 		fprintf(stderr, "\r\033[K");
@@ -140,7 +177,7 @@ static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
 
 static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds, uint64_t now)
 {
-	if (fds[FD_SIGNAL].revents)
+	if (fds[FD_SIGNAL].revents && signalled(loop))
 		return "signal";
 	if (fds[FD_TARGET].revents)
 		return "target exited";
@@ -155,6 +192,7 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 
 static int drain(struct capture_loop *loop, struct pollfd *fds)
 {
+	const uint64_t silence = loop->started ? SILENCE_STARTED : SILENCE;
 	uint64_t now, ticks, last_progress = 0;
 	bool silent = false, stepless = false;
 	int err;
@@ -170,10 +208,12 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 		loop->stop_reason = stop_reason(loop, fds, now);
 		if (loop->stop_reason)
 			return 0;
-		if (!silent && now > SILENCE && !session__events(loop->session)) {
-			log_warn("no event for 5 s: attached, and waiting for PID %d to allocate a tensor (is it blocked, or "
+		if (!silent && now > silence && !session__events(loop->session)) {
+			log_warn("no event for %d s: attached, and waiting for PID %d to allocate a tensor (is it blocked, or "
 				 "are its workers the ones that do?)",
-				 (int)loop->args.pid);
+				 (int)(silence / 1000000000), (int)loop->args.pid);
+			if (loop->started)
+				loop->waiting(loop->ctx);
 			silent = true;
 		}
 		if (loop->args.steps && !stepless && now > 2 * SILENCE && session__events(loop->session) &&
@@ -191,7 +231,7 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 int capture_loop__run(struct capture_loop *loop)
 {
 	struct pollfd fds[FD_NR] = {
-		[FD_SIGNAL] = { .fd = open_signals(), .events = POLLIN },
+		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : open_signals(), .events = POLLIN },
 		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
 		[FD_TIMER] = { .fd = open_timer(), .events = POLLIN },
 	};
@@ -201,24 +241,29 @@ int capture_loop__run(struct capture_loop *loop)
 		log_err("cannot make a timer: %s", strerror(errno));
 		return EXIT_FAILED;
 	}
-	status = attach(loop, fds);
+	status = loop->started ? loop->ready(loop->ctx) : 0;
+	if (!status)
+		status = attach(loop, fds);
 	if (!status && loop->attached)
 		status = loop->attached(loop->ctx);
 	if (status)
 		goto out;
 	/* The output has its place by now, which may have taken the right to write into another's folder. */
-	err = caps__limit();
+	err = caps__limit(loop->started);
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
 	say_attached(loop);
 	err = drain(loop, fds);
 	progress(loop, 0, true);
-	default_signals(fds[FD_SIGNAL].fd);
+	if (!loop->started)
+		default_signals(fds[FD_SIGNAL].fd);
 	if (!err)
 		err = session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
 	loop->err = err;
 	if (err) {
 		status = EXIT_FAILED;
+	} else if (loop->started) {
+		; /* what became of its command the caller knows better */
 	} else if (!strcmp(loop->stop_reason, "target exited")) {
 		log_info("PID %d has ended", (int)loop->args.pid);
 	} else if (!strcmp(loop->stop_reason, "exec")) {
@@ -229,7 +274,8 @@ out:
 		loop->stop_reason = "signal";
 		status = EXIT_OK;
 	}
-	close(fds[FD_SIGNAL].fd);
+	if (!loop->started)
+		close(fds[FD_SIGNAL].fd);
 	close(fds[FD_TIMER].fd);
 	return status;
 }

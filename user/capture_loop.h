@@ -25,6 +25,17 @@ struct capture_loop {
 	/* Called after each drain; returns a static stop reason ("max-size"), or NULL to go on. May be NULL. */
 	const char *(*drained)(void *ctx);
 	void *ctx;
+	/*
+	 * A process that we started: the terminal is its own, so that less is said and Ctrl-C is for it. signals: the caller's
+	 * signalfd; signalled is called when there is something to be read from it. ready is called when all stands
+	 * ready, to let the process run: 0 or an exit code, logged. waiting is called every second while PyTorch is not
+	 * there, and when nothing comes from it. All must be set.
+	 */
+	bool started;
+	int signals;
+	void (*signalled)(void *ctx);
+	int (*ready)(void *ctx);
+	void (*waiting)(void *ctx);
 	/* Set by the loop. */
 	const char *stop_reason;
 	int err; /* negative: of a sink or of memory; the run ended with it, and the caller has the words */

@@ -25,7 +25,7 @@ struct report_args {
 	const char *device;
 	bool top_given;
 	size_t top;
-	bool innermost;
+	bool innermost, segments;
 	enum format format;
 	char **files;
 	size_t n;
@@ -35,7 +35,7 @@ enum { OPT_AT = 0x3000, OPT_BY, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
-	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase or thread", 0 },
+	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase, thread or segment", 0 },
 	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: the one with the largest peak, CUDA first)", 0 },
 	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
 	{ "frames", OPT_FRAMES, "WHICH", 0, "user (default): charge the innermost line of user code; all: of any code", 0 },
@@ -45,17 +45,16 @@ static const struct argp_option options[] = {
 
 static void parse_by(struct report_args *a, char *arg, struct argp_state *state)
 {
-	if (!strcmp(arg, "category") || !strcmp(arg, "segment")) {
-		a->by_missing = arg;
+	a->by_missing = !strcmp(arg, "category") ? arg : NULL;
+	a->segments = !strcmp(arg, "segment");
+	if (a->by_missing || a->segments)
 		return;
-	}
-	a->by_missing = NULL;
 	for (int by = 0; by < BY_NR; by++)
 		if (!strcmp(arg, report__group(by))) {
 			a->by = by;
 			return;
 		}
-	argp_error(state, "--by: '%s' is none of line, stack, module, layer, phase, thread", arg);
+	argp_error(state, "--by: '%s' is none of line, stack, module, layer, phase, thread, segment", arg);
 }
 
 static void parse_format(struct report_args *a, const char *arg, struct argp_state *state)
@@ -135,6 +134,7 @@ static int print_text(const struct analysis *a, const struct report_args *args, 
 		.at = args->at.at,
 		.at_time = args->at.at_time,
 		.innermost = args->innermost,
+		.segments = args->segments,
 		.top = args->top_given ? args->top : DEFAULT_TOP,
 		.duration = a->duration,
 		.cut = a->complete ? NULL : a->end_why,
@@ -165,6 +165,7 @@ static int print(const struct analysis *a, const struct report_args *args, int d
 		.at_time = args->at.at_time,
 		.by = args->by,
 		.innermost = args->innermost,
+		.segments = args->segments,
 		.top = args->top,
 	};
 
@@ -177,6 +178,28 @@ static int print(const struct analysis *a, const struct report_args *args, int d
 		break;
 	}
 	return print_text(a, args, device, first);
+}
+
+static int check_segments(const struct analysis *a, const struct report_args *args, size_t device,
+			  const struct model_device *d)
+{
+	struct model_segments s;
+	int err = model__segments(a->model, device, ROWS_AT_MARK, args->innermost, &s);
+	bool none = !err && !s.n && (s.reserved || !s.has_totals);
+	char path[512];
+
+	if (!err)
+		model__free_segments(&s);
+	if (err == -ENOMEM) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	if (!err && !none)
+		return 0;
+	log_err("%s: no segments of %s in it%s", text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
+		d->device.type == DEVICE_CPU ? ", the CPU's allocator has none; try --device cuda:0" :
+					       ", the allocator's blocks only; try --by line");
+	return EXIT_UNUSABLE;
 }
 
 /* The device to report on; -1 where the recording has none and none was asked for. */
@@ -200,7 +223,7 @@ static int choose_device(const struct analysis *a, const struct report_args *arg
 		return EXIT_UNUSABLE;
 	}
 	*ret = device;
-	return 0;
+	return args->segments ? check_segments(a, args, device, &d) : 0;
 }
 
 static int report_file(const char *path, const struct report_args *args, bool first, struct json *j)
@@ -237,7 +260,7 @@ static int report_files(const struct report_args *args)
 	if (j && args->n > 1)
 		json__open_array(j, NULL);
 	if (args->format == FORMAT_CSV)
-		report_csv__header(stdout);
+		report_csv__header(stdout, args->segments);
 	for (size_t i = 0; i < args->n; i++) {
 		int status = report_file(args->files[i], args, i == 0, j);
 
@@ -262,9 +285,8 @@ int cmd_report(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
 	if (args.by_missing) {
-		log_err("--by %s: recordings have no %s; use line, stack, module, layer, phase or thread", args.by_missing,
-			!strcmp(args.by_missing, "segment") ? "segments in them (the allocator's blocks only)" :
-							       "categories in them");
+		log_err("--by %s: recordings have no categories in them; use line, stack, module, layer, phase, thread or segment",
+			args.by_missing);
 		return EXIT_UNUSABLE;
 	}
 	status = report_files(&args);

@@ -4,6 +4,7 @@
 /* One function a command: argv[0] is the command's own name, the exit code (lib/exit.h) is returned. */
 int cmd_live(int argc, char **argv); /* no command word: memtrace-bpf -p PID */
 int cmd_record(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_check(int argc, char **argv);

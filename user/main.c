@@ -15,6 +15,7 @@ static const struct command {
 	const char *help;
 } commands[] = {
 	{ "record", cmd_record, "record the memory events of a running process into a file" },
+	{ "run", cmd_run, "start a command and record its memory events from the first one on" },
 	{ "report", cmd_report, "which line, module and phase holds how many bytes, from a recording" },
 	{ "export", cmd_export, "flame graph, folded stacks, speedscope or timeline from a recording" },
 	{ "check", cmd_check, "what will work here and what will not, and why" },

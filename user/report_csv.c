@@ -25,8 +25,14 @@ static void field(FILE *out, const char *s)
 	fputc('"', out);
 }
 
-void report_csv__header(FILE *out)
+void report_csv__header(FILE *out, bool segments)
 {
+	if (segments) {
+		fputs("address,size,allocated,free,stuck,largest_gap,blocks,recording,device,stream,pool,kind,expandable,"
+		      "foreign,taken_at,taken_file,taken_line,taken_function,held_file,held_line,held_function,held_bytes,held_by\r\n",
+		      out);
+		return;
+	}
 	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
 	      "thread,stack\r\n",
 	      out);
@@ -84,6 +90,58 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 	return err;
 }
 
+static void put_where(FILE *out, const struct row *r)
+{
+	char line[16] = "";
+
+	if (r && r->file && r->line)
+		snprintf(line, sizeof(line), "%u", r->line);
+	field(out, r ? r->file : NULL);
+	field(out, line);
+	field(out, r ? r->func : NULL);
+}
+
+static void put_segment(FILE *out, const struct report_doc *doc, const char *device, const struct segment *s)
+{
+	char text[48];
+
+	fprintf(out, "0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, s->addr, s->size,
+		s->allocated, s->free, s->stuck, s->largest_gap, s->blocks);
+	field(out, doc->name);
+	field(out, device);
+	snprintf(text, sizeof(text), "0x%" PRIx64, s->cuda_stream);
+	field(out, s->stream_known ? text : NULL);
+	snprintf(text, sizeof(text), "%" PRIu64 ":%" PRIu64, s->pool[0], s->pool[1]);
+	field(out, s->pool_known ? text : NULL);
+	field(out, report__segment_kind(s));
+	field(out, s->expandable ? "true" : "false");
+	field(out, s->foreign ? "true" : "false");
+	snprintf(text, sizeof(text), "%.9f", (double)s->time / 1e9);
+	field(out, s->seen ? text : NULL);
+	put_where(out, &s->taken);
+	put_where(out, s->npins ? &s->pins[0] : NULL);
+	snprintf(text, sizeof(text), "%" PRIu64, s->npins ? s->pins[0].bytes : 0);
+	field(out, text);
+	snprintf(text, sizeof(text), "%" PRIu64, s->npins + s->more_pins);
+	field(out, text);
+	fputs("\r\n", out);
+}
+
+static int put_segments(FILE *out, const struct report_doc *doc)
+{
+	struct model_segments s;
+	struct model_device d;
+	int err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->innermost, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err; /* the CPU has none */
+	model__device(doc->model, doc->device, &d);
+	for (size_t i = 0; i < s.n && (!doc->top || i < doc->top); i++)
+		put_segment(out, doc, d.name, &s.all[i]);
+	model__free_segments(&s);
+	return 0;
+}
+
 int report_csv__rows(FILE *out, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = doc->by, .when = ROWS_AT_MARK, .innermost = doc->innermost };
@@ -94,6 +152,8 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 
 	if (doc->device < 0)
 		return 0;
+	if (doc->segments)
+		return put_segments(out, doc);
 	err = model__rows(doc->model, doc->device, &o, &rows, &n);
 	if (err)
 		return err;

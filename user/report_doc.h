@@ -26,14 +26,22 @@ struct report_doc {
 	uint64_t at_time;
 	enum group by;
 	bool innermost;
+	bool segments;		 /* --by segment: by does not matter then */
 	size_t top;		 /* 0: all rows */
 };
 
 /* One object, at the place where j stands; key as json.h has it. 0 or -ENOMEM. */
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc);
 
+/* Parts of the document, for report_json.c: the rows of --by segment; what a device has below its blocks. 0 or -ENOMEM. */
+int report_json__segments(struct json *j, const struct report_doc *doc);
+int report_json__below(struct json *j, const struct report_doc *doc, size_t device);
+void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device);
+/* file, line, function, module, phase and source of a row. */
+void report_json__line(struct json *j, const struct row *r);
+
 /* The header line, then the rows of any number of documents (RFC 4180). 0 or -ENOMEM. */
-void report_csv__header(FILE *out);
+void report_csv__header(FILE *out, bool segments);
 int report_csv__rows(FILE *out, const struct report_doc *doc);
 
 #endif

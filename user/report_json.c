@@ -101,15 +101,24 @@ static void put_capture(struct json *j, const struct report_doc *doc)
 	json__close_object(j);
 }
 
+/* Without totals nobody knows it; the CPU's allocator reserves nothing. */
+static void put_reserved(struct json *j, const char *key, const struct model_device *d, uint64_t bytes)
+{
+	if (d->has_totals || d->device.type == DEVICE_CPU)
+		json__uint(j, key, bytes);
+	else
+		json__null(j, key);
+}
+
 /* allocated, reserved, fragmentation: at the end; the moment of the document has its own at the top. */
 static void put_device(struct json *j, const struct model_device *d)
 {
-	json__open_object(j, NULL);
 	json__string(j, "device", d->name);
+	json__string(j, "state", d->device.type == DEVICE_CPU ? NULL : state__name(d->state));
 	json__uint(j, "allocated", d->allocated);
-	json__uint(j, "reserved", d->reserved);
+	put_reserved(j, "reserved", d, d->reserved);
 	json__uint(j, "peak_allocated", d->peak_allocated);
-	json__uint(j, "peak_reserved", d->peak_reserved);
+	put_reserved(j, "peak_reserved", d, d->peak_reserved);
 	json__double(j, "peak_time", seconds(d->peak_time), 9);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
@@ -134,7 +143,42 @@ static void put_device(struct json *j, const struct model_device *d)
 	} else {
 		json__null(j, "drift");
 	}
+}
+
+static void put_all(struct json *j, const struct model *m)
+{
+	struct model_all all;
+
+	model__all(m, &all);
+	json__open_object(j, "all");
+	json__uint(j, "devices", all.devices);
+	json__uint(j, "peak_allocated", all.peak_allocated);
+	json__double(j, "peak_allocated_time", seconds(all.peak_allocated_time), 9);
+	json__uint(j, "peak_reserved", all.peak_reserved);
+	json__double(j, "peak_reserved_time", seconds(all.peak_reserved_time), 9);
 	json__close_object(j);
+}
+
+static int put_devices(struct json *j, const struct report_doc *doc)
+{
+	int err = 0;
+
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(doc->model) && !err; i++) {
+		struct model_device d;
+
+		model__device(doc->model, i, &d);
+		json__open_object(j, NULL);
+		put_device(j, &d);
+		if (d.ooms)
+			report_json__ooms(j, doc, i);
+		if (d.device.type != DEVICE_CPU)
+			err = report_json__below(j, doc, i);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	put_all(j, doc->model);
+	return err;
 }
 
 static void put_moment(struct json *j, const struct report_doc *doc)
@@ -145,9 +189,9 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	json__string(j, "device", doc->device < 0 ? NULL : d.name);
 	json__string(j, "at", report__moment(doc->at));
 	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
-	json__string(j, "by", report__group(doc->by));
+	json__string(j, "by", doc->segments ? "segment" : report__group(doc->by));
 	json__uint(j, "allocated", d.mark_allocated);
-	json__uint(j, "reserved", d.mark_reserved);
+	put_reserved(j, "reserved", &d, d.mark_reserved);
 	json__double(j, "fragmentation", report__fragmentation(d.mark_allocated, d.mark_reserved), 6);
 	if (d.has_totals)
 		json__uint(j, "before_attach", d.mark_before_attach);
@@ -200,8 +244,10 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	}
 	json__string(j, "category", r->category);
 	json__string(j, "source", r->source);
-	if (r->before_attach)
+	if (r->before_attach) {
 		json__bool(j, "before_attach", true);
+		json__uint(j, "anonymous", r->anonymous);
+	}
 	json__close_object(j);
 }
 
@@ -311,7 +357,7 @@ static void put_phases(struct json *j, const struct model *m)
 
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc)
 {
-	int err, err2;
+	int err, err2, err3;
 
 	json__open_object(j, key);
 	json__open_object(j, "memtrace");
@@ -321,18 +367,11 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	json__close_object(j);
 	put_target(j, doc);
 	put_capture(j, doc);
-	json__open_array(j, "devices");
-	for (size_t i = 0; i < model__devices(doc->model); i++) {
-		struct model_device d;
-
-		model__device(doc->model, i, &d);
-		put_device(j, &d);
-	}
-	json__close_array(j);
+	err3 = put_devices(j, doc);
 	put_moment(j, doc);
-	err = put_rows(j, doc);
+	err = doc->segments ? report_json__segments(j, doc) : put_rows(j, doc);
 	err2 = put_layers(j, doc->model);
 	put_phases(j, doc->model);
 	json__close_object(j);
-	return err ? err : err2;
+	return err ? err : err2 ? err2 : err3;
 }

@@ -134,7 +134,9 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_MEDIAN:
 		return r->count ? text__bytes(t->text, 24, r->median) : "-";
 	case COL_COUNT:
-		return r->count ? text__count(t->text, 32, r->count) : "-";
+		text__count(t->text, 32, r->count);
+		/* Some of them have no number: "12+". */
+		return !r->count ? "-" : r->anonymous ? strcat(t->text, "+") : t->text;
 	case COL_CATEGORY:
 		return r->category;
 	case COL_PHASE:

@@ -2,6 +2,7 @@
 /* Head and foot of the text report. */
 #include "report_text.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -144,7 +145,81 @@ static void peak_words(struct line *l, const struct model *m, const struct model
 		part(l, "at most %s reserved", reserved);
 }
 
-static void print_device(FILE *out, const struct model *m, size_t i, const struct report_text_opts *o)
+static const char *no_totals(const struct facts *f)
+{
+	const char *allocator = facts__get(f, "allocator");
+
+	if (allocator && !strcmp(allocator, "cudaMallocAsync"))
+		return "blocks are cudaMallocAsync calls";
+	if (allocator && !strcmp(allocator, "pluggable"))
+		return "blocks are a pluggable allocator's calls";
+	return "its allocator carries no totals";
+}
+
+static void print_oom(FILE *out, const struct model *m, const struct model_device *d, const struct model_oom *oom,
+		      const struct facts *f, const struct report_text_opts *o)
+{
+	char a[24], b[24], c[24], where[REPORT_TEXT];
+	const char *fact = report__device_fact(f, d, "total");
+	uint64_t total = fact ? strtoull(fact, NULL, 10) : 0;
+	struct row row = { .module = "", .module_class = "", .phase = oom->phase, .source = "untraced" };
+	struct line l = line__begin(out, o);
+	struct row_frame line;
+
+	fputs("  ", out);
+	l.at = 2;
+	part(&l, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time), text__bytes(b, sizeof(b), oom->size));
+	part(&l, "allocated %s", text__bytes(a, sizeof(a), oom->allocated));
+	if (oom->has_totals)
+		part(&l, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
+	if (oom->gap_known)
+		part(&l, "largest free piece of it %s", text__bytes(b, sizeof(b), oom->largest_gap));
+	if (total && oom->used_known && oom->used <= total)
+		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), total - oom->used),
+		     text__bytes(c, sizeof(c), total));
+	if (model__stack_line(m, oom->stack, o->innermost, &line)) {
+		row.file = line.file;
+		row.func = line.func;
+		row.line = line.line;
+		row.source = "frame";
+		part(&l, "%s", report__location(where, &row, facts__get(f, "cwd"), l.width - 4));
+	}
+	fputc('\n', out);
+}
+
+/* The first, where the trouble starts; at the moment of one, the last too. */
+static void print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d, const struct facts *f,
+		       const struct report_text_opts *o)
+{
+	struct model_oom first, last;
+	size_t n = 0;
+
+	if (!model__oom(m, i, 0, &first))
+		return;
+	print_oom(out, m, d, &first, f, o);
+	while (model__oom(m, i, n, &last))
+		n++;
+	if (last.number && o->at == AT_OOM)
+		print_oom(out, m, d, &last, f, o);
+}
+
+static void print_all(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	struct line l = line__begin(out, o);
+	struct model_all all;
+	char a[24], b[24];
+
+	model__all(m, &all);
+	if (all.devices < 2)
+		return;
+	part(&l, "%u devices  peak %s allocated together at %s", all.devices, text__bytes(a, sizeof(a), all.peak_allocated),
+	     text__time(b, sizeof(b), all.peak_allocated_time));
+	part(&l, "%s reserved at %s", text__bytes(a, sizeof(a), all.peak_reserved),
+	     text__time(b, sizeof(b), all.peak_reserved_time));
+	fputc('\n', out);
+}
+
+static void print_device(FILE *out, const struct model *m, size_t i, const struct facts *f, const struct report_text_opts *o)
 {
 	struct line l = line__begin(out, o);
 	struct model_device d;
@@ -160,12 +235,16 @@ static void print_device(FILE *out, const struct model *m, size_t i, const struc
 		part(&l, "fragmentation %.1f %%", 100 * report__fragmentation(mark ? d.mark_allocated : d.allocated,
 									       mark ? d.mark_reserved : d.reserved));
 		part(&l, "before attach %s", text__bytes(bytes, sizeof(bytes), d.before_attach_start));
-	} else {
+	} else if (d.device.type == DEVICE_CPU) {
 		part(&l, "before attach: unknown (the CPU allocator carries no totals)");
+	} else {
+		part(&l, "reserved and before attach: unknown (%s)", no_totals(f));
 	}
 	if (d.ooms)
 		part(&l, "%" PRIu64 " out of memory", d.ooms);
 	fputc('\n', out);
+	if (d.ooms)
+		print_ooms(out, m, i, &d, f, o);
 }
 
 static void drift_words(struct line *l, const struct model *m)
@@ -245,6 +324,30 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	fputc('\n', out);
 }
 
+/* Devices of which more than blocks is known. */
+static int print_below(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	char *text = NULL;
+	size_t size;
+	int err = 0;
+
+	for (size_t i = 0; i < model__devices(m) && !err; i++) {
+		FILE *buf = open_memstream(&text, &size);
+		struct report_text_opts opts = *o;
+
+		if (!buf)
+			return -ENOMEM;
+		opts.width = report_text__width(out, o); /* of out, not of the buffer */
+		err = report_text__reconcile(buf, m, i, f, &opts);
+		if (fclose(buf))
+			err = -ENOMEM;
+		if (!err && *text)
+			fprintf(out, "\n%s", text);
+		free(text);
+	}
+	return err;
+}
+
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d, const struct facts *f,
 			 const struct report_text_opts *o)
 {
@@ -252,7 +355,8 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 
 	print_process(out, m, f, o);
 	for (size_t i = 0; i < model__devices(m); i++)
-		print_device(out, m, i, o);
+		print_device(out, m, i, f, o);
+	print_all(out, m, o);
 	if (device >= 0) {
 		struct model_device dev;
 
@@ -260,10 +364,13 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 		if (model__devices(m) > 1)
 			fprintf(out, "\n%s", dev.name);
 		fputc('\n', out);
-		err = report_text__table(out, m, device, d, f, o);
+		err = o->segments ? report_text__segments(out, m, device, f, o) :
+				    report_text__table(out, m, device, d, f, o);
 	} else {
 		fputs("No memory event was seen.\n", out);
 	}
+	if (!err)
+		err = print_below(out, m, f, o);
 	if (err)
 		return err;
 	fputc('\n', out);

@@ -22,6 +22,7 @@ struct report_text_opts {
 	enum moment at;	      /* ... which is this one */
 	uint64_t at_time;
 	bool innermost;	      /* --frames all */
+	bool segments;	      /* --by segment: by does not matter then */
 	size_t top;	      /* rows before "(N more rows)"; 0: all */
 	unsigned width;	      /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
 	uint64_t duration;    /* ns; 0: the fact duration_ns */
@@ -35,6 +36,15 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 /* The table alone, with what it adds up to in front. */
 int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
 		       const struct report_text_opts *o);
+/* The table of --by segment, with what the segments add up to in front. */
+int report_text__segments(FILE *out, const struct model *m, size_t device, const struct facts *f,
+			  const struct report_text_opts *o);
+/*
+ * From what the driver says the process uses down to what tensors asked for, some lines; nothing where nothing
+ * is known below the blocks. What does not add up is said.
+ */
+int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
+			   const struct report_text_opts *o);
 /* Events, losses, drift, how whole the stacks are: one line, printed always. */
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o);

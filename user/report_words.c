@@ -216,3 +216,47 @@ const char *report__group(enum group by)
 
 	return names[by];
 }
+
+const char *report__device_fact(const struct facts *f, const struct model_device *d, const char *what)
+{
+	char key[40];
+
+	snprintf(key, sizeof(key), "device.%u.%s", d->device.index, what);
+	return d->device.type == DEVICE_CPU ? NULL : facts__get(f, key);
+}
+
+const char *report__how(uint8_t how)
+{
+	static const char *const names[MEM_HOW_NR] = {
+		[0] = "unknown",
+		[MEM_DEVICE] = "cudaMalloc",
+		[MEM_ASYNC] = "cudaMallocAsync",
+		[MEM_MANAGED] = "cudaMallocManaged",
+		[MEM_HOST] = "cudaHostAlloc",
+		[MEM_REGISTERED] = "cudaHostRegister",
+		[MEM_PHYSICAL] = "cuMemCreate",
+		[MEM_MAPPED] = "cuMemMap",
+		[MEM_RESERVED] = "cuMemAddressReserve",
+	};
+
+	return how < MEM_HOW_NR ? names[how] : names[0];
+}
+
+const char *report__segment_kind(const struct segment *s)
+{
+	return s->kind == SEGMENT_OF_SMALL ? "small" : s->kind == SEGMENT_OF_LARGE ? "large" : "unknown";
+}
+
+struct report_below report__below(const struct model_segments *s)
+{
+	struct report_below b = {
+		.segments_known = s->n,
+		.any = s->n || s->used_known || s->nothers || s->host || s->registered || s->unknown_device,
+		.missing = s->has_totals ? (int64_t)(s->reserved - s->known) : 0,
+		.nameless = (int64_t)(s->allocated - s->inside - s->outside),
+		.not_seen = s->used_known ? (int64_t)(s->used - s->used_below - s->used_others) : 0,
+	};
+
+	b.adds_up = !b.missing && !b.nameless && b.not_seen >= 0;
+	return b;
+}

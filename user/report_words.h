@@ -49,6 +49,22 @@ bool report__walk_failed(unsigned walk);
 uint64_t report__lost(const struct model *m, const struct facts *f);
 uint64_t report__fact_number(const struct facts *f, const char *key); /* 0: not there */
 
+/* The fact device.<i>.<what> of a device; NULL: not known. */
+const char *report__device_fact(const struct facts *f, const struct model_device *d, const char *what);
+/* How memory was taken, as people know the call: "cudaMalloc". */
+const char *report__how(uint8_t how);
+const char *report__segment_kind(const struct segment *s); /* "small", "large", "unknown" */
+/* Of the figures at the moment, those that follow. */
+struct report_below {
+	bool any;	     /* anything is known below the blocks */
+	bool segments_known; /* segments are: not only a total */
+	int64_t missing;     /* what the allocator says is reserved, less the segments known */
+	int64_t nameless;    /* what it says is allocated, less the blocks known */
+	int64_t not_seen;    /* of what the driver says is used, at that time: neither reserved nor seen taken */
+	bool adds_up;
+};
+struct report_below report__below(const struct model_segments *s);
+
 double report__fragmentation(uint64_t allocated, uint64_t reserved);
 const char *report__moment(enum moment at); /* "peak" */
 const char *report__group(enum group by);   /* "line" */

@@ -283,7 +283,9 @@ static void test_hostile(void **state)
 	(void)state;
 	for (int i = 0; i < 2000; i++) {
 		struct event e = {
-			.kind = i % 9,
+			.kind = i % 16,
+			.how = i % 11,
+			.flags = i / 16,
 			.walk = i,
 			.totals = i % 3,
 			.device = { .type = i % 7 ? i % 3 : i % 256, .index = i % 5 },
@@ -307,6 +309,15 @@ static void test_hostile(void **state)
 				assert_int_equal(model__rows(w.m, i, &o, &r, &n), 0);
 				free(r);
 			}
+	for (size_t i = 0; i < model__devices(w.m); i++)
+		for (int when = ROWS_AT_MARK; when <= ROWS_NOW; when++) {
+			struct model_segments s;
+			int err = model__segments(w.m, i, when, false, &s);
+
+			assert_true(!err || err == -EINVAL);
+			if (!err)
+				model__free_segments(&s);
+		}
 	assert_int_equal(model__rows(w.m, 999999, &(struct row_opts){ 0 }, &r, &n), -ENOENT);
 	world__free(&w);
 }

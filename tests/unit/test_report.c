@@ -298,6 +298,7 @@ static void test_text(void **state)
 		"cuda:0  peak 186.00 MiB allocated, 256.00 MiB reserved at 600.0 ms (step 1, backward) · fragmentation 27.3 % · "
 		"before attach 100.00 MiB\n"
 		"  1 out of memory\n"
+		"  out of memory at 900.0 ms: 900.00 MiB asked for · allocated 112.00 MiB · reserved 256.00 MiB\n"
 		"\n"
 		"Max mem: 186.00 MiB\n"
 		"Total mem allocated: 86.00 MiB\n"

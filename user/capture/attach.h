@@ -34,6 +34,10 @@ struct target {
 int target__open(pid_t pid, struct target *t, struct failure *f);
 /* Looks (again) at what is mapped: interpreter, PyTorch, hooks. 0 or negative with *f (the process ended, ...). */
 int target__look(struct target *t, struct failure *f);
+/* Looks for the interpreter alone, while there is no PyTorch yet. Takes the maps. */
+void target__look_for_python(struct target *t, struct maps *maps);
+/* Reads the map anew, and what it says of PyTorch; all else stays. 0 or -errno. */
+int target__renew(struct target *t);
 /*
  * What can be found once torch.nn is imported: the code objects of module calls, and the hooks that Python objects
  * point to (HOOK_SCOPE_END, HOOK_MODULE_CALL). 0, or -ENOENT: not imported yet.
@@ -44,8 +48,8 @@ void target__close(struct target *t);
 struct mt_py_layout target__layout(const struct target *t);
 /* What the user lacks to trace others, in words ("CAP_BPF, CAP_PERFMON"), "" when nothing. */
 const char *caps__missing(void);
-/* Gives up every capability that a running capture does not need. 0 or -errno. */
-int caps__limit(void);
+/* Gives up every capability that a running capture does not need; kill: but that of sending signals. 0 or -errno. */
+int caps__limit(bool kill);
 /* Fills *f. Returns err for the caller to return. */
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

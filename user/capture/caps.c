@@ -46,7 +46,7 @@ const char *caps__missing(void)
 	return text;
 }
 
-int caps__limit(void)
+int caps__limit(bool kill)
 {
 	/*
 	 * BPF, PERFMON: probes are added when the first module is seen and when pages are missing.
@@ -63,6 +63,8 @@ int caps__limit(void)
 
 	for (i = 0; i < sizeof(keep) / sizeof(keep[0]); i++)
 		mask[keep[i] / 32] |= 1u << (keep[i] % 32);
+	if (kill)
+		mask[CAP_KILL / 32] |= 1u << (CAP_KILL % 32);
 	err = get(data);
 	if (err)
 		return err;

@@ -60,7 +60,7 @@ struct thread *session__thread(struct session *s, uint32_t tid)
 	t.name = names__number(s->names, dict__string(s->dict, name, strlen(name)));
 	i = s->n_threads;
 	s->thread[i] = (struct thread){ .tid = tid };
-	if (s->opts.attached_at_start && !s->threads_forgotten)
+	if (s->from_start && !s->threads_forgotten)
 		s->thread[i].cuda_device = 1; /* every thread begins with device 0 */
 	if (t.name != UINT32_MAX)
 		s->thread[i].number = names__number(s->names, dict__thread(s->dict, t));

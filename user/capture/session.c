@@ -61,8 +61,9 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		goto fail;
 	}
-	if (target__open(pid, &s->target, f) || target__look(&s->target, f))
+	if (target__open(pid, &s->target, f) || (!opts->started && target__look(&s->target, f)))
 		goto fail;
+	s->image = proc__image(s->target.proc); /* of our own program still, where the process was started */
 	return s;
 fail:
 	session__free(s);
@@ -113,6 +114,7 @@ static void look_into_torch(struct session *s, uint64_t now)
 	if (s->look_pause > LOOK_PAUSE_MAX)
 		s->look_pause = LOOK_PAUSE_MAX;
 	s->next_look = now + s->look_pause;
+	session__renew(s);
 	if (target__look_into_torch(&s->target))
 		return;
 	probes__set_module_codes(s->probes, s->target.module_codes, s->target.n_module_codes);
@@ -133,6 +135,8 @@ static int attach_all(struct session *s, struct failure *f)
 	for (i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		const struct hook *h = &s->target.hooks[order[i]];
 
+		if (probes__attached(s->probes, order[i]))
+			continue;
 		if (!h->found) {
 			log_debug("%s: not probed: %s", hook__name(order[i]), h->why_not);
 			continue;
@@ -155,17 +159,10 @@ static int attach_all(struct session *s, struct failure *f)
 
 int session__attach(struct session *s, struct failure *f)
 {
-	const char *why = "", *bench = getenv("MEMTRACE_BENCH");
-	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes };
-	int err;
+	int err = session__await(s, f);
 
-	if (!s->target.torch.found || s->target.hooks_err) {
-		err = target__look(&s->target, f);
-		if (err)
-			return err;
-		if (!s->target.torch.found)
-			return -EAGAIN;
-	}
+	if (err)
+		return err;
 	if (s->target.hooks_err) {
 		const struct hook *h = s->target.hooks;
 		int i;
@@ -182,20 +179,17 @@ int session__attach(struct session *s, struct failure *f)
 				    h[i].why_not ? h[i].why_not : "not found");
 	}
 	target__look_into_torch(&s->target); /* what is there already */
-	po.py = target__layout(&s->target);
-	po.empty = bench && !strcmp(bench, "empty");
-	po.sleepable = bench && !strcmp(bench, "sleepable");
-	s->probes = probes__load(&po, &why);
-	if (!s->probes)
-		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	err = session__load(s, f);
+	if (err)
+		return err;
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	s->image = proc__image(s->target.proc);
 	err = attach_all(s, f);
 	if (err)
 		return err;
-	if (calls__attach(s))
+	s->from_start = session__before_torch(s);
+	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live") || calls__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	look_into_torch(s, 0);
 	s->start = monotonic();

@@ -24,22 +24,24 @@ struct failure {
 
 struct session_opts {
 	size_t ring_bytes; /* 0: default */
-	bool attached_at_start; /* the target was started under us */
+	bool started; /* the process is ours and waits to run its program: anything may be in it later */
 	uint64_t steps; /* the stream ends with so many whole steps, to the event; 0: no bound */
 };
 
 /*
  * Opens the process and looks whether it can be traced, without attaching. NULL and *f on failure (no such
- * process, not permitted, neither Python nor PyTorch in it).
+ * process, not permitted, neither Python nor PyTorch in it; the last does not count where the process was started).
  */
 struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f);
 void session__free(struct session *s); /* detaches; NULL is fine */
 
 /*
- * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again later); else negative and *f. The stream's time
- * begins when the last probe is in place.
+ * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again after session__patience() ms); else negative and *f. The
+ * stream's time begins when the last probe is in place. The fact attached_at is "start" where that was before
+ * any of PyTorch's code could run, so that nothing was missed. session__proc() may be another one after each call.
  */
 int session__attach(struct session *s, struct failure *f);
+int session__patience(const struct session *s);
 bool session__attached(const struct session *s);
 
 /*

@@ -69,6 +69,16 @@ static void set_link_fact(struct session *s, const char *key, const char *name)
 	}
 }
 
+int session__set_torch_facts(struct session *s)
+{
+	const struct torch_info *t = &s->target.torch;
+	int err = facts__set(s->facts, "torch", t->version);
+
+	if (t->cuda_runtime[0])
+		err |= facts__set(s->facts, "cuda_runtime", t->cuda_runtime);
+	return err ? -ENOMEM : 0;
+}
+
 /* What the stream says about target and capture, once all is known. */
 int session__set_facts(struct session *s)
 {
@@ -95,11 +105,8 @@ int session__set_facts(struct session *s)
 	}
 	if (t->python_why[0])
 		err |= facts__set(s->facts, "python_problem", t->python_why);
-	err |= facts__set(s->facts, "torch", t->torch.version);
-	if (t->torch.cuda_runtime[0])
-		err |= facts__set(s->facts, "cuda_runtime", t->torch.cuda_runtime);
+	err |= session__set_torch_facts(s);
 	err |= facts__set(s->facts, "version", MEMTRACE_VERSION);
-	err |= facts__set(s->facts, "attached_at", s->opts.attached_at_start ? "start" : "live");
 	if (uname(&un) == 0)
 		err |= facts__set(s->facts, "kernel", un.release);
 	clock_gettime(CLOCK_REALTIME, &ts);

@@ -27,11 +27,21 @@ struct thread {
 	bool first_open;
 };
 
+/* What is known of a process that PyTorch has not come into yet: session_wait.c. CLOCK_MONOTONIC, ns. */
+struct waiting {
+	uint64_t since;	  /* of this program's */
+	uint64_t pages;	  /* mapped when its map was read last */
+	uint64_t changed; /* when that was another number */
+	uint64_t next;	  /* look again even where nothing was mapped */
+};
+
 struct session {
 	struct session_opts opts;
 	struct target target;
 	struct probes *probes;
 	struct calls *calls; /* into CUDA: see calls.h */
+	struct mt_py_layout layout; /* that the programs were loaded with */
+	struct waiting wait;
 	struct dict *dict;
 	struct facts *facts;
 	struct names *names;
@@ -41,7 +51,7 @@ struct session {
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
 	size_t n_threads, cap_threads;
-	int image;	    /* proc__image() as it was attached to, negative: could not be opened */
+	int image;	    /* proc__image() of the program that is or is to be traced, negative: could not be opened */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
 	uint64_t cut;	    /* ns since start: the steps asked for were whole, and nothing is handed on after; 0: not yet */
 	/* Where the epochs come from: our own, records about freed code objects, such records lost. */
@@ -52,6 +62,7 @@ struct session {
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
 	uint64_t both_until; /* CLOCK_MONOTONIC, ns: when the sleepable programs were alone */
 	bool attached, tried_sleepable, have_codes;
+	bool from_start; /* the probes were in place before any of PyTorch's code could run */
 	bool threads_forgotten; /* one that is heard of may have been heard of before */
 	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
@@ -60,6 +71,18 @@ struct session {
 
 /* session.c: a hook that is worth having and not worth failing for. */
 void session__attach_optional(struct session *s, enum hook_id id);
+
+/*
+ * session_wait.c: 0 when PyTorch is in the process and has been looked at; -EAGAIN not yet; else negative with *f. What
+ * can be done beforehand is done.
+ */
+int session__await(struct session *s, struct failure *f);
+/* The BPF programs for the interpreter as it is known now, unless they are loaded. 0 or negative with *f. */
+int session__load(struct session *s, struct failure *f);
+/* Once attached: has more been mapped, of PyTorch too? Then its map and facts are new. */
+void session__renew(struct session *s);
+/* With the probes in place: is it sure that none of PyTorch's code had run before? */
+bool session__before_torch(const struct session *s);
 
 /* records.c: hands an event to the sinks. 0 or the error of one. */
 int session__hand_on(struct session *s, const struct event *e);
@@ -76,6 +99,8 @@ void session__forget_roots(struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);
+/* Those about PyTorch, which is looked at again when more of it has been mapped. 0 or -ENOMEM. */
+int session__set_torch_facts(struct session *s);
 /* The kernel side's counters and ours, as facts. */
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR]);
 

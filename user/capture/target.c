@@ -175,6 +175,32 @@ int target__look(struct target *t, struct failure *f)
 	return 0;
 }
 
+void target__look_for_python(struct target *t, struct maps *maps)
+{
+	maps__free(&t->maps);
+	t->maps = *maps;
+	memset(t->hooks, 0, sizeof(t->hooks));
+	look_for_python(t);
+	look_for_code_dealloc(t);
+	need_code_dealloc(t);
+}
+
+int target__renew(struct target *t)
+{
+	struct torch_info info;
+	struct maps maps;
+	int err = proc__maps(t->proc, &maps);
+
+	if (err)
+		return err;
+	maps__free(&t->maps);
+	t->maps = maps;
+	err = torch__info(t->proc, &t->maps, &info);
+	if (!err)
+		t->torch = info;
+	return err;
+}
+
 struct mt_py_layout target__layout(const struct target *t)
 {
 	struct mt_py_layout k = { 0 };

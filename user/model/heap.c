@@ -31,6 +31,8 @@ static void dev__name(struct dev *dev)
 
 	if (d.type == DEVICE_CPU)
 		snprintf(dev->pub.name, sizeof(dev->pub.name), "cpu");
+	else if (type && d.index == DEVICE_UNKNOWN)
+		snprintf(dev->pub.name, sizeof(dev->pub.name), "%.11s:?", type);
 	else if (type)
 		snprintf(dev->pub.name, sizeof(dev->pub.name), "%.11s:%u", type, d.index);
 	else
@@ -69,6 +71,7 @@ static int heap__add_device(struct model *m, struct device d, struct dev **ret)
 	dev->phase = -1;
 	dev__name(dev);
 	dev->blocks = map64__new();
+	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
 	if (!dev->blocks || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
 		map64__free(dev->blocks);
 		free(dev->step[STEP_OPT]);
@@ -108,14 +111,54 @@ int heap__device(struct model *m, struct device d, struct dev **ret)
 	return 0;
 }
 
-void heap__mark(struct dev *dev, uint64_t time)
+uint64_t heap__before_attach(const struct dev *dev)
+{
+	return dev->census + ((int64_t)dev->outside > 0 ? dev->outside : 0);
+}
+
+void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 {
 	dev->epoch++;
 	dev->pub.marked = true;
 	dev->pub.mark_time = time;
 	dev->pub.mark_allocated = dev->pub.allocated;
 	dev->pub.mark_reserved = dev->pub.reserved;
-	dev->pub.mark_before_attach = (int64_t)dev->outside > 0 ? dev->outside : 0;
+	dev->pub.mark_before_attach = heap__before_attach(dev);
+	dev->mark_outside = (int64_t)dev->outside > 0 ? dev->outside : 0;
+	dev->mark_seq = m->seq;
+	dev->mark_used = dev->used;
+	dev->notes.n = 0;
+	extents__mark(&dev->extents);
+	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
+}
+
+/* The sums over all devices but the CPU, and their peaks. */
+static void heap__add_up(struct model *m, const struct dev *dev, uint64_t allocated, uint64_t reserved, uint64_t time)
+{
+	struct model_all *all = &m->all;
+
+	if (dev->pub.device.type == DEVICE_CPU)
+		return;
+	all->allocated += dev->pub.allocated - allocated;
+	all->reserved += dev->pub.reserved - reserved;
+	if (all->allocated > all->peak_allocated) {
+		all->peak_allocated = all->allocated;
+		all->peak_allocated_time = time;
+	}
+	if (all->reserved > all->peak_reserved) {
+		all->peak_reserved = all->reserved;
+		all->peak_reserved_time = time;
+	}
+}
+
+void heap__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time)
+{
+	uint64_t was = dev->pub.reserved;
+
+	dev->pub.reserved = reserved;
+	if (reserved > dev->pub.peak_reserved)
+		dev->pub.peak_reserved = reserved;
+	heap__add_up(m, dev, dev->pub.allocated, was, time);
 }
 
 static void heap__peak(struct model *m, struct dev *dev, uint64_t time, enum phase phase)
@@ -126,18 +169,18 @@ static void heap__peak(struct model *m, struct dev *dev, uint64_t time, enum pha
 	for (int k = 0; k < STEP_KINDS; k++)
 		dev->peak_step[k] = m->steps.n[k];
 	if (m->opts.at == AT_PEAK)
-		heap__mark(dev, time);
+		heap__mark(m, dev, time);
 }
 
 /* What was there before the first event with totals: everything but the blocks that we saw come. */
-static void heap__begin(struct model *m, struct dev *dev, const struct event *e)
+void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 {
-	uint64_t before = e->totals ? e->allocated : 0;
+	uint64_t before = e->totals ? e->allocated : 0, allocated = dev->pub.allocated, reserved = dev->pub.reserved;
 	bool first = !dev->any;
 
 	dev->any = true;
 	if (first && m->opts.at == AT_PEAK)
-		heap__mark(dev, e->time); /* a device on which nothing is ever allocated has a peak too: 0 */
+		heap__mark(m, dev, e->time); /* a device on which nothing is ever allocated has a peak too: 0 */
 	if (e->totals) {
 		if (e->kind == EVENT_ALLOC)
 			before = e->size < before ? before - e->size : 0;
@@ -145,7 +188,7 @@ static void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 			before += e->size;
 		dev->pub.has_totals = true;
 		dev->outside = before - dev->pub.live;
-		dev->pub.before_attach_start = (int64_t)dev->outside > 0 ? dev->outside : 0;
+		dev->pub.before_attach_start = heap__before_attach(dev);
 		dev->pub.allocated = before;
 		dev->pub.reserved = e->reserved;
 		for (int k = 0; k < STEP_KINDS; k++)
@@ -153,9 +196,10 @@ static void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 				dev->step_peak[k] = before;
 		if (before > dev->pub.peak_allocated)
 			heap__peak(m, dev, e->time, PHASE_OTHER);
+		heap__add_up(m, dev, allocated, reserved, e->time);
 	}
 	if (first && m->time_passed)
-		heap__mark(dev, m->opts.at_time);
+		heap__mark(m, dev, m->opts.at_time);
 }
 
 /* A stretch of a phase: see model.h. total is that before the event. */
@@ -184,9 +228,9 @@ static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, 
 }
 
 /* After the blocks are up to date: totals, drift, peaks. phase: of an allocation, else -1. */
-static void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase)
+void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase)
 {
-	uint64_t total = dev->pub.allocated, ours = dev->outside + dev->pub.live;
+	uint64_t total = dev->pub.allocated, reserved = dev->pub.reserved, ours = dev->outside + dev->pub.live;
 
 	dev->pub.allocated = (int64_t)ours > 0 ? ours : 0;
 	if (e->totals) {
@@ -205,6 +249,7 @@ static void heap__settle(struct model *m, struct dev *dev, const struct event *e
 		if (e->reserved > dev->pub.peak_reserved)
 			dev->pub.peak_reserved = e->reserved;
 	}
+	heap__add_up(m, dev, total, reserved, e->time);
 	heap__phase(dev, e, total, phase);
 	for (int k = 0; k < STEP_KINDS; k++)
 		if (dev->pub.allocated > dev->step_peak[k])
@@ -261,14 +306,14 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 	return 0;
 }
 
-static int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint32_t *ret)
+static int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk, uint32_t *ret)
 {
 	struct site_key k = {
 		.size = e->size,
 		.stack = e->stack,
 		.thread = e->thread,
 		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
-		.walk = e->walk,
+		.walk = walk,
 	};
 	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
 
@@ -302,47 +347,72 @@ static uint64_t heap__drop(struct model *m, struct dev *dev, uint32_t id, bool f
 	s->live--;
 	dev->pub.live -= s->size;
 	dev->pub.live_blocks--;
+	if (s->walk == WALK_CENSUS)
+		dev->census -= s->size;
 	layers__free_block(m, s->module, s->size, freed);
 	return s->size;
 }
 
+/* A block of the site comes to addr; the site's other numbers are the caller's. */
+static int heap__add(struct model *m, struct dev *dev, const struct event *e, uint32_t id, bool *replaced)
+{
+	uint32_t ask1 = 0;
+	uint64_t old;
+	int err = 0;
+
+	if (e->requested)
+		err = blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &ask1);
+	if (err)
+		return err;
+	dev->asked |= ask1 != 0;
+	*replaced = map64__get(dev->blocks, e->addr, &old);
+	err = blocks__note(dev, e->addr, *replaced ? old : BLOCK_NONE);
+	if (!err)
+		err = map64__set(dev->blocks, e->addr, block__value(id, ask1));
+	if (err)
+		return err;
+	if (*replaced)
+		heap__drop(m, dev, block__site(old), false);
+	heap__touch(m, dev, id)->live++;
+	dev->pub.live += e->size;
+	dev->pub.live_blocks++;
+	return 0;
+}
+
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e)
 {
-	uint64_t old;
+	bool replaced;
 	uint32_t id;
 	int err;
 
-	if (!dev->any || (e->totals && !dev->pub.has_totals))
+	if (heap__is_new(dev, e))
 		heap__begin(m, dev, e);
-	err = heap__site(m, dev, e, &id);
+	err = heap__site(m, dev, e, e->walk, &id);
+	if (!err)
+		err = heap__add(m, dev, e, id, &replaced);
 	if (err)
 		return err;
-	if (map64__get(dev->blocks, e->addr, &old)) {
-		dev->pub.overwritten++;
-		heap__drop(m, dev, old, false);
-	}
-	err = map64__set(dev->blocks, e->addr, id);
-	if (err)
-		return err;
-	heap__touch(m, dev, id)->live++;
+	dev->pub.overwritten += replaced;
 	m->sites[id].total++;
-	dev->pub.live += e->size;
-	dev->pub.live_blocks++;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
 	heap__settle(m, dev, e, words__phase(m->words, e->stack, e->thread, e->walk));
-	return 0;
+	return m->loose.count[EXTENT_MEMORY] ? below__found(m, dev, e->addr) : 0;
 }
 
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 {
-	uint64_t id;
+	uint64_t value;
+	int err;
 
-	if (!dev->any || (e->totals && !dev->pub.has_totals))
+	if (heap__is_new(dev, e))
 		heap__begin(m, dev, e);
 	dev->pub.frees++;
-	if (map64__del(dev->blocks, e->addr, &id)) {
-		heap__drop(m, dev, id, true);
+	if (map64__del(dev->blocks, e->addr, &value)) {
+		err = blocks__note(dev, e->addr, value);
+		if (err)
+			return err;
+		heap__drop(m, dev, block__site(value), true);
 	} else {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)
@@ -352,11 +422,60 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	return 0;
 }
 
-void heap__oom(struct model *m, struct dev *dev, const struct event *e)
+/* What a block that is told of again is said to be. */
+static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e, uint64_t value)
 {
-	if (!dev->any || (e->totals && !dev->pub.has_totals))
-		heap__begin(m, dev, e);
-	heap__settle(m, dev, e, -1);
-	if (!dev->pub.ooms++ && m->opts.at == AT_OOM)
-		heap__mark(dev, e->time);
+	uint32_t ask1;
+	int err;
+
+	if (!e->requested)
+		return 0;
+	err = blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &ask1);
+	if (err)
+		return err;
+	dev->asked = true;
+	/* No note for the mark: the block has been so from its beginning. */
+	return map64__set(dev->blocks, e->addr, block__value(block__site(value), ask1));
+}
+
+int heap__asked(struct model *m, struct dev *dev, const struct event *e)
+{
+	uint64_t value;
+
+	return map64__get(dev->blocks, e->addr, &value) ? heap__set_ask(m, dev, e, value) : 0;
+}
+
+/* Freed, and not free yet. */
+static int heap__pending(struct dev *dev, const struct event *e)
+{
+	if (!dev->pending)
+		dev->pending = map64__new();
+	return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
+}
+
+int heap__told_block(struct model *m, struct dev *dev, const struct event *e)
+{
+	bool census = !e->stack, replaced;
+	uint64_t value;
+	uint32_t id;
+	int err;
+
+	if (e->flags & BLOCK_PENDING)
+		return heap__pending(dev, e);
+	if (map64__get(dev->blocks, e->addr, &value) && m->sites[block__site(value)].size == e->size)
+		return heap__set_ask(m, dev, e, value);
+	/* Later than the first totals it can only be a part of what was there before and has no address yet. */
+	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
+		return 0;
+	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &id);
+	if (!err)
+		err = heap__add(m, dev, e, id, &replaced);
+	if (!err)
+		err = layers__told_block(m, m->sites[id].module, e->size);
+	if (err)
+		return err;
+	dev->census += census ? e->size : 0;
+	if (dev->pub.has_totals) /* else the totals follow, in the EVENT_STATE */
+		dev->outside -= e->size;
+	return m->loose.count[EXTENT_MEMORY] ? below__found(m, dev, e->addr) : 0;
 }

@@ -4,11 +4,14 @@
 /*
  * What the files of the model share. One pass over the events, O(1) each (O(depth) in the modules):
  *
- *   block  an address that is live; the device's block map gives its site
+ *   block  an address that is live; the device's block map gives its site, and what was asked for where that is known
  *   site   distinct (device, stack, thread, walk, size): how many blocks are live, were at the mark, came in all
  *   mark   the moment asked for. A device has an epoch; a mark bumps it. A site whose epoch is older than
  *          the device's has not changed since the mark, so its live count is the count at the mark; it
  *          is saved before the first change after it. So a mark at each new peak costs nothing.
+ *   notes  of a device whose segments matter: the blocks' addresses that changed since the mark, with what was
+ *          there before. Which blocks and segments there were at the mark comes out of the tables of now and the
+ *          notes, when somebody asks (segments.c).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +21,7 @@
 #include "memtrace.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
+#include "model/extents.h"
 #include "model/model.h"
 #include "record/dict.h"
 
@@ -60,7 +64,45 @@ void words__free(struct words *w);
 /* Makes *array hold at least need zeroed entries of esize. */
 int array__reserve(void *array, uint32_t *n, size_t esize, uint64_t need);
 
+/* --- blocks.c: the values of a device's block map, and what they were at the mark */
+#define BLOCK_NONE UINT64_MAX
+/* A block's value: its site, and 1 + the number of what was asked for in model.asks, 0: not known. */
+static inline uint32_t block__site(uint64_t value)
+{
+	return value;
+}
+static inline uint32_t block__ask1(uint64_t value)
+{
+	return value >> 32;
+}
+static inline uint64_t block__value(uint32_t site, uint32_t ask1)
+{
+	return (uint64_t)ask1 << 32 | site;
+}
+
+struct ask {
+	uint64_t requested, cuda_stream;
+};
+
+struct block {
+	uint64_t addr, value;
+};
+
+struct block_notes {
+	struct block *all; /* value: what was there before, BLOCK_NONE: nothing */
+	uint32_t n, cap, limit;
+};
+
+struct dev;
+struct model;
+/* The block at addr is about to change; before: its value, BLOCK_NONE. 0 or -ENOMEM. */
+int blocks__note(struct dev *dev, uint64_t addr, uint64_t before);
+/* All blocks by address, for free(): now or at the mark. 0 or -ENOMEM. */
+int blocks__list(const struct dev *dev, bool at_mark, struct block **ret, size_t *n);
+int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1);
+
 /* --- heap.c */
+#define WALK_CENSUS MT_WALK_NR /* of a site: its blocks were there when we came, and nobody knows where from */
 struct site {
 	uint64_t size;
 	uint64_t live, mark, total; /* blocks */
@@ -77,6 +119,11 @@ struct step_level {
 	uint64_t peak, end_allocated;
 };
 
+struct used { /* the driver's figure, and what was known of at that moment */
+	bool known;
+	uint64_t time, bytes, below, others;
+};
+
 struct dev {
 	struct model_device pub;
 	struct map64 *blocks; /* address -> number of its site */
@@ -89,13 +136,53 @@ struct dev {
 	int phase;			     /* of the stretch under way, -1: none */
 	uint64_t phase_total, phase_begin, phase_last;
 	struct model_phase phases[PHASE_NR];
+	/* below the blocks */
+	struct block_notes notes;
+	struct extents extents;
+	uint64_t mark_outside; /* of outside, not below 0 */
+	uint64_t mark_seq;     /* the last event before the mark */
+	uint64_t census;       /* bytes in live blocks that were there when we came, part of pub.live */
+	bool asked;	       /* what was asked for is known of some block */
+	struct map64 *pending; /* address -> size: freed before we came, waiting for a stream; NULL: none */
+	bool telling;	       /* EVENT_SEGMENTs came, their EVENT_STATE not yet */
+	uint32_t round;	       /* of telling */
+	uint64_t round_seq;
+	struct used used, mark_used;
+	uint64_t mark_loose[SUM_NR]; /* of model.loose at the mark */
+	struct model_oom *ooms;
+	uint32_t nooms;
 };
 
 int heap__device(struct model *m, struct device d, struct dev **ret);
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e);
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e);
-void heap__oom(struct model *m, struct dev *dev, const struct event *e);
-void heap__mark(struct dev *dev, uint64_t time);
+void heap__mark(struct model *m, struct dev *dev, uint64_t time);
+/* The first event of a device, or the first with totals. */
+void heap__begin(struct model *m, struct dev *dev, const struct event *e);
+static inline bool heap__is_new(const struct dev *dev, const struct event *e)
+{
+	return !dev->any || (e->totals && !dev->pub.has_totals);
+}
+/* The totals that e carries become the device's; drift, peaks. phase: of an allocation, else -1. */
+void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase);
+/* What was reserved has changed between two events that say it. */
+void heap__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time);
+int heap__told_block(struct model *m, struct dev *dev, const struct event *e);
+int heap__asked(struct model *m, struct dev *dev, const struct event *e);
+uint64_t heap__before_attach(const struct dev *dev);
+
+/* --- below.c: what is taken and given back below the blocks, and what the allocator's tables say */
+/* TAKE, GIVE, SEGMENT, STATE, USED; anything else is passed over. 0 or -ENOMEM. */
+int below__event(struct model *m, const struct event *e);
+/* A block of dev lies at addr: memory taken on a device not known that holds it is dev's. */
+int below__found(struct model *m, struct dev *dev, uint64_t addr);
+
+/* --- oom.c */
+int oom__event(struct model *m, struct dev *dev, const struct event *e);
+
+/* --- rows.c */
+/* What --by line says of memory of this stack: file, func, line, module, phase, source. */
+void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t thread, uint8_t walk, struct row *r);
 
 /* --- steps.c */
 #define STEPS_KEPT 4096
@@ -159,6 +246,8 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret);
 int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev, const struct event *e,
 		  uint32_t module);
 void layers__free_block(struct model *m, uint32_t module, uint64_t size, bool gone);
+/* A block that was there when we came, allocated within module. 0 or -ENOMEM. */
+int layers__told_block(struct model *m, uint32_t module, uint64_t size);
 void layers__close(struct model *m, struct thread_state *t);
 void layers__free(struct layers *l);
 
@@ -183,6 +272,13 @@ struct model {
 	bool finished;
 	uint64_t walks[MT_WALK_NR];
 	uint64_t events, lost;
+	uint64_t seq; /* of the event at hand, from 1 */
+	struct extents loose; /* host memory, and device memory of which the device is not known */
+	struct ask *asks;
+	uint32_t nasks, capasks;
+	struct hidx ask_index;
+	struct model_all all;
+	uint64_t oom_work; /* blocks looked at for the gaps at out-of-memory events */
 	uint32_t max_stack, max_thread, max_module; /* of the dict, as last asked */
 };
 

@@ -165,6 +165,21 @@ void layers__free_block(struct model *m, uint32_t module, uint64_t size, bool fr
 	}
 }
 
+int layers__told_block(struct model *m, uint32_t module, uint64_t size)
+{
+	struct chain c;
+	int err = layers__chain(m, module, &c);
+
+	for (uint32_t i = 0; i < c.n && !err; i++) {
+		struct layer *l = &m->layers.all[m->layers.pool[c.off + i]];
+
+		l->live += size;
+		if (l->live > l->peak)
+			l->peak = l->live;
+	}
+	return err;
+}
+
 size_t model__layers(const struct model *m)
 {
 	return m->layers.n;

@@ -22,6 +22,7 @@ struct model *model__new(const struct dict *d, const struct facts *f, const stru
 	m->words->facts = f;
 	m->words->old_torch = -1;
 	m->seed = hash__seed();
+	extents__init(&m->loose, hash__u64(m->seed, 0));
 	return m;
 nomem:
 	model__free(m);
@@ -35,6 +36,10 @@ void model__free(struct model *m)
 		return;
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		map64__free(m->devs[i]->blocks);
+		map64__free(m->devs[i]->pending);
+		extents__free(&m->devs[i]->extents);
+		free(m->devs[i]->notes.all);
+		free(m->devs[i]->ooms);
 		free(m->devs[i]->step[STEP_OPT]);
 		free(m->devs[i]->step[STEP_CALL]);
 		free(m->devs[i]);
@@ -44,6 +49,9 @@ void model__free(struct model *m)
 	for (size_t i = 0; i < 256; i++)
 		free(m->by_type[i]);
 	free(m->sites);
+	extents__free(&m->loose);
+	free(m->asks);
+	free(m->ask_index.slots);
 	free(m->site_index.slots);
 	for (uint32_t i = 0; i < m->nthreads; i++)
 		free(m->threads[i]);
@@ -105,7 +113,13 @@ static void model__pass_time(struct model *m, uint64_t time)
 {
 	m->time_passed = true;
 	for (uint32_t i = 0; i < m->ndevs; i++)
-		heap__mark(m->devs[i], time);
+		heap__mark(m, m->devs[i], time);
+}
+
+static bool of_blocks(uint8_t kind)
+{
+	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM || kind == EVENT_BLOCK ||
+	       kind == EVENT_ASKED;
 }
 
 int model__event(struct model *m, const struct event *event)
@@ -118,7 +132,8 @@ int model__event(struct model *m, const struct event *event)
 	model__bound(m, &e);
 	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
-	if (e.kind == EVENT_ALLOC || e.kind == EVENT_FREE || e.kind == EVENT_OOM) {
+	m->seq++;
+	if (of_blocks(e.kind)) {
 		err = heap__device(m, e.device, &dev);
 		if (err)
 			return err;
@@ -131,7 +146,13 @@ int model__event(struct model *m, const struct event *event)
 		err = heap__free_block(m, dev, &e);
 		break;
 	case EVENT_OOM:
-		heap__oom(m, dev, &e);
+		err = oom__event(m, dev, &e);
+		break;
+	case EVENT_BLOCK:
+		err = heap__told_block(m, dev, &e);
+		break;
+	case EVENT_ASKED:
+		err = heap__asked(m, dev, &e);
 		break;
 	case EVENT_STEP:
 		err = steps__end(m, STEP_OPT, e.time);
@@ -144,6 +165,8 @@ int model__event(struct model *m, const struct event *event)
 	case EVENT_LOST:
 		m->lost += e.size;
 		return 0; /* a note about events, not one of them */
+	default:
+		err = below__event(m, &e);
 	}
 	if (!err)
 		m->events++;
@@ -162,8 +185,19 @@ void model__finish(struct model *m, uint64_t now)
 	(void)steps__finish(m);
 	if (m->opts.at == AT_TIME && !m->time_passed)
 		model__pass_time(m, m->opts.at_time < now ? m->opts.at_time : now);
+	/* Told of, and then no event came: this is all that there is. */
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		if (!m->devs[i]->any) {
+			heap__begin(m, m->devs[i], &(struct event){ .time = now });
+			heap__settle(m, m->devs[i], &(struct event){ .time = now }, -1);
+		}
 	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
-		heap__mark(m->devs[i], now);
+		heap__mark(m, m->devs[i], now);
+}
+
+const char *state__name(enum state s)
+{
+	return s == STATE_FULL ? "exact" : s == STATE_PARTLY ? "approximate" : "none";
 }
 
 size_t model__devices(const struct model *m)
@@ -180,7 +214,7 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 		return;
 	dev = m->devs[m->order[i]];
 	*ret = dev->pub;
-	ret->before_attach = (int64_t)dev->outside > 0 ? dev->outside : 0;
+	ret->before_attach = heap__before_attach(dev);
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
 
@@ -252,6 +286,13 @@ bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, st
 		.line = loc.line,
 	};
 	return true;
+}
+
+void model__all(const struct model *m, struct model_all *ret)
+{
+	*ret = m->all;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		ret->devices += m->devs[i]->pub.device.type != DEVICE_CPU;
 }
 
 uint64_t model__walks(const struct model *m, unsigned walk)

@@ -37,12 +37,21 @@ int model__event(struct model *m, const struct event *e); /* 0 or -ENOMEM */
 /* No more events; now: ns since the start. Closes the step and layer under way. */
 void model__finish(struct model *m, uint64_t now);
 
+/* What is known of what a device's allocator held when the capture began. */
+enum state {
+	STATE_NONE,   /* nothing but the totals of its first event */
+	STATE_PARTLY, /* blocks and segments, but they do not add up to its totals */
+	STATE_FULL,   /* they do, to the byte */
+};
+const char *state__name(enum state s); /* "none", "approximate", "exact" */
+
 struct model_device {
 	struct device device;
 	char name[16]; /* "cuda:0", "cpu" */
 	bool has_totals; /* the allocator carries totals: drift, reserved and before_attach mean something */
+	enum state state;
 	uint64_t allocated, reserved;		/* now; for a device without totals: live bytes known to us */
-	uint64_t live;				/* bytes of blocks whose allocation we saw, now */
+	uint64_t live;				/* bytes of blocks known to us, now */
 	uint64_t live_blocks;
 	uint64_t peak_allocated, peak_reserved;
 	uint64_t peak_time;			/* ns, of peak_allocated */
@@ -52,7 +61,7 @@ struct model_device {
 	uint64_t before_attach_start;		/* the same at the first event */
 	uint64_t total_allocated;		/* sum of all allocations seen */
 	uint64_t allocs, frees, ooms;
-	uint64_t frees_unknown;			/* frees of blocks that were there before attach */
+	uint64_t frees_unknown;			/* frees of blocks that were there before attach and that nothing told of */
 	uint64_t overwritten;			/* allocations at an address that was still live: a free was missed */
 	uint64_t drift;				/* largest |carried total - ours|, bytes */
 	uint64_t drift_events;			/* events at which it was not 0 */
@@ -63,6 +72,14 @@ size_t model__devices(const struct model *m); /* CUDA and such by index first, t
 void model__device(const struct model *m, size_t i, struct model_device *ret);
 /* Index of the device a report is about unless told otherwise: the largest peak among non-CPU ones, else the CPU; -1: none. */
 int model__main_device(const struct model *m);
+/* All devices but the CPU together. */
+struct model_all {
+	uint32_t devices;
+	uint64_t allocated, reserved; /* now */
+	uint64_t peak_allocated, peak_allocated_time; /* of the sum, not the sum of the peaks */
+	uint64_t peak_reserved, peak_reserved_time;
+};
+void model__all(const struct model *m, struct model_all *ret);
 int model__find_device(const struct model *m, const char *name); /* "cuda:0", "cuda" (= cuda:0), "cpu"; -1 */
 
 enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_NR };
@@ -80,9 +97,10 @@ struct row_frame {
 
 struct row {
 	uint64_t bytes, count; /* count 0: not known (before attach) */
+	uint64_t anonymous; /* before attach: bytes in blocks of which nothing is known; they are in bytes, not in count */
 	uint64_t median; /* of the sizes of the blocks in the row, of two in the middle the larger; 0: not known */
 	uint64_t cumulative; /* running sum of bytes in the order given */
-	uint64_t requested; /* 0: not known */
+	uint64_t requested; /* 0: not known of all of the row's blocks */
 	const char *file, *func; /* the line it is charged to; NULL: no Python line */
 	uint32_t line;
 	uint32_t stack;	   /* dict stack, for BY_STACK and for details: the largest one of the row */
@@ -109,6 +127,80 @@ struct row_opts {
  * excepted), the row before_attach included. *ret is for free(). 0 or -ENOMEM, -ENOENT: the moment never came.
  */
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n);
+
+/*
+ * A stretch of memory that the allocator took from CUDA and hands out in blocks; mappings side by side in one
+ * reserved range are one. It can be given back to CUDA only as a whole, when no block is left in it.
+ */
+enum segment_size { SEGMENT_ANY, SEGMENT_OF_SMALL, SEGMENT_OF_LARGE }; /* not known; for small, for large blocks */
+#define SEGMENT_PINS 8
+struct segment {
+	uint64_t addr, size;
+	uint64_t allocated, blocks, median; /* of the blocks in it */
+	uint64_t requested;   /* of them all; 0: not known */
+	uint64_t pending;     /* bytes that were freed before we came and waited for a stream; neither allocated nor free */
+	uint64_t free, gaps, largest_gap;
+	uint64_t stuck;	      /* free, and cannot go back: 0 in a segment without blocks */
+	bool stream_known, pool_known;
+	uint64_t cuda_stream, pool[2];
+	enum segment_size kind;
+	bool expandable;
+	bool foreign;	      /* taken by other code than the allocator, which has put blocks into it */
+	bool seen;	      /* we saw it taken: at time, by what taken says */
+	uint64_t time;
+	struct row taken;     /* as --by line has them; bytes and count are not set */
+	struct row *pins;     /* the lines that hold its blocks, largest first, at most SEGMENT_PINS */
+	size_t npins;	      /* of them */
+	uint64_t more_pins, more_pinned; /* lines beyond, and their bytes */
+};
+
+struct taken { /* device or managed memory taken by others than the allocator, by how and line */
+	uint8_t how; /* enum mem_how */
+	struct row row; /* bytes, count, and the words of --by line */
+};
+
+struct model_segments {
+	struct segment *all; /* what hurts most first: by stuck, then by size */
+	size_t n;
+	bool has_totals;
+	uint64_t reserved, allocated; /* what the allocator says */
+	uint64_t known;	     /* sum of the segments' sizes: equal to reserved if all are known */
+	uint64_t inside;     /* sum of their blocks */
+	uint64_t outside, outside_blocks; /* blocks that lie in no known segment */
+	uint64_t requested;  /* of all blocks; 0: not known */
+	uint64_t pending;
+	uint64_t empty, empties; /* bytes in, number of segments without a block */
+	uint64_t stuck;	     /* free bytes in the others */
+	uint64_t largest_gap; /* in any segment */
+	struct taken *others; /* largest first */
+	size_t nothers;
+	uint64_t others_bytes, managed; /* device memory taken by others; managed memory, which may be on the host */
+	uint64_t host, registered; /* pinned, of the whole process */
+	uint64_t unknown_device; /* device memory taken where the current device was not known, of the whole process */
+	/* The driver's figure nearest to the moment, and what was taken at that time: reserved and by others. */
+	bool used_known;
+	uint64_t used, used_time, used_below, used_others;
+	void *pool;
+};
+/* For ROWS_AT_MARK and ROWS_NOW, not for the CPU. 0, -ENOMEM, -ENOENT (as model__rows()), -EINVAL. */
+int model__segments(const struct model *m, size_t device, enum row_when when, bool innermost, struct model_segments *ret);
+void model__free_segments(struct model_segments *s);
+
+struct model_oom {
+	uint64_t number; /* from 0, on this device */
+	uint64_t time, size;
+	bool has_totals;
+	uint64_t allocated, reserved;
+	bool gap_known;	 /* all segments are: the largest free piece of them that there was */
+	uint64_t largest_gap;
+	bool used_known; /* the driver's last figure before */
+	uint64_t used;
+	uint32_t thread, stack;
+	uint8_t walk;
+	enum phase phase;
+};
+/* The first and the last 8 of a device are kept: i counts those. False: no more. */
+bool model__oom(const struct model *m, size_t device, size_t i, struct model_oom *ret);
 
 /*
  * A step ends at an EVENT_STEP. In a recording without any, it ends where the call of an outermost module

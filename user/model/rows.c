@@ -11,6 +11,11 @@ struct bucket {
 	struct row row;
 	uint64_t largest; /* bytes of the largest part so far */
 	size_t pattern;	  /* 1 + place in the table's patterns; 0: the row's own module will do */
+	uint64_t asked;	  /* blocks of which it is known what was asked for */
+};
+
+struct site_ask { /* of a site's blocks */
+	uint64_t requested, blocks;
 };
 
 struct part { /* blocks of one size and module in a group */
@@ -30,31 +35,56 @@ struct table {
 	size_t npatterns, cappatterns;
 };
 
-static const char *row__source(const struct site *s, bool has_line)
+static const char *row__source(uint8_t walk, bool has_line)
 {
 	if (has_line)
 		return "frame";
-	return s->walk == MT_WALK_NO_THREAD ? "native" : "untraced";
+	return walk == MT_WALK_NO_THREAD ? "native" : "untraced";
 }
 
-static void bucket__set_line(struct table *t, struct row *r, const struct site *s)
+static void row__set_line(const struct model *m, bool innermost, uint32_t stack, struct row *r)
 {
 	struct row_frame f;
 
-	if (model__stack_line(t->m, s->stack, t->opts->innermost, &f)) {
+	if (model__stack_line(m, stack, innermost, &f)) {
 		r->file = f.file;
 		r->func = f.func;
 		r->line = f.line;
 	}
 }
 
-static void bucket__set_module(const struct table *t, struct row *r, uint32_t module)
+static void row__set_module(const struct model *m, uint32_t module, struct row *r)
 {
-	struct dict_module mod = dict__get_module(t->m->dict, module);
+	struct dict_module mod = dict__get_module(m->dict, module);
 
-	r->module = dict__str(t->m->dict, mod.name);
-	r->module_class = dict__str(t->m->dict, mod.cls);
-	r->module_root = dict__str(t->m->dict, mod.root);
+	r->module = dict__str(m->dict, mod.name);
+	r->module_class = dict__str(m->dict, mod.cls);
+	r->module_root = dict__str(m->dict, mod.root);
+}
+
+static void row__set_before_attach(struct row *r)
+{
+	r->before_attach = true;
+	r->module = r->module_class = r->module_root = "";
+	r->phase = PHASE_OTHER;
+	r->source = "census";
+}
+
+void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t thread, uint8_t walk, struct row *r)
+{
+	struct stack_words w;
+
+	*r = (struct row){ .stack = stack, .category = "unknown" };
+	if (walk == WALK_CENSUS) {
+		row__set_before_attach(r);
+		return;
+	}
+	w = words__stack(m->words, stack);
+	r->phase = words__phase(m->words, stack, thread, walk);
+	r->source = row__source(walk, w.has_line);
+	row__set_line(m, innermost, stack, r);
+	row__set_module(m, w.module, r);
+	r->modules = w.module != 0;
 }
 
 static void bucket__set_thread(const struct table *t, struct row *r, uint32_t thread)
@@ -83,19 +113,23 @@ static void bucket__describe(struct table *t, struct row *r, const struct site *
 	struct stack_words w = words__stack(t->m->words, s->stack);
 
 	r->stack = s->stack;
+	if (s->walk == WALK_CENSUS) {
+		row__set_before_attach(r);
+		return;
+	}
 	r->phase = words__phase(t->m->words, s->stack, s->thread, s->walk);
-	r->source = row__source(s, w.has_line);
+	r->source = row__source(s->walk, w.has_line);
 	r->module = r->module_class = r->module_root = "";
 	switch (t->opts->by) {
 	case BY_STACK:
 		bucket__set_thread(t, r, s->thread);
 		/* fall through */
 	case BY_LINE:
-		bucket__set_line(t, r, s);
-		bucket__set_module(t, r, s->module);
+		row__set_line(t->m, t->opts->innermost, s->stack, r);
+		row__set_module(t->m, s->module, r);
 		break;
 	case BY_MODULE:
-		bucket__set_module(t, r, s->module);
+		row__set_module(t->m, s->module, r);
 		break;
 	case BY_LAYER:
 		bucket__set_layer(t, r, layer);
@@ -118,6 +152,10 @@ static void site__key(struct table *t, const struct site *s, uint32_t layer, uin
 	bool native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
 
 	key[0] = key[1] = key[2] = 0;
+	if (s->walk == WALK_CENSUS) { /* one row for all, whatever the group */
+		key[0] = key[1] = key[2] = UINT64_MAX;
+		return;
+	}
 	switch (t->opts->by) {
 	case BY_LINE:
 		key[0] = (uint64_t)loc.file << 32 | loc.func;
@@ -164,7 +202,7 @@ static int table__group(struct table *t, const uint64_t key[3], uint32_t *ret)
 	return 0;
 }
 
-static int table__add(struct table *t, const struct site *s, uint64_t count, uint32_t layer)
+static int table__add(struct table *t, const struct site *s, uint64_t count, const struct site_ask *ask, uint32_t layer)
 {
 	uint64_t key[3], bytes = s->size * count;
 	struct bucket *g;
@@ -181,23 +219,56 @@ static int table__add(struct table *t, const struct site *s, uint64_t count, uin
 	}
 	g->row.bytes += bytes;
 	g->row.count += count;
+	g->row.requested += ask ? ask->requested : 0;
+	g->asked += ask ? ask->blocks : 0;
 	t->parts[t->nparts++] = (struct part){ .size = s->size, .count = count, .group = id, .module = s->module };
 	return 0;
 }
 
-static int table__add_site(struct table *t, const struct site *s, uint64_t count)
+static int table__add_site(struct table *t, const struct site *s, uint64_t count, const struct site_ask *ask)
 {
 	struct chain c;
 	int err;
 
-	if (t->opts->by != BY_LAYER)
-		return table__add(t, s, count, UINT32_MAX);
+	if (t->opts->by != BY_LAYER || s->walk == WALK_CENSUS)
+		return table__add(t, s, count, ask, UINT32_MAX);
 	err = layers__chain(t->m, s->module, &c);
 	if (!err && !c.n)
-		err = table__add(t, s, count, UINT32_MAX);
+		err = table__add(t, s, count, ask, UINT32_MAX);
 	for (uint32_t i = 0; i < c.n && !err; i++)
-		err = table__add(t, s, count, t->m->layers.pool[c.off + i]);
+		err = table__add(t, s, count, ask, t->m->layers.pool[c.off + i]);
 	return err;
+}
+
+/* What was asked for, by site: a sum over the blocks there are or were at the mark. NULL in *ret: of none it is known. */
+static int site__asks(const struct model *m, const struct dev *dev, enum row_when when, struct site_ask **ret)
+{
+	struct site_ask *asks;
+	struct block *blocks;
+	size_t n;
+	int err;
+
+	*ret = NULL;
+	if (!dev->asked || when == ROWS_TOTAL || dev->pub.device.type == DEVICE_CPU)
+		return 0;
+	asks = calloc(m->nsites + 1, sizeof(*asks));
+	if (!asks)
+		return -ENOMEM;
+	err = blocks__list(dev, when == ROWS_AT_MARK, &blocks, &n);
+	if (err) {
+		free(asks);
+		return err;
+	}
+	for (size_t i = 0; i < n; i++) {
+		uint32_t ask1 = block__ask1(blocks[i].value);
+		struct site_ask *a = &asks[block__site(blocks[i].value)];
+
+		a->requested += ask1 ? m->asks[ask1 - 1].requested : 0;
+		a->blocks += ask1 != 0;
+	}
+	free(blocks);
+	*ret = asks;
+	return 0;
 }
 
 static uint64_t site__count(const struct site *s, const struct dev *dev, enum row_when when)
@@ -375,21 +446,23 @@ static int table__rows(struct table *t, uint64_t before, struct row **ret, size_
 	if (t->npatterns)
 		memcpy(text, t->patterns, t->npatterns);
 	for (uint32_t i = 0; i < t->n; i++) {
-		rows[nr] = t->groups[i].row;
-		if (rows[nr].modules > 1 && t->opts->any_module)
-			rows[nr].module = text + t->groups[i].pattern - 1;
-		nr++;
+		struct row *r = &rows[nr++];
+
+		*r = t->groups[i].row;
+		if (r->modules > 1 && t->opts->any_module)
+			r->module = text + t->groups[i].pattern - 1;
+		if (t->groups[i].asked != r->count || (r->before_attach && before))
+			r->requested = 0;
+		if (r->before_attach) {
+			r->anonymous = before;
+			r->bytes += before;
+			before = 0;
+		}
 	}
-	if (before)
-		rows[nr++] = (struct row){
-			.bytes = before,
-			.before_attach = true,
-			.module = "",
-			.module_class = "",
-			.module_root = "",
-			.phase = PHASE_OTHER,
-			.source = "census",
-		};
+	if (before) {
+		rows[nr].bytes = rows[nr].anonymous = before;
+		row__set_before_attach(&rows[nr++]);
+	}
 	qsort(rows, nr, sizeof(*rows), cmp_row);
 	for (size_t i = 0; i < nr; i++) {
 		sum += rows[i].bytes;
@@ -404,6 +477,7 @@ static int table__rows(struct table *t, uint64_t before, struct row **ret, size_
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n)
 {
 	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts }; /* only caches are written to */
+	struct site_ask *asks = NULL;
 	uint64_t before = 0;
 	const struct dev *dev;
 	uint32_t number;
@@ -415,15 +489,16 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	dev = m->devs[number];
 	if (opts->when == ROWS_AT_MARK && !dev->pub.marked)
 		return -ENOENT;
+	err = site__asks(m, dev, opts->when, &asks);
 	for (uint32_t i = 0; i < m->nsites && !err; i++) {
 		const struct site *s = &m->sites[i];
 		uint64_t count = s->dev == number ? site__count(s, dev, opts->when) : 0;
 
 		if (count)
-			err = table__add_site(&t, s, count);
+			err = table__add_site(&t, s, count, asks ? &asks[i] : NULL);
 	}
 	if (opts->when == ROWS_AT_MARK)
-		before = dev->pub.mark_before_attach;
+		before = dev->mark_outside;
 	else if (opts->when == ROWS_NOW)
 		before = (int64_t)dev->outside > 0 ? dev->outside : 0;
 	if (!err) {
@@ -433,6 +508,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	if (!err) {
 		err = table__rows(&t, before, ret, n);
 	}
+	free(asks);
 	free(t.groups);
 	free(t.parts);
 	free(t.patterns);

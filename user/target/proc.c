@@ -330,6 +330,26 @@ bool proc__image_gone(int image)
 	return pread(image, &c, 1, 0) == 0;
 }
 
+int proc__pages(const struct proc *p, uint64_t *ret)
+{
+	unsigned long long pages;
+	char buf[128];
+	ssize_t n;
+	int fd = openat(p->dirfd, "statm", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	if (n <= 0)
+		return n ? -EIO : -ESRCH;
+	buf[n] = '\0';
+	if (sscanf(buf, "%llu", &pages) != 1)
+		return -EIO;
+	*ret = pages;
+	return 0;
+}
+
 const char *proc__comm(const struct proc *p)
 {
 	return p->comm;

@@ -46,6 +46,8 @@ bool proc__alive(const struct proc *p); /* false once it has exited */
  */
 int proc__image(const struct proc *p);
 bool proc__image_gone(int image);
+/* Pages of its address space, of all kinds (/proc/PID/statm): changes when anything is mapped. 0 or -errno. */
+int proc__pages(const struct proc *p, uint64_t *ret);
 const char *proc__comm(const struct proc *p);
 /* The NUL-separated argument vector as read at open, *len bytes; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);

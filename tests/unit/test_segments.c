@@ -1,0 +1,805 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Segments against sequences with known answers, and at random against a map of pages that is copied at the moment asked for. */
+#include "unit/model_world.h"
+
+#define KB UINT64_C(1024)
+#define MB (KB * KB)
+
+static void below(struct world *w, uint8_t kind, uint8_t how, struct device d, uint64_t addr, uint64_t size, uint32_t stack,
+		  uint8_t flags)
+{
+	feed(w, (struct event){ .kind = kind, .how = how, .device = d, .addr = addr, .size = size, .stack = stack, .flags = flags });
+}
+
+static void take(struct world *w, struct device d, uint64_t addr, uint64_t size, uint32_t stack)
+{
+	w->reserved += size;
+	below(w, EVENT_TAKE, MEM_DEVICE, d, addr, size, stack, MEM_BY_ALLOCATOR);
+}
+
+static struct model_segments segments(struct world *w, const char *name, enum row_when when)
+{
+	struct model_segments s;
+
+	assert_int_equal(model__segments(w->m, model__find_device(w->m, name), when, false, &s), 0);
+	return s;
+}
+
+static const struct segment *at(const struct model_segments *s, uint64_t addr)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->all[i].addr == addr)
+			return &s->all[i];
+	fail_msg("no segment at %#lx", (unsigned long)addr);
+	return NULL;
+}
+
+static void test_gaps_and_pins(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1), b = simple(&w, "/u/b.py", "g", 2), c = simple(&w, "/u/c.py", "take", 3);
+	const struct segment *s;
+	struct model_segments all;
+
+	(void)state;
+	take(&w, CUDA(0), 100 * MB, 20 * MB, c);
+	alloc(&w, CUDA(0), 100 * MB, 4 * MB, a);
+	alloc(&w, CUDA(0), 106 * MB, 1 * MB, b);
+	alloc(&w, CUDA(0), 107 * MB, 1 * MB, b);
+	take(&w, CUDA(0), 200 * MB, 2 * MB, c);
+	alloc(&w, CUDA(0), 200 * MB, 512, a);
+	dealloc(&w, CUDA(0), 200 * MB, 512);
+	take(&w, CUDA(0), 300 * MB, 30 * MB, c);
+	alloc(&w, CUDA(0), 300 * MB, 30 * MB, a);  /* the peak: the second segment is empty */
+	dealloc(&w, CUDA(0), 106 * MB, 1 * MB);
+	w.reserved -= 2 * MB;
+	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
+	assert_int_equal(device(&w, "cuda").reserved, 50 * MB); /* known before the allocator says so */
+	model__finish(w.m, w.time);
+
+	all = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(all.n, 3);
+	assert_int_equal(all.known, 52 * MB);
+	assert_int_equal(all.reserved, 52 * MB);
+	assert_int_equal(all.inside, 36 * MB);
+	assert_int_equal(all.outside, 0);
+	assert_int_equal(all.empty, 2 * MB);
+	assert_int_equal(all.empties, 1);
+	assert_int_equal(all.stuck, 14 * MB);
+	assert_int_equal(all.largest_gap, 12 * MB);
+	s = &all.all[0]; /* what hurts most */
+	assert_int_equal(s->addr, 100 * MB);
+	assert_int_equal(s->allocated, 6 * MB);
+	assert_int_equal(s->blocks, 3);
+	assert_int_equal(s->median, 1 * MB);
+	assert_int_equal(s->free, 14 * MB);
+	assert_int_equal(s->gaps, 2);
+	assert_int_equal(s->largest_gap, 12 * MB);
+	assert_int_equal(s->stuck, 14 * MB);
+	assert_int_equal(s->kind, SEGMENT_OF_LARGE);
+	assert_true(s->seen);
+	assert_int_equal(s->taken.line, 3);
+	assert_int_equal(s->time, 1 * MS);
+	assert_false(s->stream_known);
+	assert_int_equal(s->npins, 2);
+	assert_int_equal(s->pins[0].line, 1);
+	assert_int_equal(s->pins[0].bytes, 4 * MB);
+	assert_int_equal(s->pins[1].line, 2);
+	assert_int_equal(s->pins[1].count, 2);
+	s = at(&all, 200 * MB);
+	assert_int_equal(s->kind, SEGMENT_OF_SMALL);
+	assert_int_equal(s->stuck, 0);
+	assert_int_equal(s->npins, 0);
+	assert_int_equal(s->largest_gap, 2 * MB);
+	model__free_segments(&all);
+
+	all = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(all.n, 2);
+	assert_int_equal(all.known, all.reserved);
+	assert_int_equal(all.all[0].gaps, 2);
+	assert_int_equal(all.all[0].free, 15 * MB);
+	model__free_segments(&all);
+	world__free(&w);
+}
+
+static void test_no_segments(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	(void)state;
+	w.reserved = 20 * MB;
+	w.allocated[0] = 3 * MB;
+	alloc(&w, CUDA(0), 1 * MB, 1 * MB, a);
+	alloc(&w, CPU, 1 * MB, 1 * MB, a);
+	s = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(s.n, 0);
+	assert_int_equal(s.known, 0);
+	assert_int_equal(s.reserved, 20 * MB);
+	assert_int_equal(s.outside, 1 * MB);
+	assert_int_equal(s.outside_blocks, 1);
+	assert_int_equal(s.allocated, 4 * MB);
+	model__free_segments(&s);
+	assert_int_equal(model__segments(w.m, model__find_device(w.m, "cpu"), ROWS_NOW, false, &s), -EINVAL);
+	assert_int_equal(model__segments(w.m, 99, ROWS_NOW, false, &s), -ENOENT);
+	world__free(&w);
+}
+
+/* Mappings side by side are one segment, unless two reserved ranges meet there. */
+static void test_expandable(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	(void)state;
+	below(&w, EVENT_TAKE, MEM_RESERVED, CUDA(0), 1000 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_TAKE, MEM_RESERVED, CUDA(0), 1100 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
+	for (uint64_t i = 0; i < 5; i++) { /* 1080 .. 1180 */
+		below(&w, EVENT_TAKE, MEM_PHYSICAL, CUDA(0), 7 + i, 20 * MB, a, MEM_BY_ALLOCATOR);
+		below(&w, EVENT_TAKE, MEM_MAPPED, CUDA(0), (1080 + 20 * i) * MB, 20 * MB, a, MEM_BY_ALLOCATOR);
+		w.reserved += 20 * MB;
+	}
+	alloc(&w, CUDA(0), 1110 * MB, 25 * MB, a); /* over a mapping's end */
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.n, 2);
+	assert_int_equal(s.known, 100 * MB);
+	assert_int_equal(s.known, s.reserved);
+	assert_int_equal(s.others_bytes, 0);
+	assert_true(s.all[0].expandable);
+	assert_int_equal(at(&s, 1100 * MB)->size, 80 * MB);
+	assert_int_equal(at(&s, 1100 * MB)->largest_gap, 45 * MB);
+	assert_int_equal(at(&s, 1080 * MB)->size, 20 * MB);
+	model__free_segments(&s);
+	below(&w, EVENT_GIVE, MEM_MAPPED, CUDA(0), 1140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR); /* a hole */
+	w.reserved -= 20 * MB;
+	assert_int_equal(device(&w, "cuda").reserved, 80 * MB);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.n, 3);
+	assert_int_equal(at(&s, 1100 * MB)->size, 40 * MB);
+	assert_int_equal(at(&s, 1160 * MB)->size, 20 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
+/* What the allocator's tables say at attach; unmapping takes pieces out of what was told as one. */
+static void test_told(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct event e = { .device = CUDA(0) };
+	struct model_segments s;
+	struct model_device d;
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	e.kind = EVENT_SEGMENT, e.addr = 100 * MB, e.size = 60 * MB, e.cuda_stream = 0x77, e.pool[1] = 3, e.flags = SEGMENT_EXPANDABLE;
+	feed(&w, e);
+	e.addr = 200 * MB, e.size = 2 * MB, e.cuda_stream = 0, e.pool[1] = 0, e.flags = SEGMENT_SMALL;
+	feed(&w, e);
+	e = (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 100 * MB, .size = 8 * MB, .requested = 8 * MB - 5 };
+	feed(&w, e);
+	e.addr = 110 * MB, e.size = 2 * MB, e.requested = 2 * MB;
+	feed(&w, e);
+	e.addr = 112 * MB, e.size = 1 * MB, e.requested = 1 * MB, e.stack = a; /* from a flight recorder's window */
+	feed(&w, e);
+	e = (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 200 * MB, .size = 512, .flags = BLOCK_PENDING };
+	feed(&w, e);
+	feed(&w, (struct event){ .kind = EVENT_STATE, .device = CUDA(0), .totals = true, .allocated = 11 * MB, .reserved = 62 * MB,
+				 .flags = STATE_EXACT });
+	w.allocated[0] = 11 * MB;
+	w.reserved = 62 * MB;
+	d = device(&w, "cuda");
+	assert_int_equal(d.state, STATE_FULL);
+	assert_int_equal(d.allocated, 11 * MB);
+	assert_int_equal(d.before_attach_start, 10 * MB);
+	assert_int_equal(d.peak_allocated, 11 * MB);
+	assert_int_equal(d.total_allocated, 0);
+	r = rows(&w, "cuda", BY_LINE, ROWS_AT_MARK, &n);
+	assert_int_equal(n, 2);
+	assert_true(r[0].before_attach);
+	assert_int_equal(r[0].count, 2);
+	assert_int_equal(r[0].median, 8 * MB);
+	assert_int_equal(r[0].anonymous, 0);
+	assert_int_equal(r[0].requested, 10 * MB - 5);
+	assert_string_equal(r[0].source, "census");
+	assert_int_equal(r[1].bytes, 1 * MB);
+	assert_int_equal(r[1].requested, 1 * MB);
+	assert_int_equal(r[1].line, 1);
+	free(r);
+	s = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(s.n, 2);
+	assert_int_equal(s.known, s.reserved);
+	assert_int_equal(s.inside, s.allocated);
+	assert_int_equal(s.requested, 11 * MB - 5);
+	assert_int_equal(s.pending, 512);
+	assert_int_equal(s.empties, 0);
+	assert_int_equal(at(&s, 100 * MB)->cuda_stream, 0x77);
+	assert_true(at(&s, 100 * MB)->pool_known);
+	assert_int_equal(at(&s, 100 * MB)->pool[1], 3);
+	assert_false(at(&s, 100 * MB)->seen);
+	assert_true(at(&s, 100 * MB)->taken.before_attach);
+	assert_true(at(&s, 100 * MB)->pins[0].before_attach);
+	assert_int_equal(at(&s, 200 * MB)->kind, SEGMENT_OF_SMALL);
+	assert_int_equal(at(&s, 200 * MB)->free, 2 * MB - 512);
+	assert_int_equal(at(&s, 200 * MB)->stuck, 2 * MB - 512);
+	model__free_segments(&s);
+
+	dealloc(&w, CUDA(0), 110 * MB, 2 * MB); /* a known block */
+	below(&w, EVENT_GIVE, MEM_MAPPED, CUDA(0), 140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR);
+	w.reserved -= 20 * MB;
+	alloc(&w, CUDA(0), 200 * MB, 512, a); /* waits no more */
+	d = device(&w, "cuda");
+	assert_int_equal(d.frees_unknown, 0);
+	assert_int_equal(d.drift, 0);
+	assert_int_equal(d.before_attach, 8 * MB);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.known, 42 * MB);
+	assert_int_equal(s.known, s.reserved);
+	assert_int_equal(s.pending, 0);
+	assert_int_equal(at(&s, 100 * MB)->size, 40 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
+/* What the tables did not tell stays without a number. */
+static void test_told_in_part(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	struct event e = { .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 100 * MB, .size = 3 * MB };
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	feed(&w, e);
+	feed(&w, (struct event){ .kind = EVENT_STATE, .device = CUDA(0), .totals = true, .allocated = 10 * MB, .reserved = 62 * MB });
+	assert_int_equal(device(&w, "cuda").state, STATE_PARTLY);
+	r = rows(&w, "cuda", BY_MODULE, ROWS_AT_MARK, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(r[0].bytes, 10 * MB);
+	assert_int_equal(r[0].anonymous, 7 * MB);
+	assert_int_equal(r[0].count, 1);
+	free(r);
+	w.allocated[0] = 10 * MB;
+	dealloc(&w, CUDA(0), 500 * MB, 1 * MB);
+	dealloc(&w, CUDA(0), 100 * MB, 3 * MB);
+	assert_int_equal(device(&w, "cuda").before_attach, 6 * MB);
+	assert_int_equal(device(&w, "cuda").frees_unknown, 1);
+	assert_int_equal(device(&w, "cuda").drift, 0);
+	r = rows(&w, "cuda", BY_MODULE, ROWS_NOW, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(r[0].bytes, 6 * MB);
+	assert_int_equal(r[0].count, 0);
+	free(r);
+	world__free(&w);
+}
+
+static void test_others(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1), b = simple(&w, "/u/b.py", "g", 2);
+	struct model_segments s;
+
+	(void)state;
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
+	below(&w, EVENT_TAKE, MEM_DEVICE, CUDA(0), 500 * MB, 6 * MB, b, 0);
+	below(&w, EVENT_TAKE, MEM_DEVICE, CUDA(0), 510 * MB, 6 * MB, b, 0);
+	below(&w, EVENT_TAKE, MEM_ASYNC, CUDA(0), 600 * MB, 5 * MB, a, 0);
+	below(&w, EVENT_TAKE, MEM_MANAGED, CUDA(0), 700 * MB, 4 * MB, a, 0);
+	below(&w, EVENT_TAKE, MEM_HOST, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 800 * MB, 9 * MB, a, 0);
+	below(&w, EVENT_TAKE, MEM_REGISTERED, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 900 * MB, 3 * MB, a, 0);
+	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 100 * MB });
+	below(&w, EVENT_GIVE, MEM_ASYNC, CUDA(0), 600 * MB, 0, 0, 0);
+	below(&w, EVENT_GIVE, MEM_REGISTERED, CUDA(0), 900 * MB, 0, 0, 0);
+	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 1, 0, 0, 0); /* taken before we came */
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(s.nothers, 2);
+	assert_int_equal(s.others[0].how, MEM_DEVICE);
+	assert_int_equal(s.others[0].row.bytes, 12 * MB);
+	assert_int_equal(s.others[0].row.count, 2);
+	assert_int_equal(s.others[0].row.line, 2);
+	assert_int_equal(s.others_bytes, 12 * MB);
+	assert_int_equal(s.managed, 4 * MB);
+	assert_int_equal(s.host, 9 * MB);
+	assert_int_equal(s.registered, 0);
+	assert_true(s.used_known);
+	assert_int_equal(s.used, 100 * MB);
+	assert_int_equal(s.used_below, 20 * MB);
+	assert_int_equal(s.used_others, 17 * MB);
+	model__free_segments(&s);
+	/* Memory of others in which the allocator puts a block is a segment; mapped, its handle counts no more. */
+	alloc(&w, CUDA(0), 505 * MB, 512 * KB, a);
+	below(&w, EVENT_TAKE, MEM_PHYSICAL, CUDA(0), 77, 8 * MB, b, 0);
+	below(&w, EVENT_TAKE, MEM_MAPPED, CUDA(0), 2000 * MB, 8 * MB, b, 0);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.others_bytes, 14 * MB);
+	model__free_segments(&s);
+	alloc(&w, CUDA(0), 2001 * MB, 512 * KB, a);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.n, 3);
+	assert_true(at(&s, 500 * MB)->foreign);
+	assert_int_equal(at(&s, 500 * MB)->kind, SEGMENT_ANY);
+	assert_true(at(&s, 2000 * MB)->foreign);
+	assert_int_equal(s.others_bytes, 6 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
+/* A device that was not known when memory was taken is known by the first block in it, from the taking on. */
+static void test_unknown_device(void **state)
+{
+	struct device unknown = { .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN };
+	struct world w = world__new(AT_TIME, 4 * MS);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	(void)state;
+	w.reserved = 20 * MB;
+	alloc(&w, CUDA(1), 100 * MB, 1 * MB, a);					  /* 1 */
+	below(&w, EVENT_TAKE, MEM_DEVICE, unknown, 300 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 2 */
+	below(&w, EVENT_TAKE, MEM_DEVICE, unknown, 400 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 3 */
+	alloc(&w, CUDA(1), 101 * MB, 1 * MB, a);					  /* 4, the mark */
+	below(&w, EVENT_TAKE, MEM_DEVICE, unknown, 500 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 5 */
+	alloc(&w, CUDA(1), 301 * MB, 1 * MB, a);
+	alloc(&w, CUDA(1), 501 * MB, 1 * MB, a);
+	model__finish(w.m, w.time);
+	s = segments(&w, "cuda:1", ROWS_AT_MARK);
+	assert_int_equal(s.n, 1);
+	assert_int_equal(s.all[0].addr, 300 * MB);
+	assert_int_equal(s.all[0].allocated, 0);
+	model__free_segments(&s);
+	s = segments(&w, "cuda:1", ROWS_NOW);
+	assert_int_equal(s.n, 2);
+	assert_int_equal(s.unknown_device, 10 * MB);
+	assert_int_equal(at(&s, 500 * MB)->allocated, 1 * MB);
+	model__free_segments(&s);
+	assert_int_equal(model__find_device(w.m, "cuda:?"), -1);
+	world__free(&w);
+}
+
+static void test_asked(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	alloc(&w, CUDA(0), 100 * MB, 1024, a);
+	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 100 * MB, .requested = 1000, .cuda_stream = 9 });
+	alloc(&w, CUDA(0), 101 * MB, 512, a); /* the peak; what was asked for comes after it */
+	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 9 });
+	dealloc(&w, CUDA(0), 100 * MB, 1024);
+	r = rows(&w, "cuda", BY_LINE, ROWS_AT_MARK, &n);
+	assert_int_equal(n, 1);
+	assert_int_equal(r[0].requested, 1004);
+	free(r);
+	s = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(s.requested, 1004);
+	assert_true(s.all[0].stream_known);
+	assert_int_equal(s.all[0].cuda_stream, 9);
+	model__free_segments(&s);
+	alloc(&w, CUDA(0), 102 * MB, 512, a); /* nobody knows of this one */
+	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);
+	assert_int_equal(r[0].requested, 0);
+	free(r);
+	world__free(&w);
+}
+
+static void test_ooms(void **state)
+{
+	struct world w = world__new(AT_OOM, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_oom o;
+	size_t n = 0;
+
+	(void)state;
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	alloc(&w, CUDA(0), 105 * MB, 1 * MB, a);
+	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 33 * MB });
+	for (uint64_t i = 0; i < 1000; i++)
+		oom(&w, CUDA(0), 50 * MB + i);
+	assert_int_equal(device(&w, "cuda").ooms, 1000);
+	for (; model__oom(w.m, 0, n, &o); n++) {
+		assert_int_equal(o.number, n < 8 ? n : 984 + n);
+		assert_int_equal(o.size, 50 * MB + o.number);
+		assert_int_equal(o.allocated, 1 * MB);
+		assert_int_equal(o.reserved, 20 * MB);
+		assert_true(o.gap_known);
+		assert_int_equal(o.largest_gap, 14 * MB);
+		assert_int_equal(o.used, 33 * MB);
+	}
+	assert_int_equal(n, 16);
+	assert_false(model__oom(w.m, 5, 0, &o));
+	world__free(&w);
+}
+
+static void test_all_devices(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_all all;
+
+	(void)state;
+	alloc(&w, CUDA(0), 1, 100, a);
+	alloc(&w, CUDA(1), 1, 50, a);
+	alloc(&w, CPU, 1, 5000, a);
+	dealloc(&w, CUDA(0), 1, 100);
+	alloc(&w, CUDA(1), 2, 60, a); /* each has its peak, at different times: 100 and 110; together 150 */
+	model__all(w.m, &all);
+	assert_int_equal(all.devices, 2);
+	assert_int_equal(all.allocated, 110);
+	assert_int_equal(all.peak_allocated, 150);
+	assert_int_equal(all.peak_allocated_time, 2 * MS);
+	world__free(&w);
+}
+
+/* A later telling replaces what was known; what it does not speak of is gone. */
+static void test_told_again(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_segments s;
+
+	(void)state;
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	take(&w, CUDA(0), 200 * MB, 20 * MB, a);
+	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
+	feed(&w, (struct event){ .kind = EVENT_SEGMENT, .device = CUDA(0), .addr = 100 * MB, .size = 20 * MB, .cuda_stream = 4 });
+	take(&w, CUDA(0), 300 * MB, 20 * MB, a);
+	feed(&w, (struct event){ .kind = EVENT_STATE, .device = CUDA(0), .flags = STATE_SEGMENTS_EXACT });
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.n, 2);
+	assert_int_equal(at(&s, 100 * MB)->cuda_stream, 4);
+	assert_true(at(&s, 100 * MB)->seen);
+	assert_int_equal(at(&s, 100 * MB)->taken.line, 1);
+	at(&s, 300 * MB);
+	model__free_segments(&s);
+	world__free(&w);
+}
+
+/* --- at random */
+
+#define PAGE 512
+#define PAGES 2048
+#define RANGE 512 /* pages of a reserved range; the first two are for mappings, the rest for whole segments */
+#define CHUNK 16  /* pages of a mapping */
+#define BLOCKS 400
+
+struct page {
+	uint32_t extent; /* number of the taking, 0: none */
+	uint32_t block;	 /* number of the block, 0: none */
+};
+
+struct naive_block {
+	uint64_t first, n;
+	uint32_t id, stack;
+};
+
+struct naive {
+	struct page now[PAGES], mark[PAGES];
+	struct naive_block blocks[BLOCKS], mark_blocks[BLOCKS];
+	size_t nblocks, mark_nblocks;
+	uint64_t total, reserved, peak;
+	uint32_t ids;
+	bool marked;
+};
+
+static uint64_t base_of(int d)
+{
+	return (uint64_t)(d + 1) << 40;
+}
+
+static void naive__mark(struct naive *v)
+{
+	memcpy(v->mark, v->now, sizeof(v->now));
+	memcpy(v->mark_blocks, v->blocks, sizeof(v->blocks));
+	v->mark_nblocks = v->nblocks;
+	v->marked = true;
+}
+
+/* Does a segment go on from page p - 1 to page p? */
+static bool same(const struct page *pages, uint64_t p)
+{
+	if (!pages[p - 1].extent || !pages[p].extent)
+		return false;
+	return p < 2 * RANGE ? p != RANGE : pages[p - 1].extent == pages[p].extent;
+}
+
+static void naive__check_one(const struct naive *v, const struct page *pages, uint64_t first, uint64_t end, const struct segment *s)
+{
+	uint64_t used = 0, gap = 0, gaps = 0, largest = 0, pinned[16] = { 0 };
+	uint64_t count = 0, lines = 0;
+
+	for (uint64_t p = first; p < end; p++) {
+		used += pages[p].block != 0;
+		gap = pages[p].block ? 0 : gap + 1;
+		gaps += gap == 1;
+		largest = gap > largest ? gap : largest;
+	}
+	for (size_t i = 0; i < v->mark_nblocks; i++)
+		if (v->mark_blocks[i].first >= first && v->mark_blocks[i].first < end) {
+			pinned[v->mark_blocks[i].stack] += v->mark_blocks[i].n * PAGE;
+			count++;
+		}
+	assert_int_equal(s->size, (end - first) * PAGE);
+	assert_int_equal(s->allocated, used * PAGE);
+	assert_int_equal(s->free, (end - first - used) * PAGE);
+	assert_int_equal(s->gaps, gaps);
+	assert_int_equal(s->largest_gap, largest * PAGE);
+	assert_int_equal(s->stuck, used ? s->free : 0);
+	assert_int_equal(s->blocks, count);
+	for (size_t i = 0; i < 16; i++)
+		lines += pinned[i] != 0;
+	assert_int_equal(s->npins + s->more_pins, lines);
+	for (size_t i = 0; i < s->npins; i++) {
+		uint32_t line = s->pins[i].before_attach ? 0 : s->pins[i].line;
+
+		assert_true(line < 16);
+		assert_int_equal(s->pins[i].bytes, pinned[line]);
+		if (i)
+			assert_true(s->pins[i - 1].bytes >= s->pins[i].bytes);
+	}
+}
+
+static void naive__check(struct world *w, const struct naive *v, int d)
+{
+	struct model_segments s = segments(w, d ? "cuda:1" : "cuda:0", ROWS_AT_MARK);
+	size_t n = 0;
+
+	for (uint64_t p = 0; p < PAGES;) {
+		uint64_t end = p + 1;
+
+		if (!v->mark[p].extent) {
+			p++;
+			continue;
+		}
+		while (end < PAGES && same(v->mark, end))
+			end++;
+		naive__check_one(v, v->mark, p, end, at(&s, base_of(d) + p * PAGE));
+		p = end;
+		n++;
+	}
+	assert_int_equal(s.n, n);
+	assert_int_equal(s.known, s.reserved);
+	assert_int_equal(s.inside, s.allocated);
+	assert_int_equal(s.outside, 0);
+	for (size_t i = 1; i < s.n; i++)
+		assert_true(s.all[i - 1].stuck >= s.all[i].stuck);
+	model__free_segments(&s);
+}
+
+struct run {
+	struct world w;
+	struct naive v[2];
+	uint32_t stacks[16];
+	enum moment at;
+	uint64_t at_time;
+	bool passed, oomed[2];
+};
+
+/* To be called before each event: the moment may lie between the last and this one. */
+static void before_event(struct run *r)
+{
+	if (r->at == AT_TIME && !r->passed && r->w.time + MS > r->at_time) {
+		naive__mark(&r->v[0]);
+		naive__mark(&r->v[1]);
+		r->passed = true;
+	}
+}
+
+static void after_blocks(struct run *r, int d)
+{
+	struct naive *v = &r->v[d];
+
+	if (r->at == AT_PEAK && v->total > v->peak)
+		naive__mark(v);
+	v->peak = v->total > v->peak ? v->total : v->peak;
+}
+
+static bool is_free(const struct naive *v, uint64_t first, uint64_t n)
+{
+	for (uint64_t p = first; p < first + n; p++)
+		if (p >= PAGES || v->now[p].extent)
+			return false;
+	return true;
+}
+
+static void random_take(struct run *r, int d, uint8_t kind)
+{
+	bool map = rand() % 2;
+	uint64_t first = map ? rand() % (2 * RANGE / CHUNK) * CHUNK : 2 * RANGE + rand() % RANGE * 2;
+	uint64_t n = map ? CHUNK : 4 + rand() % 60;
+	struct naive *v = &r->v[d];
+
+	if (!is_free(v, first, n))
+		return;
+	before_event(r);
+	v->ids++;
+	for (uint64_t p = first; p < first + n; p++)
+		v->now[p] = (struct page){ .extent = v->ids };
+	v->reserved += n * PAGE;
+	if (kind == EVENT_SEGMENT)
+		below(&r->w, kind, 0, CUDA(d), base_of(d) + first * PAGE, n * PAGE, 0, map ? SEGMENT_EXPANDABLE : 0);
+	else
+		below(&r->w, kind, map ? MEM_MAPPED : MEM_DEVICE, CUDA(d), base_of(d) + first * PAGE, n * PAGE, r->stacks[1],
+		      MEM_BY_ALLOCATOR);
+}
+
+static void random_give(struct run *r, int d)
+{
+	struct naive *v = &r->v[d];
+	uint64_t first = rand() % PAGES, n = 1;
+
+	if (!v->now[first].extent)
+		return;
+	if (first < 2 * RANGE) {
+		first -= first % CHUNK;
+		n = CHUNK;
+	} else {
+		while (v->now[first - 1].extent == v->now[first].extent)
+			first--;
+		while (first + n < PAGES && v->now[first + n].extent == v->now[first].extent)
+			n++;
+	}
+	for (uint64_t p = first; p < first + n; p++)
+		if (v->now[p].block)
+			return;
+	before_event(r);
+	below(&r->w, EVENT_GIVE, first < 2 * RANGE ? MEM_MAPPED : MEM_DEVICE, CUDA(d), base_of(d) + first * PAGE,
+	      first < 2 * RANGE ? n * PAGE : 0, 0, MEM_BY_ALLOCATOR);
+	memset(&v->now[first], 0, n * sizeof(v->now[0]));
+	v->reserved -= n * PAGE;
+}
+
+static void random_alloc(struct run *r, int d, uint8_t kind)
+{
+	struct naive *v = &r->v[d];
+	struct naive_block b = { .first = rand() % PAGES, .n = 1, .stack = kind == EVENT_BLOCK ? 0 : 1 + rand() % 12 };
+	uint64_t wanted = 1 + rand() % 12;
+
+	if (v->nblocks == BLOCKS || !v->now[b.first].extent || v->now[b.first].block)
+		return;
+	while (b.n < wanted && b.first + b.n < PAGES && same(v->now, b.first + b.n) && !v->now[b.first + b.n].block)
+		b.n++;
+	before_event(r);
+	b.id = ++v->ids;
+	for (uint64_t p = b.first; p < b.first + b.n; p++)
+		v->now[p].block = b.id;
+	v->blocks[v->nblocks++] = b;
+	v->total += b.n * PAGE;
+	if (kind == EVENT_BLOCK) {
+		below(&r->w, kind, 0, CUDA(d), base_of(d) + b.first * PAGE, b.n * PAGE, 0, 0);
+		r->w.allocated[d] = v->total;
+		return;
+	}
+	r->w.reserved = v->reserved;
+	alloc(&r->w, CUDA(d), base_of(d) + b.first * PAGE, b.n * PAGE, r->stacks[b.stack]);
+	after_blocks(r, d);
+}
+
+static void random_free(struct run *r, int d)
+{
+	struct naive *v = &r->v[d];
+	struct naive_block b;
+	size_t i;
+
+	if (!v->nblocks)
+		return;
+	i = rand() % v->nblocks;
+	b = v->blocks[i];
+	before_event(r);
+	v->blocks[i] = v->blocks[--v->nblocks];
+	for (uint64_t p = b.first; p < b.first + b.n; p++)
+		v->now[p].block = 0;
+	v->total -= b.n * PAGE;
+	r->w.reserved = v->reserved;
+	dealloc(&r->w, CUDA(d), base_of(d) + b.first * PAGE, b.n * PAGE);
+}
+
+static void random_begin(struct run *r, int d, bool told)
+{
+	struct naive *v = &r->v[d];
+
+	for (int i = 0; i < 30; i++)
+		random_take(r, d, told ? EVENT_SEGMENT : EVENT_TAKE);
+	for (int i = 0; i < 60; i++)
+		random_alloc(r, d, told ? EVENT_BLOCK : EVENT_ALLOC);
+	if (!told)
+		return;
+	before_event(r);
+	feed(&r->w, (struct event){ .kind = EVENT_STATE, .device = CUDA(d), .totals = true, .allocated = v->total,
+				    .reserved = v->reserved, .flags = STATE_EXACT });
+	after_blocks(r, d);
+}
+
+static void random_run(unsigned seed, enum moment at)
+{
+	static struct run r;
+	char file[16];
+
+	r = (struct run){ .at = at, .at_time = (400 + seed * 37 % 2500) * MS };
+	r.w = world__new(at, r.at_time);
+	srand(seed);
+	for (uint32_t i = 1; i < 16; i++) {
+		snprintf(file, sizeof(file), "/u/%u.py", i);
+		r.stacks[i] = simple(&r.w, file, "f", i);
+	}
+	for (int d = 0; d < 2; d++) {
+		for (uint64_t i = 0; i < 2; i++) {
+			before_event(&r);
+			below(&r.w, EVENT_TAKE, MEM_RESERVED, CUDA(d), base_of(d) + i * RANGE * PAGE, RANGE * PAGE, 0, MEM_BY_ALLOCATOR);
+		}
+		random_begin(&r, d, seed % 2);
+	}
+	for (int i = 0; i < 3000; i++) {
+		int d = rand() % 2, what = rand() % 100;
+
+		if (what < 15)
+			random_take(&r, d, EVENT_TAKE);
+		else if (what < 25)
+			random_give(&r, d);
+		else if (what < 65)
+			random_alloc(&r, d, EVENT_ALLOC);
+		else if (what < 97)
+			random_free(&r, d);
+		else {
+			before_event(&r);
+			r.w.reserved = r.v[d].reserved;
+			oom(&r.w, CUDA(d), 1);
+			if (at == AT_OOM && !r.oomed[d])
+				naive__mark(&r.v[d]);
+			r.oomed[d] = true;
+		}
+	}
+	before_event(&r);
+	model__finish(r.w.m, r.w.time);
+	for (int d = 0; d < 2; d++) {
+		struct model_device dev = device(&r.w, d ? "cuda:1" : "cuda:0");
+
+		if (at == AT_END || (at == AT_TIME && !r.passed))
+			naive__mark(&r.v[d]);
+		assert_int_equal(dev.drift, 0);
+		assert_int_equal(dev.allocated, r.v[d].total);
+		assert_int_equal(dev.reserved, r.v[d].reserved);
+		assert_int_equal(dev.frees_unknown, 0);
+		assert_int_equal(dev.marked, r.v[d].marked);
+		if (dev.marked)
+			naive__check(&r.w, &r.v[d], d);
+	}
+	world__free(&r.w);
+}
+
+static void test_random(void **state)
+{
+	(void)state;
+	for (unsigned seed = 1; seed <= 40; seed++)
+		for (int at = AT_PEAK; at <= AT_TIME; at++)
+			random_run(seed, at);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gaps_and_pins),
+		cmocka_unit_test(test_no_segments),
+		cmocka_unit_test(test_expandable),
+		cmocka_unit_test(test_told),
+		cmocka_unit_test(test_told_in_part),
+		cmocka_unit_test(test_others),
+		cmocka_unit_test(test_unknown_device),
+		cmocka_unit_test(test_asked),
+		cmocka_unit_test(test_ooms),
+		cmocka_unit_test(test_all_devices),
+		cmocka_unit_test(test_told_again),
+		cmocka_unit_test(test_random),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

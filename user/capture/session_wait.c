@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Waiting for PyTorch to come into the process, to be there before it allocates.
+ *
+ * Between the mapping of libc10 and the first of its code that runs lie all relocations of PyTorch's libraries: some 40 ms
+ * at the least, with everything in the page cache, measured with PyTorch 2.1 to 2.15. So the size of the address
+ * space is looked at every 2 ms (one small file of /proc, 5 us), the memory map is read only when that has changed, and what
+ * takes long is done before: the interpreter, which runs `import torch`, is understood and the BPF programs for it are
+ * loaded as soon as it is up.
+ */
+#include "capture/session_internal.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "target/arrival.h"
+#include "target/proc.h"
+
+#define PAUSE 2		     /* ms */
+#define PAUSE_QUIET 10	     /* ms, where nothing has been mapped for QUIET: import torch begins with other modules */
+#define QUIET 1000000000ULL  /* ns */
+#define RETRY 5000000ULL     /* ns, while the interpreter is starting */
+#define NO_PYTHON 1000000000ULL /* ns after an exec: a process that is not Python by then will not be */
+
+static uint64_t monotonic(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
+/* Another program has the process: nothing of what was known holds. 0, -EAGAIN (it is ending), or negative with *f. */
+static int follow_exec(struct session *s, uint64_t now, struct failure *f)
+{
+	struct target t;
+	int err;
+
+	if (s->image < 0 || !proc__image_gone(s->image))
+		return 0;
+	err = target__open(proc__pid(s->target.proc), &t, f);
+	if (err)
+		return err == -ESRCH ? -EAGAIN : err;
+	if (!proc__alive(s->target.proc)) { /* the PID may be another process's by now */
+		target__close(&t);
+		return -EAGAIN;
+	}
+	close(s->image);
+	s->image = proc__image(t.proc);
+	probes__free(s->probes);
+	s->probes = NULL;
+	target__close(&s->target);
+	s->target = t;
+	s->wait = (struct waiting){ .since = now };
+	log_debug("PID %d runs %s now", (int)proc__pid(t.proc), proc__comm(t.proc));
+	return 0;
+}
+
+int session__load(struct session *s, struct failure *f)
+{
+	const char *why = "", *bench = getenv("MEMTRACE_BENCH");
+	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes, .py = target__layout(&s->target) };
+
+	if (s->probes && !memcmp(&po.py, &s->layout, sizeof(po.py)))
+		return 0;
+	probes__free(s->probes);
+	po.empty = bench && !strcmp(bench, "empty");
+	po.sleepable = bench && !strcmp(bench, "sleepable");
+	s->layout = po.py;
+	s->probes = probes__load(&po, &why);
+	if (!s->probes)
+		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	return 0;
+}
+
+/* All that can be done before PyTorch is there. Takes the maps. 0 or negative with *f. */
+static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
+{
+	int err;
+
+	target__look_for_python(&s->target, maps);
+	/* It may be on its way: understood as soon as a thread of its runs. */
+	s->wait.next = s->target.has_python && !s->target.has_slot ? now + RETRY : UINT64_MAX;
+	if (!s->target.has_slot)
+		return 0;
+	err = session__load(s, f);
+	if (err)
+		return err;
+	session__attach_optional(s, HOOK_CODE_GONE);
+	log_debug("PID %d: Python is understood, the programs are loaded", (int)proc__pid(s->target.proc));
+	return 0;
+}
+
+int session__await(struct session *s, struct failure *f)
+{
+	uint64_t now = monotonic(), pages;
+	struct maps maps;
+	int err;
+
+	if (s->target.torch.found && !s->target.hooks_err)
+		return 0;
+	err = follow_exec(s, now, f);
+	if (err)
+		return err;
+	if (!s->wait.since)
+		s->wait.since = now;
+	if (!s->opts.started && !s->target.has_python && now - s->wait.since > NO_PYTHON)
+		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
+	if (proc__pages(s->target.proc, &pages))
+		return -EAGAIN; /* it is ending */
+	if (pages == s->wait.pages && now < s->wait.next)
+		return -EAGAIN;
+	if (pages != s->wait.pages)
+		s->wait.changed = now;
+	s->wait.pages = pages;
+	err = proc__maps(s->target.proc, &maps);
+	if (err == -ESRCH)
+		return -EAGAIN;
+	if (!err && !arrival__torch(&maps)) {
+		if (!s->probes)
+			return prepare(s, &maps, now, f) ?: -EAGAIN;
+		maps__free(&maps);
+		return -EAGAIN;
+	}
+	if (!err)
+		maps__free(&maps);
+	err = target__look(&s->target, f); /* has the words where the maps cannot be read */
+	return err ?: s->target.torch.found ? 0 : -EAGAIN;
+}
+
+int session__patience(const struct session *s)
+{
+	return monotonic() - s->wait.changed > QUIET ? PAUSE_QUIET : PAUSE;
+}
+
+bool session__before_torch(const struct session *s)
+{
+	struct maps maps;
+	bool ret;
+
+	if (proc__maps(s->target.proc, &maps))
+		return false;
+	ret = arrival__untouched(s->target.proc, &maps);
+	maps__free(&maps);
+	return ret;
+}
+
+void session__renew(struct session *s)
+{
+	uint64_t pages;
+
+	if (proc__pages(s->target.proc, &pages) || pages == s->wait.pages)
+		return;
+	s->wait.pages = pages;
+	if (!target__renew(&s->target))
+		session__set_torch_facts(s);
+}

@@ -1,0 +1,614 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Segments, their gaps and what holds them: worked out when somebody asks, from the extents and blocks there are or
+ * were at the mark, in one walk over both in order of addresses.
+ */
+#include "model/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the native allocator takes at once for small blocks; for large ones it takes 20 MiB or more (CUDACachingAllocator.cpp). */
+#define SMALL_BUFFER (UINT64_C(2) << 20)
+
+struct line { /* blocks of one line and phase */
+	uint64_t key[3];
+	struct row row;
+	/* of the segment at hand */
+	uint64_t bytes, count;
+	uint32_t module;
+	bool here, mixed;
+};
+
+struct others {
+	uint8_t how;
+	uint32_t line;
+	uint64_t bytes, count;
+};
+
+struct sweep {
+	const struct model *m;
+	const struct dev *dev;
+	bool at_mark, innermost;
+	struct extent *extents, *reserved;
+	size_t nextents, nreserved;
+	struct block *blocks, *pending; /* pending: value is the size */
+	size_t nblocks, npending, next_block, next_pending;
+	struct line *lines;
+	uint32_t nlines, caplines;
+	struct hidx line_index;
+	uint32_t *site_line; /* 1 + line by site, 0: not looked at */
+	uint32_t *here;	     /* lines of the segment at hand */
+	uint32_t nhere, caphere;
+	uint64_t *sizes;     /* of its blocks */
+	struct segment *all;
+	uint32_t n, cap;
+	struct row *pins;
+	uint32_t npins, cappins;
+	struct others *others;
+	uint32_t nothers, capothers;
+	struct hidx other_index;
+	uint64_t mapped_foreign; /* bytes of mappings by others that the allocator uses */
+	uint64_t asked_blocks;
+};
+
+static uint64_t block__size(const struct sweep *s, const struct block *b)
+{
+	return s->m->sites[block__site(b->value)].size;
+}
+
+/* --- lines */
+
+static int sweep__line(struct sweep *s, uint32_t stack, uint32_t thread, uint8_t walk, uint32_t *ret)
+{
+	struct words *w = s->m->words;
+	struct stack_words sw = words__stack(w, stack);
+	struct dict_loc loc = dict__get_loc(s->m->dict, s->innermost ? sw.inner_loc : sw.user_loc);
+	uint64_t phase = walk == WALK_CENSUS ? PHASE_OTHER : words__phase(w, stack, thread, walk);
+	uint64_t kind = walk == WALK_CENSUS ? 2 : !sw.has_line && walk == MT_WALK_NO_THREAD;
+	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line, phase << 4 | kind << 1 | sw.has_line };
+	uint32_t hash = hash__bytes(s->m->seed, key, sizeof(key)), pos = hash, id;
+
+	while ((id = hidx__next(&s->line_index, hash, &pos)) != UINT32_MAX) {
+		if (!memcmp(s->lines[id].key, key, sizeof(key))) {
+			*ret = id;
+			return 0;
+		}
+	}
+	if (array__reserve(&s->lines, &s->caplines, sizeof(*s->lines), (uint64_t)s->nlines + 1) ||
+	    hidx__add(&s->line_index, hash, s->nlines))
+		return -ENOMEM;
+	s->lines[s->nlines] = (struct line){ 0 };
+	memcpy(s->lines[s->nlines].key, key, sizeof(key));
+	row__line(s->m, s->innermost, stack, thread, walk, &s->lines[s->nlines].row);
+	*ret = s->nlines++;
+	return 0;
+}
+
+static int sweep__site_line(struct sweep *s, uint32_t site, uint32_t *ret)
+{
+	const struct site *of = &s->m->sites[site];
+	int err;
+
+	if (s->site_line[site]) {
+		*ret = s->site_line[site] - 1;
+		return 0;
+	}
+	err = sweep__line(s, of->stack, of->thread, of->walk, ret);
+	if (!err)
+		s->site_line[site] = *ret + 1;
+	return err;
+}
+
+static int pin(struct sweep *s, const struct block *b)
+{
+	uint32_t site = block__site(b->value), module = s->m->sites[site].module, id;
+	int err = sweep__site_line(s, site, &id);
+	struct line *l;
+
+	if (err)
+		return err;
+	l = &s->lines[id];
+	if (!l->here) {
+		err = array__reserve(&s->here, &s->caphere, sizeof(*s->here), (uint64_t)s->nhere + 1);
+		if (err)
+			return err;
+		s->here[s->nhere++] = id;
+		l->here = true;
+		l->mixed = false;
+		l->bytes = l->count = 0;
+		l->module = module;
+	}
+	l->mixed |= l->module != module;
+	l->bytes += block__size(s, b);
+	l->count++;
+	return 0;
+}
+
+static int cmp_pin(const void *a, const void *b, void *ctx)
+{
+	const struct sweep *s = ctx;
+	const struct line *x = &s->lines[*(const uint32_t *)a], *y = &s->lines[*(const uint32_t *)b];
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x < y ? -1 : x > y;
+}
+
+/* The lines of the segment at hand, largest first. */
+static int put_pins(struct sweep *s, struct segment *seg)
+{
+	struct dict_module mod;
+
+	if (s->nhere)
+		qsort_r(s->here, s->nhere, sizeof(*s->here), cmp_pin, s);
+	seg->npins = s->nhere < SEGMENT_PINS ? s->nhere : SEGMENT_PINS;
+	if (array__reserve(&s->pins, &s->cappins, sizeof(*s->pins), (uint64_t)s->npins + seg->npins))
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->nhere; i++) {
+		struct line *l = &s->lines[s->here[i]];
+		struct row *r;
+
+		l->here = false;
+		if (i >= seg->npins) {
+			seg->more_pins++;
+			seg->more_pinned += l->bytes;
+			continue;
+		}
+		r = &s->pins[s->npins++];
+		*r = l->row;
+		r->bytes = l->bytes;
+		r->count = l->count;
+		mod = dict__get_module(s->m->dict, l->mixed ? 0 : l->module);
+		r->module = l->mixed ? "*" : dict__str(s->m->dict, mod.name);
+		r->module_class = dict__str(s->m->dict, mod.cls);
+		r->module_root = dict__str(s->m->dict, mod.root);
+		r->modules = l->mixed ? 2 : l->module != 0;
+	}
+	s->nhere = 0;
+	return 0;
+}
+
+/* --- segments */
+
+static uint64_t end_of(const struct segment *seg)
+{
+	return seg->addr + seg->size;
+}
+
+static void gap(struct segment *seg, uint64_t from, uint64_t to)
+{
+	if (to <= from)
+		return;
+	seg->free += to - from;
+	seg->gaps++;
+	if (to - from > seg->largest_gap)
+		seg->largest_gap = to - from;
+}
+
+static int cmp_u64(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static void set_median(struct sweep *s, struct segment *seg)
+{
+	if (!seg->blocks)
+		return;
+	qsort(s->sizes, seg->blocks, sizeof(*s->sizes), cmp_u64);
+	seg->median = s->sizes[seg->blocks / 2];
+}
+
+/* The blocks of a segment, its gaps and pins. Blocks before it belong to no segment. */
+static int fill(struct sweep *s, struct segment *seg)
+{
+	uint64_t cursor = seg->addr, asked = 0, requested = 0;
+	int err = 0;
+
+	while (s->next_pending < s->npending && s->pending[s->next_pending].addr < seg->addr)
+		s->next_pending++;
+	for (;;) {
+		const struct block *b = s->next_block < s->nblocks ? &s->blocks[s->next_block] : NULL;
+		const struct block *p = s->next_pending < s->npending ? &s->pending[s->next_pending] : NULL;
+		bool is_pending = p && (!b || p->addr < b->addr);
+		uint64_t size, addr = is_pending ? p->addr : b ? b->addr : UINT64_MAX;
+
+		if (addr >= end_of(seg))
+			break;
+		size = is_pending ? p->value : block__size(s, b);
+		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
+		gap(seg, cursor, addr);
+		cursor = addr + size > cursor ? addr + size : cursor;
+		if (is_pending) {
+			seg->pending += size;
+			s->next_pending++;
+			continue;
+		}
+		err = pin(s, b);
+		if (err)
+			return err;
+		s->sizes[seg->blocks++] = block__size(s, b);
+		seg->allocated += block__size(s, b);
+		if (block__ask1(b->value)) {
+			const struct ask *ask = &s->m->asks[block__ask1(b->value) - 1];
+
+			asked++;
+			requested += ask->requested;
+			if (!seg->stream_known) {
+				seg->stream_known = true;
+				seg->cuda_stream = ask->cuda_stream;
+			}
+		}
+		s->next_block++;
+	}
+	gap(seg, cursor, end_of(seg));
+	seg->requested = asked == seg->blocks ? requested : 0;
+	seg->stuck = seg->blocks || seg->pending ? seg->free : 0;
+	set_median(s, seg);
+	return put_pins(s, seg);
+}
+
+static bool is_expandable(const struct extent *e)
+{
+	return e->how == MEM_MAPPED || (e->told && (e->flags & SEGMENT_EXPANDABLE));
+}
+
+/* The reserved range that holds addr; NULL: not known. */
+static const struct extent *range_of(const struct sweep *s, uint64_t addr)
+{
+	size_t lo = 0, hi = s->nreserved;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (s->reserved[mid].addr <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && addr - s->reserved[lo - 1].addr < s->reserved[lo - 1].size ? &s->reserved[lo - 1] : NULL;
+}
+
+/* Is b, which begins where a ends, more of the same segment? */
+static bool goes_on(const struct sweep *s, const struct extent *a, const struct extent *b)
+{
+	if (!is_expandable(a) || !is_expandable(b) || a->addr + a->size != b->addr ||
+	    range_of(s, a->addr) != range_of(s, b->addr))
+		return false;
+	return !(a->told && b->told) || (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
+}
+
+static void set_kind(struct segment *seg, const struct extent *e)
+{
+	if (e->told) {
+		seg->stream_known = seg->pool_known = true;
+		seg->cuda_stream = e->cuda_stream;
+		memcpy(seg->pool, e->pool, sizeof(seg->pool));
+		seg->kind = e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	} else if (e->flags & MEM_BY_ALLOCATOR) {
+		seg->kind = e->size == SMALL_BUFFER ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	}
+}
+
+/* One or more extents from i on become a segment; *i: behind them. */
+static int add_segment(struct sweep *s, size_t *i)
+{
+	const struct extent *e = &s->extents[*i];
+	struct segment seg = {
+		.addr = e->addr,
+		.size = e->size,
+		.expandable = is_expandable(e),
+		.foreign = extent__sum(e) != SUM_SEGMENTS,
+		.seen = e->how != 0,
+		.time = e->time,
+	};
+	int err;
+
+	row__line(s->m, s->innermost, e->stack, e->thread, e->how ? e->walk : WALK_CENSUS, &seg.taken);
+	set_kind(&seg, e);
+	for ((*i)++; *i < s->nextents && goes_on(s, &s->extents[*i - 1], &s->extents[*i]); (*i)++) {
+		seg.size += s->extents[*i].size;
+		if (!seg.pool_known && s->extents[*i].told)
+			set_kind(&seg, &s->extents[*i]);
+	}
+	if (seg.foreign && e->how == MEM_MAPPED)
+		s->mapped_foreign += seg.size;
+	err = fill(s, &seg);
+	if (!err)
+		err = array__reserve(&s->all, &s->cap, sizeof(*s->all), (uint64_t)s->n + 1);
+	if (!err)
+		s->all[s->n++] = seg;
+	return err;
+}
+
+/* --- what others took */
+
+static int add_other(struct sweep *s, uint8_t how, const struct extent *e)
+{
+	uint32_t line, hash, pos, id;
+	uint64_t key;
+	int err = sweep__line(s, e->stack, e->thread, e->walk, &line);
+
+	if (err)
+		return err;
+	key = (uint64_t)how << 32 | line;
+	hash = pos = hash__bytes(s->m->seed, &key, sizeof(key));
+	while ((id = hidx__next(&s->other_index, hash, &pos)) != UINT32_MAX)
+		if (s->others[id].how == how && s->others[id].line == line)
+			break;
+	if (id == UINT32_MAX) {
+		id = s->nothers;
+		if (array__reserve(&s->others, &s->capothers, sizeof(*s->others), (uint64_t)id + 1) ||
+		    hidx__add(&s->other_index, hash, id))
+			return -ENOMEM;
+		s->others[s->nothers++] = (struct others){ .how = how, .line = line };
+	}
+	s->others[id].bytes += e->size;
+	s->others[id].count++;
+	return 0;
+}
+
+/* Memory made by handle, less what of it the allocator uses by a mapping and has among its segments. */
+static int add_physical(struct sweep *s)
+{
+	struct extent *all;
+	size_t n;
+	int err = extents__list(&s->dev->extents, EXTENT_PHYSICAL, s->at_mark, &all, &n);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < n && !err; i++) {
+		if (extent__sum(&all[i]) != SUM_OTHERS)
+			continue;
+		if (all[i].size <= s->mapped_foreign)
+			s->mapped_foreign -= all[i].size;
+		else
+			err = add_other(s, MEM_PHYSICAL, &all[i]);
+	}
+	free(all);
+	return err;
+}
+
+/* --- the walk */
+
+static int walk(struct sweep *s, struct model_segments *ret)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < s->nextents && !err;) {
+		const struct extent *e = &s->extents[i];
+		enum extent_sum sum = extent__sum(e);
+		uint64_t first;
+
+		while (s->next_block < s->nblocks && s->blocks[s->next_block].addr < e->addr) {
+			ret->outside += block__size(s, &s->blocks[s->next_block++]);
+			ret->outside_blocks++;
+		}
+		first = s->next_block < s->nblocks ? s->blocks[s->next_block].addr : UINT64_MAX;
+		if (sum == SUM_SEGMENTS || first - e->addr < e->size) {
+			err = add_segment(s, &i);
+			continue;
+		}
+		if (sum == SUM_OTHERS || sum == SUM_MANAGED)
+			err = add_other(s, e->how, e);
+		i++;
+	}
+	for (; s->next_block < s->nblocks; s->next_block++) {
+		ret->outside += block__size(s, &s->blocks[s->next_block]);
+		ret->outside_blocks++;
+	}
+	return err ? err : add_physical(s);
+}
+
+static int cmp_segment(const void *a, const void *b)
+{
+	const struct segment *x = a, *y = b;
+
+	if (x->stuck != y->stuck)
+		return x->stuck > y->stuck ? -1 : 1;
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static int cmp_taken(const void *a, const void *b)
+{
+	const struct taken *x = a, *y = b;
+
+	if (x->row.bytes != y->row.bytes)
+		return x->row.bytes > y->row.bytes ? -1 : 1;
+	return (int)x->how - (int)y->how;
+}
+
+static int cmp_block(const void *a, const void *b)
+{
+	const struct block *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+/* Where a block lies by now, nothing waits any more. */
+static int list_pending(struct sweep *s)
+{
+	uint64_t addr, size;
+	size_t pos = 0, k = 0;
+
+	if (!s->dev->pending)
+		return 0;
+	s->pending = malloc((map64__count(s->dev->pending) + 1) * sizeof(*s->pending));
+	if (!s->pending)
+		return -ENOMEM;
+	while (map64__next(s->dev->pending, &pos, &addr, &size)) {
+		size_t lo = 0, hi = s->nblocks;
+
+		while (lo < hi) { /* the first block that starts behind addr */
+			size_t mid = lo + (hi - lo) / 2;
+
+			if (s->blocks[mid].addr <= addr)
+				lo = mid + 1;
+			else
+				hi = mid;
+		}
+		if (lo && addr - s->blocks[lo - 1].addr < block__size(s, &s->blocks[lo - 1]))
+			continue;
+		if (lo < s->nblocks && s->blocks[lo].addr - addr < size)
+			continue;
+		s->pending[k++] = (struct block){ .addr = addr, .value = size };
+	}
+	qsort(s->pending, k, sizeof(*s->pending), cmp_block);
+	s->npending = k;
+	return 0;
+}
+
+static int gather(struct sweep *s)
+{
+	int err = blocks__list(s->dev, s->at_mark, &s->blocks, &s->nblocks);
+
+	if (!err)
+		err = extents__list(&s->dev->extents, EXTENT_MEMORY, s->at_mark, &s->extents, &s->nextents);
+	if (!err)
+		err = extents__list(&s->dev->extents, EXTENT_RESERVED, s->at_mark, &s->reserved, &s->nreserved);
+	if (!err)
+		err = list_pending(s);
+	if (err)
+		return err;
+	s->site_line = calloc((size_t)s->m->nsites + 1, sizeof(*s->site_line));
+	s->sizes = malloc((s->nblocks + 1) * sizeof(*s->sizes));
+	return s->site_line && s->sizes ? 0 : -ENOMEM;
+}
+
+static void sum_requested(const struct sweep *s, struct model_segments *ret)
+{
+	for (size_t i = 0; i < s->nblocks; i++) {
+		uint32_t ask1 = block__ask1(s->blocks[i].value);
+
+		if (!ask1) {
+			ret->requested = 0;
+			return;
+		}
+		ret->requested += s->m->asks[ask1 - 1].requested;
+	}
+	if (ret->inside + ret->outside != ret->allocated)
+		ret->requested = 0; /* there are blocks that we do not know */
+}
+
+static void sum_up(const struct sweep *s, struct model_segments *ret)
+{
+	const struct dev *dev = s->dev;
+	const uint64_t *loose = s->at_mark ? dev->mark_loose : s->m->loose.sums;
+	const struct used *used = s->at_mark ? &dev->mark_used : &dev->used;
+
+	for (uint32_t i = 0; i < s->n; i++) {
+		const struct segment *seg = &s->all[i];
+
+		ret->known += seg->size;
+		ret->inside += seg->allocated;
+		ret->pending += seg->pending;
+		ret->stuck += seg->stuck;
+		if (!seg->blocks && !seg->pending) {
+			ret->empty += seg->size;
+			ret->empties++;
+		}
+		if (seg->largest_gap > ret->largest_gap)
+			ret->largest_gap = seg->largest_gap;
+	}
+	for (size_t i = 0; i < ret->nothers; i++)
+		*(ret->others[i].how == MEM_MANAGED ? &ret->managed : &ret->others_bytes) += ret->others[i].row.bytes;
+	ret->has_totals = dev->pub.has_totals;
+	ret->allocated = s->at_mark ? dev->pub.mark_allocated : dev->pub.allocated;
+	ret->reserved = s->at_mark ? dev->pub.mark_reserved : dev->pub.reserved;
+	ret->host = loose[SUM_HOST];
+	ret->registered = loose[SUM_REGISTERED];
+	ret->unknown_device = loose[SUM_SEGMENTS] + loose[SUM_OTHERS];
+	ret->used_known = used->known;
+	ret->used = used->bytes;
+	ret->used_time = used->time;
+	ret->used_below = used->below;
+	ret->used_others = used->others;
+	sum_requested(s, ret);
+}
+
+/* What the caller gets: the segments' pins are known by number until all are there. */
+static int finish(struct sweep *s, struct model_segments *ret)
+{
+	struct row *pin = s->pins;
+
+	*ret = (struct model_segments){ .all = s->all, .n = s->n, .pool = s->pins };
+	s->all = NULL;
+	s->pins = NULL;
+	ret->others = calloc((size_t)s->nothers + 1, sizeof(*ret->others));
+	for (size_t i = 0; i < ret->n; i++) {
+		ret->all[i].pins = pin;
+		pin += ret->all[i].npins;
+	}
+	if (!ret->others)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < s->nothers; i++) {
+		struct taken *t = &ret->others[ret->nothers++];
+
+		t->how = s->others[i].how;
+		t->row = s->lines[s->others[i].line].row;
+		t->row.bytes = s->others[i].bytes;
+		t->row.count = s->others[i].count;
+	}
+	qsort(ret->others, ret->nothers, sizeof(*ret->others), cmp_taken);
+	if (ret->n)
+		qsort(ret->all, ret->n, sizeof(*ret->all), cmp_segment);
+	return 0;
+}
+
+int model__segments(const struct model *m, size_t device, enum row_when when, bool innermost, struct model_segments *ret)
+{
+	struct sweep s = { .m = m, .at_mark = when == ROWS_AT_MARK, .innermost = innermost };
+	struct model_segments sums = { 0 }, all = { 0 };
+	int err;
+
+	if (device >= m->ndevs)
+		return -ENOENT;
+	s.dev = m->devs[m->order[device]];
+	if (s.dev->pub.device.type == DEVICE_CPU || when == ROWS_TOTAL)
+		return -EINVAL;
+	if (s.at_mark && !s.dev->pub.marked)
+		return -ENOENT;
+	err = gather(&s);
+	if (!err)
+		err = walk(&s, &sums);
+	if (!err)
+		err = finish(&s, &all);
+	if (!err) {
+		all.outside = sums.outside;
+		all.outside_blocks = sums.outside_blocks;
+		s.all = all.all; /* borrowed once more, for the sums */
+		s.n = all.n;
+		sum_up(&s, &all);
+		s.all = NULL;
+		*ret = all;
+	} else {
+		model__free_segments(&all);
+	}
+	free(s.extents);
+	free(s.reserved);
+	free(s.blocks);
+	free(s.pending);
+	free(s.lines);
+	free(s.line_index.slots);
+	free(s.site_line);
+	free(s.here);
+	free(s.sizes);
+	free(s.all);
+	free(s.pins);
+	free(s.others);
+	free(s.other_index.slots);
+	return err;
+}
+
+void model__free_segments(struct model_segments *s)
+{
+	free(s->all);
+	free(s->pool);
+	free(s->others);
+	*s = (struct model_segments){ 0 };
+}

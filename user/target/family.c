@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "target/family.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "target/arrival.h"
+#include "target/proc.h"
+
+#define MAX_LOOKED_AT 256
+#define MAX_THREADS 1024 /* of one process: any of them may have started others */
+
+struct list {
+	pid_t pid[MAX_LOOKED_AT];
+	size_t n;
+};
+
+static void add_children_of_thread(const char *path, struct list *l)
+{
+	FILE *f = fopen(path, "re");
+	long pid;
+
+	if (!f)
+		return;
+	while (l->n < MAX_LOOKED_AT && fscanf(f, "%ld", &pid) == 1) {
+		if (pid > 0)
+			l->pid[l->n++] = pid;
+	}
+	fclose(f);
+}
+
+static void add_children(pid_t pid, struct list *l)
+{
+	char path[64];
+	struct dirent *d;
+	size_t threads = 0;
+	DIR *dir;
+	long tid;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return;
+	while (threads < MAX_THREADS && (d = readdir(dir))) {
+		tid = strtol(d->d_name, NULL, 10);
+		if (tid <= 0)
+			continue;
+		threads++;
+		snprintf(path, sizeof(path), "/proc/%d/task/%ld/children", (int)pid, tid);
+		add_children_of_thread(path, l);
+	}
+	closedir(dir);
+}
+
+static bool has_torch(pid_t pid)
+{
+	struct proc *p = proc__open(pid);
+	struct maps maps;
+	bool ret = false;
+
+	if (p && !proc__maps(p, &maps)) {
+		ret = arrival__torch(&maps);
+		maps__free(&maps);
+	}
+	proc__free(p);
+	return ret;
+}
+
+size_t family__with_torch(pid_t pid, pid_t *pids, size_t max)
+{
+	struct list l = { 0 };
+	size_t i, n = 0;
+
+	add_children(pid, &l);
+	for (i = 0; i < l.n; i++) {
+		if (has_torch(l.pid[i])) {
+			if (n < max)
+				pids[n] = l.pid[i];
+			n++;
+		}
+		add_children(l.pid[i], &l);
+	}
+	return n;
+}

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_TARGET_FAMILY_H
+#define MT_TARGET_FAMILY_H
+/* The processes that a process has started. */
+#include <stddef.h>
+#include <sys/types.h>
+
+/*
+ * Which of a process's descendants have PyTorch in them: fills pids with the first max of them, those nearest to it
+ * first, and returns how many there are. Those that may not be looked at do not count; no more than 256 are looked at.
+ */
+size_t family__with_torch(pid_t pid, pid_t *pids, size_t max);
+
+#endif
