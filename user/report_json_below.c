@@ -94,6 +94,7 @@ static void put_segment(struct json *j, const struct segment *s, uint64_t cumula
 	json__uint(j, "free", s->free);
 	json__uint(j, "gaps", s->gaps);
 	json__uint(j, "largest_gap", s->largest_gap);
+	json__uint(j, "releasable", s->releasable);
 	json__uint(j, "stuck", s->stuck);
 	if (s->pending)
 		json__uint(j, "pending", s->pending);
@@ -182,6 +183,7 @@ static void put_sums(struct json *j, const struct model_segments *s, const struc
 		json__null(j, "not_known");
 	json__uint(j, "empty", s->empty);
 	json__uint(j, "empty_count", s->empties);
+	json__uint(j, "releasable", s->releasable);
 	json__uint(j, "stuck", s->stuck);
 	json__uint(j, "pending", s->pending);
 	json__uint(j, "largest_gap", s->largest_gap);

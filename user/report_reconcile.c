@@ -71,8 +71,8 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 	line(l, true, s->reserved, "reserved = %s allocated + %s cached", text__bytes(a, sizeof(a), s->allocated),
 	     text__bytes(b, sizeof(b), s->reserved > s->allocated ? s->reserved - s->allocated : 0));
 	if (s->n)
-		line(l, true, s->stuck, "cached and stuck, %s in empty segments, largest gap %s",
-		     text__bytes(a, sizeof(a), s->empty), text__bytes(c, sizeof(c), s->largest_gap));
+		line(l, true, s->stuck, "cached and stuck, %s can go back, largest gap %s",
+		     text__bytes(a, sizeof(a), s->releasable), text__bytes(c, sizeof(c), s->largest_gap));
 }
 
 static void print_others(struct lines *l, const struct model_segments *s, const char *cwd)

@@ -10,7 +10,8 @@
 #include "report_words.h"
 
 #define GAP 2
-#define HELD_MIN 28
+#define HELD_MIN 28    /* columns for the last one, or other columns go */
+#define HELD_WANTED 52 /* before those that say who, where and what kind are shown */
 #define TAKEN_MAX 36
 
 /* Numbers stand right, words left; the last column takes what room there is. */
@@ -55,9 +56,9 @@ static const char *held(struct table *t, const struct segment *s, size_t columns
 	if (!s->blocks)
 		return s->pending ? "blocks that wait for a stream" : "(empty)";
 	if (s->npins + s->more_pins > 1)
-		snprintf(more, sizeof(more), " %s, %s more", text__bytes(bytes, sizeof(bytes), s->pins[0].bytes),
+		snprintf(more, sizeof(more), " %s + %s more", text__bytes(bytes, sizeof(bytes), s->pins[0].bytes),
 			 text__count(count, sizeof(count), s->npins - 1 + s->more_pins));
-	room = columns > text__width(more) + 12 ? columns - text__width(more) : columns;
+	room = columns > text__width(more) + 20 ? columns - text__width(more) : columns;
 	report__location(t->text, &s->pins[0], t->cwd, room);
 	if (room < columns)
 		strcat(t->text, more);
@@ -121,9 +122,9 @@ static void choose_columns(struct table *t, size_t width)
 	t->has[COL_STREAM] = streams; /* a column that says nothing is none */
 	t->has[COL_TAKEN] = taken;
 	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
-		size_t want = t->width[COL_HELD] < HELD_MIN ? t->width[COL_HELD] : HELD_MIN;
+		size_t most = order[i] > COL_BLOCKS && order[i] != COL_KIND ? HELD_WANTED : HELD_MIN;
 
-		if (used(t) + want > width)
+		if (used(t) + (t->width[COL_HELD] < most ? t->width[COL_HELD] : most) > width)
 			t->has[order[i]] = false;
 	}
 	t->width[COL_HELD] = width > used(t) ? width - used(t) : 8;
@@ -176,7 +177,7 @@ static void print_sums(FILE *out, const struct model_segments *s)
 		text__count(n, sizeof(n), s->n), s->n == 1 ? "" : "s");
 	fprintf(out, "  allocated %s\n", text__bytes(a, sizeof(a), s->allocated));
 	fprintf(out, "  cached    %s\n", text__bytes(a, sizeof(a), cached));
-	fprintf(out, "    %s in %s empty segment%s\n", text__bytes(a, sizeof(a), s->empty),
+	fprintf(out, "    %s can go back to CUDA (%s empty segment%s)\n", text__bytes(a, sizeof(a), s->releasable),
 		text__count(n, sizeof(n), s->empties), s->empties == 1 ? "" : "s");
 	fprintf(out, "    %s stuck beside blocks\n", text__bytes(b, sizeof(b), s->stuck));
 	if (s->pending)

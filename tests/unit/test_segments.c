@@ -150,6 +150,9 @@ static void test_expandable(void **state)
 	assert_true(s.all[0].expandable);
 	assert_int_equal(at(&s, 1100 * MB)->size, 80 * MB);
 	assert_int_equal(at(&s, 1100 * MB)->largest_gap, 45 * MB);
+	assert_int_equal(at(&s, 1100 * MB)->releasable, 40 * MB); /* of 10 and 45 MiB beside the block, whole mappings */
+	assert_int_equal(at(&s, 1100 * MB)->stuck, 15 * MB);
+	assert_int_equal(at(&s, 1080 * MB)->releasable, 20 * MB);
 	assert_int_equal(at(&s, 1080 * MB)->size, 20 * MB);
 	model__free_segments(&s);
 	below(&w, EVENT_GIVE, MEM_MAPPED, CUDA(0), 1140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR); /* a hole */
@@ -216,6 +219,7 @@ static void test_told(void **state)
 	assert_int_equal(s.requested, 11 * MB - 5);
 	assert_int_equal(s.pending, 512);
 	assert_int_equal(s.empties, 0);
+	assert_int_equal(at(&s, 100 * MB)->releasable, 40 * MB); /* of three mappings one has blocks */
 	assert_int_equal(at(&s, 100 * MB)->cuda_stream, 0x77);
 	assert_true(at(&s, 100 * MB)->pool_known);
 	assert_int_equal(at(&s, 100 * MB)->pool[1], 3);
@@ -512,9 +516,10 @@ static bool same(const struct page *pages, uint64_t p)
 	return p < 2 * RANGE ? p != RANGE : pages[p - 1].extent == pages[p].extent;
 }
 
-static void naive__check_one(const struct naive *v, const struct page *pages, uint64_t first, uint64_t end, const struct segment *s)
+static void naive__check_one(const struct naive *v, const struct page *pages, uint64_t first, uint64_t end, const struct segment *s,
+			     bool told)
 {
-	uint64_t used = 0, gap = 0, gaps = 0, largest = 0, pinned[16] = { 0 };
+	uint64_t used = 0, gap = 0, gaps = 0, largest = 0, whole = 0, pinned[16] = { 0 };
 	uint64_t count = 0, lines = 0;
 
 	for (uint64_t p = first; p < end; p++) {
@@ -533,7 +538,17 @@ static void naive__check_one(const struct naive *v, const struct page *pages, ui
 	assert_int_equal(s->free, (end - first - used) * PAGE);
 	assert_int_equal(s->gaps, gaps);
 	assert_int_equal(s->largest_gap, largest * PAGE);
-	assert_int_equal(s->stuck, used ? s->free : 0);
+	for (uint64_t p = first; p < end && first < 2 * RANGE; p += CHUNK) { /* mappings go back one by one */
+		bool empty = true;
+
+		for (uint64_t q = p; q < p + CHUNK; q++)
+			empty &= !pages[q].block;
+		whole += empty ? CHUNK : 0;
+	}
+	if (first >= 2 * RANGE && !used)
+		whole = end - first;
+	assert_int_equal(s->releasable, told && first < 2 * RANGE ? s->releasable : whole * PAGE);
+	assert_int_equal(s->stuck, s->free - s->releasable);
 	assert_int_equal(s->blocks, count);
 	for (size_t i = 0; i < 16; i++)
 		lines += pinned[i] != 0;
@@ -548,7 +563,7 @@ static void naive__check_one(const struct naive *v, const struct page *pages, ui
 	}
 }
 
-static void naive__check(struct world *w, const struct naive *v, int d)
+static void naive__check(struct world *w, const struct naive *v, int d, bool told)
 {
 	struct model_segments s = segments(w, d ? "cuda:1" : "cuda:0", ROWS_AT_MARK);
 	size_t n = 0;
@@ -562,7 +577,7 @@ static void naive__check(struct world *w, const struct naive *v, int d)
 		}
 		while (end < PAGES && same(v->mark, end))
 			end++;
-		naive__check_one(v, v->mark, p, end, at(&s, base_of(d) + p * PAGE));
+		naive__check_one(v, v->mark, p, end, at(&s, base_of(d) + p * PAGE), told);
 		p = end;
 		n++;
 	}
@@ -771,7 +786,7 @@ static void random_run(unsigned seed, enum moment at)
 		assert_int_equal(dev.frees_unknown, 0);
 		assert_int_equal(dev.marked, r.v[d].marked);
 		if (dev.marked)
-			naive__check(&r.w, &r.v[d], d);
+			naive__check(&r.w, &r.v[d], d, seed % 2);
 	}
 	world__free(&r.w);
 }

@@ -130,7 +130,8 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 
 /*
  * A stretch of memory that the allocator took from CUDA and hands out in blocks; mappings side by side in one
- * reserved range are one. It can be given back to CUDA only as a whole, when no block is left in it.
+ * reserved range are one. It can be given back to CUDA only as a whole, when no block is left in it, or mapping
+ * by mapping.
  */
 enum segment_size { SEGMENT_ANY, SEGMENT_OF_SMALL, SEGMENT_OF_LARGE }; /* not known; for small, for large blocks */
 #define SEGMENT_PINS 8
@@ -140,7 +141,8 @@ struct segment {
 	uint64_t requested;   /* of them all; 0: not known */
 	uint64_t pending;     /* bytes that were freed before we came and waited for a stream; neither allocated nor free */
 	uint64_t free, gaps, largest_gap;
-	uint64_t stuck;	      /* free, and cannot go back: 0 in a segment without blocks */
+	uint64_t releasable;  /* free, and can go back to CUDA: all of a segment without blocks, whole mappings of others */
+	uint64_t stuck;	      /* free, and cannot */
 	bool stream_known, pool_known;
 	uint64_t cuda_stream, pool[2];
 	enum segment_size kind;
@@ -170,7 +172,8 @@ struct model_segments {
 	uint64_t requested;  /* of all blocks; 0: not known */
 	uint64_t pending;
 	uint64_t empty, empties; /* bytes in, number of segments without a block */
-	uint64_t stuck;	     /* free bytes in the others */
+	uint64_t releasable; /* free bytes that can go back to CUDA, those of empty segments included */
+	uint64_t stuck;	     /* free bytes that cannot */
 	uint64_t largest_gap; /* in any segment */
 	struct taken *others; /* largest first */
 	size_t nothers;

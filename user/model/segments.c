@@ -11,6 +11,7 @@
 
 /* What the native allocator takes at once for small blocks; for large ones it takes 20 MiB or more (CUDACachingAllocator.cpp). */
 #define SMALL_BUFFER (UINT64_C(2) << 20)
+#define LARGE_BUFFER (UINT64_C(20) << 20)
 
 struct line { /* blocks of one line and phase */
 	uint64_t key[3];
@@ -177,10 +178,33 @@ static uint64_t end_of(const struct segment *seg)
 	return seg->addr + seg->size;
 }
 
-static void gap(struct segment *seg, uint64_t from, uint64_t to)
+/* Bytes of whole mappings between from and to. *e moves on to the mapping that holds to. */
+static uint64_t whole_mappings(const struct sweep *s, size_t *e, size_t last, uint64_t from, uint64_t to)
+{
+	uint64_t sum = 0;
+
+	for (;; (*e)++) {
+		const struct extent *x = &s->extents[*e];
+		uint64_t end = x->addr + x->size, piece = x->size, lo, hi;
+
+		if (x->told) /* as many as make it up, side by side */
+			piece = (x->flags & SEGMENT_SMALL) || x->size % LARGE_BUFFER ? SMALL_BUFFER : LARGE_BUFFER;
+		if (from < end && to > x->addr) {
+			lo = from > x->addr ? (from - x->addr + piece - 1) / piece * piece : 0;
+			hi = (to < end ? to - x->addr : x->size) / piece * piece;
+			sum += hi > lo ? hi - lo : 0;
+		}
+		if (to <= end || *e + 1 >= last)
+			return sum;
+	}
+}
+
+static void gap(const struct sweep *s, struct segment *seg, size_t *e, size_t last, uint64_t from, uint64_t to)
 {
 	if (to <= from)
 		return;
+	if (seg->expandable)
+		seg->releasable += whole_mappings(s, e, last, from, to);
 	seg->free += to - from;
 	seg->gaps++;
 	if (to - from > seg->largest_gap)
@@ -202,8 +226,8 @@ static void set_median(struct sweep *s, struct segment *seg)
 	seg->median = s->sizes[seg->blocks / 2];
 }
 
-/* The blocks of a segment, its gaps and pins. Blocks before it belong to no segment. */
-static int fill(struct sweep *s, struct segment *seg)
+/* The blocks of a segment, its gaps and pins. Blocks before it belong to no segment. It is made of extents e to last. */
+static int fill(struct sweep *s, struct segment *seg, size_t e, size_t last)
 {
 	uint64_t cursor = seg->addr, asked = 0, requested = 0;
 	int err = 0;
@@ -220,7 +244,7 @@ static int fill(struct sweep *s, struct segment *seg)
 			break;
 		size = is_pending ? p->value : block__size(s, b);
 		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
-		gap(seg, cursor, addr);
+		gap(s, seg, &e, last, cursor, addr);
 		cursor = addr + size > cursor ? addr + size : cursor;
 		if (is_pending) {
 			seg->pending += size;
@@ -244,9 +268,11 @@ static int fill(struct sweep *s, struct segment *seg)
 		}
 		s->next_block++;
 	}
-	gap(seg, cursor, end_of(seg));
+	gap(s, seg, &e, last, cursor, end_of(seg));
 	seg->requested = asked == seg->blocks ? requested : 0;
-	seg->stuck = seg->blocks || seg->pending ? seg->free : 0;
+	if (!seg->expandable && seg->free == seg->size)
+		seg->releasable = seg->size;
+	seg->stuck = seg->free - seg->releasable;
 	set_median(s, seg);
 	return put_pins(s, seg);
 }
@@ -305,6 +331,7 @@ static int add_segment(struct sweep *s, size_t *i)
 		.seen = e->how != 0,
 		.time = e->time,
 	};
+	size_t first = *i;
 	int err;
 
 	row__line(s->m, s->innermost, e->stack, e->thread, e->how ? e->walk : WALK_CENSUS, &seg.taken);
@@ -316,7 +343,7 @@ static int add_segment(struct sweep *s, size_t *i)
 	}
 	if (seg.foreign && e->how == MEM_MAPPED)
 		s->mapped_foreign += seg.size;
-	err = fill(s, &seg);
+	err = fill(s, &seg, first, *i);
 	if (!err)
 		err = array__reserve(&s->all, &s->cap, sizeof(*s->all), (uint64_t)s->n + 1);
 	if (!err)
@@ -508,6 +535,7 @@ static void sum_up(const struct sweep *s, struct model_segments *ret)
 		ret->inside += seg->allocated;
 		ret->pending += seg->pending;
 		ret->stuck += seg->stuck;
+		ret->releasable += seg->releasable;
 		if (!seg->blocks && !seg->pending) {
 			ret->empty += seg->size;
 			ret->empties++;
