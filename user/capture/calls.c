@@ -312,10 +312,14 @@ static bool by_allocator(const struct calls *c, uint64_t caller)
 }
 
 /* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
-static bool is_block(const struct session *s, uint8_t how, bool own)
+static bool is_block(struct session *s, uint8_t how, bool own)
 {
 	const char *allocator = facts__get(s->facts, "allocator");
 
+	if (!allocator) {
+		session__look_for_allocator(s);
+		allocator = facts__get(s->facts, "allocator");
+	}
 	if (!allocator)
 		return false;
 	if (!strcmp(allocator, "cudaMallocAsync"))

@@ -18,11 +18,14 @@
 
 int session__hand_on(struct session *s, const struct event *e)
 {
+	return s->cut ? 0 : session__through_state(s, e);
+}
+
+int session__to_sinks(struct session *s, const struct event *e)
+{
 	size_t i;
 	int err;
 
-	if (s->cut)
-		return 0;
 	s->events++;
 	for (i = 0; i < s->n_sinks; i++) {
 		err = s->sinks[i]->event(s->sinks[i], e);

@@ -76,6 +76,7 @@ void session__free(struct session *s)
 		return;
 	probes__free(s->probes);
 	calls__free(s->calls);
+	session__close_state(s);
 	names__free(s->names);
 	map64__free(s->stacks);
 	map64__free(s->roots);
@@ -185,15 +186,22 @@ int session__attach(struct session *s, struct failure *f)
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (session__open_state(s))
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	/* Segments before blocks: the total that comes with a block has all segments in it that were taken until then. */
+	if (calls__attach(s))
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	err = attach_all(s, f);
 	if (err)
 		return err;
 	s->from_start = session__before_torch(s);
-	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live") || calls__attach(s))
+	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live"))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	look_into_torch(s, 0);
 	s->start = monotonic();
 	s->attached = true;
+	if (session__begin_state(s))
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	return 0;
 }
 
@@ -294,7 +302,7 @@ static int settle(struct session *s)
 }
 
 /* One round: see the top of this file. */
-static int one_round(struct session *s)
+int session__round(struct session *s)
 {
 	size_t end, pos = 0, len;
 	const void *rec;
@@ -390,7 +398,9 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
 
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
-	err = one_round(s);
+	err = session__round(s);
+	if (!err)
+		err = session__pump_state(s, now);
 	if (!err)
 		err = housekeeping(s, now);
 	for (i = 0; i < n_sinks && !err; i++)
@@ -405,8 +415,11 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 
 	if (!s->attached)
 		return 0;
+	s->sinks = sinks;
+	s->n_sinks = n_sinks;
+	err = session__last_segments(s);
 	probes__stop(s->probes);
-	err = session__pump(s, sinks, n_sinks);
+	err = err ? err : session__pump(s, sinks, n_sinks);
 	probes__detach(s->probes);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
 	s->blind = true;
@@ -415,6 +428,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	do {
 		err = err ? err : session__pump(s, sinks, n_sinks);
 	} while (!err && (s->queue.len || rounds++ < 1));
+	err = err ? err : session__finish_state(s);
 	facts__setf(s->facts, "duration_ns", "%" PRIu64, s->cut ? s->cut : now);
 	facts__setf(s->facts, "events", "%" PRIu64, s->events);
 	s->attached = false;

@@ -15,6 +15,7 @@ struct calls;
 struct dict;
 struct map64;
 struct names;
+struct session_state;
 
 /* A thread of the target that has been heard of. */
 struct thread {
@@ -46,6 +47,7 @@ struct session {
 	struct facts *facts;
 	struct names *names;
 	struct queue queue;
+	struct session_state *state; /* from the attaching on */
 	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
 	struct map64 *roots;   /* module objects whose calls are reported */
 	struct map64 *threads; /* tid -> index */
@@ -84,7 +86,10 @@ void session__renew(struct session *s);
 /* With the probes in place: is it sure that none of PyTorch's code had run before? */
 bool session__before_torch(const struct session *s);
 
-/* records.c: hands an event to the sinks. 0 or the error of one. */
+/* session.c: drains the ring once and hands on what was in it. 0 or negative, as session__pump(). */
+int session__round(struct session *s);
+
+/* records.c: an event of the stream: to the sinks, or where it has to wait first. 0 or the error of one. */
 int session__hand_on(struct session *s, const struct event *e);
 /* The thread of a record; NULL: no memory. Valid until the next call. */
 struct thread *session__thread(struct session *s, uint32_t tid);
@@ -92,10 +97,27 @@ struct thread *session__thread(struct session *s, uint32_t tid);
 uint32_t session__stack(struct session *s, uint64_t id, uint8_t *walk);
 /* A record's time as an event has it. */
 uint64_t session__since(const struct session *s, uint64_t time);
+/* Straight to the sinks. */
+int session__to_sinks(struct session *s, const struct event *e);
 /* Turns one record of the kernel side into what it means. 0, -ENOMEM, -EBADMSG (no such record), a sink's error. */
 int session__record(struct session *s, const void *rec, size_t len);
 /* Modules are other ones: all stacks are named, and their roots reported, anew. */
 void session__forget_roots(struct session *s);
+
+/*
+ * session_state.c: the CUDA allocator's own tables. Open it before the probes come; begin when they are there; then
+ * all events go through it, since those that come before all is known of what was there before have to wait. pump: now
+ * and then; last: before the probes go; finish: after the last event is in. 0, -ENOMEM or the error of a sink.
+ */
+int session__open_state(struct session *s);
+int session__begin_state(struct session *s);
+int session__through_state(struct session *s, const struct event *e);
+int session__pump_state(struct session *s, uint64_t now);
+/* The fact "allocator", as soon as a call makes it matter. */
+void session__look_for_allocator(struct session *s);
+int session__last_segments(struct session *s);
+int session__finish_state(struct session *s);
+void session__close_state(struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);

@@ -155,6 +155,21 @@ static int add_part(struct vec *a, const struct state_segment *of, uint64_t from
 	return 0;
 }
 
+/* Does one of these hold all of it? */
+static bool covered(const struct vec *by, const struct state_segment *g)
+{
+	size_t lo = 0, hi = by->n, mid;
+
+	while (lo < hi) {
+		mid = (lo + hi) / 2;
+		if (nth(by, mid)->addr <= g->addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && nth(by, lo - 1)->device == g->device && g->addr + g->size <= nth(by, lo - 1)->addr + nth(by, lo - 1)->size;
+}
+
 /*
  * What an earlier reading saw of a device and this one did not stays, unless this one is whole. Segments of a torn
  * reading are true all the same: they are put over those of before, whose rests are kept.
@@ -164,14 +179,17 @@ static int add_segments(struct state *s, const struct state_reading *r, const bo
 	const struct state_segment *old = s->segments.v;
 	struct vec all = { 0 };
 	struct state_segment *g;
-	size_t i, k;
+	size_t i, k, n_new;
 
 	for (i = 0; i < r->n_segments; i++) {
+		if (r->segments[i].partial && !fresh[r->segments[i].device] && covered(&s->segments, &r->segments[i]))
+			continue;
 		g = vec__add(&all, sizeof(*g));
 		if (!g)
 			goto nomem;
 		*g = r->segments[i];
 	}
+	n_new = all.n;
 	qsort(all.v, all.n, sizeof(*g), by_address);
 	for (i = 0, k = 0; i < s->segments.n; i++) {
 		uint64_t from = old[i].addr, end = old[i].addr + old[i].size;
@@ -179,9 +197,9 @@ static int add_segments(struct state *s, const struct state_reading *r, const bo
 
 		if (fresh[old[i].device])
 			continue;
-		while (k < r->n_segments && nth(&all, k)->addr + nth(&all, k)->size <= from)
+		while (k < n_new && nth(&all, k)->addr + nth(&all, k)->size <= from)
 			k++;
-		for (j = k; j < r->n_segments && nth(&all, j)->addr < end; j++) {
+		for (j = k; j < n_new && nth(&all, j)->addr < end; j++) {
 			uint64_t addr = nth(&all, j)->addr, next = addr + nth(&all, j)->size;
 
 			if (addr > from && add_part(&all, &old[i], from, addr))
@@ -366,7 +384,7 @@ static struct event whole_event(const struct state *s, const struct event *e)
 	return ret;
 }
 
-/* Parts of an expandable segment that lie next to one another are one, as the allocator has it. */
+/* Parts of an expandable segment that lie next to one another are one, as the allocator has it; so are parts that were read. */
 static void join(struct vec *a)
 {
 	struct state_segment *g = a->v;
@@ -375,7 +393,8 @@ static void join(struct vec *a)
 	for (i = 0; i < a->n; i++) {
 		struct state_segment *last = n ? &g[n - 1] : NULL;
 
-		if (last && last->expandable && g[i].expandable && last->device == g[i].device &&
+		if (last && last->expandable == g[i].expandable && (g[i].expandable || last->partial || g[i].partial) &&
+		    last->device == g[i].device &&
 		    last->addr + last->size == g[i].addr && (last->stream == g[i].stream || !g[i].stream) &&
 		    !memcmp(last->pool, g[i].pool, sizeof(last->pool)))
 			last->size += g[i].size;

@@ -35,6 +35,7 @@ struct state_segment {
 	uint64_t addr, size, stream, pool[2];
 	uint8_t device;
 	bool small, expandable;
+	bool partial; /* it may reach further on either side */
 };
 
 struct state_device {
