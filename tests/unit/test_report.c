@@ -29,7 +29,7 @@
 #define CPU ((struct device){ .type = DEVICE_CPU })
 
 static char dir[] = "/tmp/test_report.XXXXXX";
-static char recording[64], cpu_recording[64], drifting[64], odd[64], cut[64], damaged[64];
+static char segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64], cut[64], damaged[64];
 
 struct tape {
 	struct dict *d;
@@ -166,6 +166,33 @@ static void write_drifting(void)
 	tape__close(&t);
 }
 
+/* A segment of 20 MiB with 5 in it, an empty one of 2, and 8 MiB taken by others; the driver says 40. */
+static void write_segmented(void)
+{
+	struct tape t = tape__new(segmented);
+	struct dict_frame f[] = { frame(&t, "/home/u/gemma/a.py", "f", 1, NULL) };
+	uint32_t s = dict__stack(t.d, f, 1, MT_WALK_OK);
+	struct event take = { .kind = EVENT_TAKE, .how = MEM_DEVICE, .device = CUDA, .stack = s, .flags = MEM_BY_ALLOCATOR };
+
+	facts__set(t.f, "device.0.total", "1073741824");
+	for (int i = 0; i < 3; i++) {
+		static const uint64_t sizes[] = { 20, 2, 8 };
+
+		take.time = t.time += 100 * MS;
+		take.thread = t.thread;
+		take.addr = (100 + 100 * i) * MIB;
+		take.size = sizes[i] * MIB;
+		take.flags = i < 2 ? MEM_BY_ALLOCATOR : 0;
+		assert_int_equal(mtr_writer__event(t.w, &take), 0);
+	}
+	assert_int_equal(mtr_writer__event(t.w, &(struct event){ .kind = EVENT_USED, .device = CUDA, .size = 40 * MIB,
+								 .time = t.time, .thread = t.thread }), 0);
+	t.reserved = 22 * MIB;
+	alloc(&t, CUDA, 110 * MIB, 5 * MIB, s);
+	put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 2000 * MIB, .stack = s });
+	tape__close(&t);
+}
+
 /* Names that want to be escaped, in every place where a target can put one. */
 static void write_odd(void)
 {
@@ -211,6 +238,7 @@ static int setup(void **state)
 	snprintf(recording, sizeof(recording), "%s/run.mtr", dir);
 	snprintf(cpu_recording, sizeof(cpu_recording), "%s/cpu.mtr", dir);
 	snprintf(drifting, sizeof(drifting), "%s/drift.mtr", dir);
+	snprintf(segmented, sizeof(segmented), "%s/seg.mtr", dir);
 	snprintf(odd, sizeof(odd), "%s/odd.mtr", dir);
 	snprintf(cut, sizeof(cut), "%s/cut.mtr", dir);
 	snprintf(damaged, sizeof(damaged), "%s/damaged.mtr", dir);
@@ -218,16 +246,17 @@ static int setup(void **state)
 	write_cpu();
 	write_drifting();
 	write_odd();
+	write_segmented();
 	spoil();
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	const char *files[] = { recording, cpu_recording, drifting, odd, cut, damaged };
+	const char *files[] = { recording, cpu_recording, drifting, odd, cut, damaged, segmented };
 
 	(void)state;
-	for (size_t i = 0; i < 6; i++)
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
 		unlink(files[i]);
 	rmdir(dir);
 	return 0;
@@ -546,6 +575,43 @@ static void test_csv(void **state)
 		"500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,\r\n");
 }
 
+static void test_segments(void **state)
+{
+	struct output *o = report("--by", "segment", segmented, NULL);
+	json_t *doc, *dev, *rec, *row;
+
+	(void)state;
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "Reserved: 22.00 MiB in 2 segments\n"
+				       "  allocated 5.00 MiB\n"
+				       "  cached    17.00 MiB\n"
+				       "    2.00 MiB can go back to CUDA (1 empty segment)\n"
+				       "    15.00 MiB stuck beside blocks\n"
+				       "    largest gap 10.00 MiB\n"));
+	assert_non_null(strstr(o->out, "15.00 MiB  20.00 MiB   5.00 MiB    10.00 MiB"));
+	assert_non_null(strstr(o->out, "   40.00 MiB  used by the process"));
+	assert_non_null(strstr(o->out, "    8.00 MiB  taken by others (cudaMalloc, a.py:1 (f))\n"));
+	assert_non_null(strstr(o->out, "the driver had 984.00 MiB left of 1.00 GiB"));
+	doc = parse(report("--by", "segment", "--format", "json", segmented, NULL)->out);
+	dev = json_array_get(json_object_get(doc, "devices"), 0);
+	rec = json_object_get(dev, "reconciliation");
+	row = json_array_get(json_object_get(doc, "rows"), 0);
+	assert_int_equal(rows_sum(doc), 5 * MIB);
+	assert_int_equal(integer(row, "stuck"), 15 * MIB);
+	assert_int_equal(json_array_size(json_object_get(row, "pins")), 1);
+	assert_int_equal(integer(json_object_get(rec, "segments"), "not_known"), 0);
+	assert_int_equal(integer(json_object_get(rec, "others"), "bytes"), 8 * MIB);
+	assert_int_equal(integer(rec, "used"), 40 * MIB);
+	/* At that time no total had come yet: the sums are of what was seen taken. */
+	assert_int_equal(integer(rec, "used_reserved") + integer(rec, "used_others") + integer(rec, "not_seen"), 40 * MIB);
+	assert_int_equal(integer(rec, "not_seen"), 10 * MIB);
+	assert_int_equal(integer(json_array_get(json_object_get(dev, "out_of_memory"), 0), "largest_gap"), 10 * MIB);
+	json_decref(doc);
+	o = report("--by", "segment", "--format", "csv", segmented, NULL);
+	assert_non_null(strstr(o->out, "\r\n0x6400000,20971520,5242880,15728640,15728640,10485760,1,seg,cuda:0,,,large,false,false,"
+				       "0.100000000,/home/u/gemma/a.py,1,f,/home/u/gemma/a.py,1,f,5242880,1\r\n"));
+}
+
 static void test_cut_and_damaged(void **state)
 {
 	struct output *o = report("--format", "json", cut, NULL);
@@ -617,6 +683,7 @@ int main(void)
 		cmocka_unit_test(test_json_of_several),
 		cmocka_unit_test(test_json_odd),
 		cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_segments),
 		cmocka_unit_test(test_cut_and_damaged),
 		cmocka_unit_test(test_exit_codes),
 		cmocka_unit_test(test_full_disk),

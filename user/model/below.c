@@ -236,7 +236,8 @@ static int below__used(struct model *m, const struct event *e)
 		.known = true,
 		.time = e->time,
 		.bytes = e->size,
-		.below = dev->pub.has_totals ? dev->pub.reserved : dev->pub.allocated,
+		.below = dev->pub.has_totals ? dev->pub.reserved :
+			 dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS] : dev->pub.allocated,
 		.others = dev->extents.sums[SUM_OTHERS],
 	};
 	if (dev->pub.marked && !dev->mark_used.known)
