@@ -136,6 +136,9 @@ static int attach_all(struct session *s, struct failure *f)
 	for (i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		const struct hook *h = &s->target.hooks[order[i]];
 
+		/* Which frames are modules' is known before the first event comes. */
+		if (i == 1)
+			look_into_torch(s, 0);
 		if (probes__attached(s->probes, order[i]))
 			continue;
 		if (!h->found) {
@@ -194,11 +197,10 @@ int session__attach(struct session *s, struct failure *f)
 	err = attach_all(s, f);
 	if (err)
 		return err;
+	s->start = monotonic();
 	s->from_start = session__before_torch(s);
 	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live"))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	look_into_torch(s, 0);
-	s->start = monotonic();
 	s->attached = true;
 	if (session__begin_state(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
