@@ -3,6 +3,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "capture/probes.h"
 #include "capture_args.h"
 #include "commands.h"
+#include "dryrun.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -68,8 +70,8 @@ static int check_machine(void)
 	struct probes_opts po = { .ring_bytes = 1 << 16 };
 	struct probes *p;
 	struct utsname un;
-	char text[256];
-	int status;
+	char text[256], dir[2 * PATH_MAX];
+	int status, err;
 
 	uname(&un);
 	snprintf(text, sizeof(text), "%s %s", un.release, un.machine);
@@ -89,6 +91,11 @@ static int check_machine(void)
 					   : "not in this kernel (6.6 and newer have it): perf uprobes, which detach slower",
 		     0);
 	probes__free(p);
+	err = dryrun__find(dir, sizeof(dir));
+	snprintf(text, sizeof(text), err == -ENOENT ? "its libraries are not built or not installed: no run --dry-run-cuda" :
+				     err ? "the folder of its libraries has a name that cannot be preloaded" :
+					   "run --dry-run-cuda has its libraries");
+	line(!err, "dry run", text, 0);
 	return status;
 }
 

@@ -10,7 +10,7 @@ import harness
 from harness import Skip, check, equal, run, tool
 
 PAGE = os.path.join(harness.REPO, "docs", "memtrace-bpf.8")
-COMMANDS = ("record", "report", "export", "check")
+COMMANDS = ("record", "run", "report", "export", "check")
 COMMON = {"--help", "--usage", "--version"}
 
 
@@ -58,7 +58,9 @@ def test_same_options():
     for command in COMMANDS + ("",):
         title = command or "live view"
         check(title in parts, "no section '%s' among %s", title, sorted(map(str, parts)))
-        page = parts.get(title, set()) | (shared if command in ("record", "") else set())
+        page = parts.get(title, set()) | (shared if command in ("record", "run", "") else set())
+        if command == "run":
+            page -= {"-p", "--pid"}  # it starts the process
         given = options_of_help(command)
         page, given = page - COMMON, given - COMMON
         if page != given:

@@ -1,0 +1,475 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+`run`: the command behaves as if it were run directly, whatever becomes of the recording; and nothing of what its PyTorch
+does from the first instruction on is missing from that.
+"""
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+import time
+
+import harness
+import mtr_reader
+from harness import IS_ROOT, Skip, check, device, equal, own, python, report, run, scratch, spawn, sudo, tool
+
+OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
+CAP_CHOWN, CAP_KILL = 0, 5
+FIRST = os.path.join(harness.WORKLOADS, "first.py")
+
+
+def started(*args, prefix=(), **kwargs):
+    """`run` with the arguments, under way."""
+    return spawn([*prefix, harness.TOOL, "run", *args], root=True, **kwargs)
+
+
+def made(recording, known):
+    """Every tensor of the workload is in the recording, once, with its line; and the recording begins at the start."""
+    own(recording)
+    with open(recording, "rb") as f:
+        r = mtr_reader.Recording(f)
+        events = list(r.events())
+    check(r.complete, "the recording is not whole")
+    equal(r.facts["attached_at"], "start", "attached_at")
+    got = []
+    for e in events:
+        if e["kind"] != mtr_reader.ALLOC:
+            continue
+        location = r.stacks[e["stack"]][1][0][0] if r.stacks[e["stack"]][1] else 0
+        file, _, line = r.locations[location]
+        if location and r.strings[file].endswith("first.py"):
+            got.append([e["size"], line])
+    rounded = [[(n + 511) // 512 * 512 if "allocs" in known and n != 100003 else n, line] for n, line in known["made"]]
+    equal(got, rounded, "sizes and lines of the first tensors")
+    return r, events
+
+
+def folder(name):
+    path = scratch(name)
+    os.mkdir(path)
+    return path
+
+
+# ---- the command, and what becomes of it ----------------------------------------------------------------------
+
+def test_exit_status():
+    for options in ((), ("--no-trace",)):
+        for command, expected in ((("true",), 0), (("sh", "-c", "exit 5"), 5), (("sh", "-c", "exit 127"), 127)):
+            equal(tool("run", *options, "--", *command, root=True)[0], expected, "exit code of %s" % (command,))
+        code, out, err = tool("run", *options, "--", "sh", "-c", "kill -SEGV $$", root=True)
+        equal((code, out), (128 + signal.SIGSEGV, ""), "killed by itself")
+        check("signal 11" in err, "not said: %r", err)
+        code, _, err = tool("run", *options, "--", "no-such-command-here", root=True)
+        check(code == 127 and "no-such-command-here" in err and "No such file" in err, "no such command: %d, %r", code, err)
+        code, _, err = tool("run", *options, "--", "/etc/passwd", root=True)
+        check(code == 126 and "/etc/passwd" in err and "denied" in err, "no program: %d, %r", code, err)
+
+
+def test_usage():
+    for args, word in (((), "command"), (("--vram", "1G", "true"), "dry"), (("--dry-run-cuda", "--vram", "1K", "true"), "1K"),
+                       (("--dry-run-cuda", "--devices", "0", "true"), "devices"), (("--dry-run-cuda", "--devices", "65", "true"), "64"),
+                       (("-p", "1", "true"), "p"), (("--no-trace", "-o", "x", "true"), "no-trace")):
+        code, out, err = tool("run", *args)
+        check(code == USAGE and out == "" and word in err, "run %s: %d, %r", args, code, err)
+    code, _, err = tool("run", "--user", "no-such-user-here", "true", root=True)
+    check(code == USAGE and "no-such-user-here" in err, "no such user: %d, %r", code, err)
+
+
+def test_options_of_the_command_are_its_own():
+    code, out, _ = tool("run", "--no-trace", "sh", "-c", 'echo "$0 $*"', "-o", "--", "--no-trace", "-p", "1")
+    equal((code, out), (0, "-o -- --no-trace -p 1\n"), "arguments")
+    code, out, _ = tool("run", "--no-trace", "--", "echo", "-f", "--help")
+    equal((code, out), (0, "-f --help\n"), "arguments after --")
+
+
+def test_pass_through():
+    data = os.urandom(300000)
+    for options in ((), ("--no-trace",)):
+        done = subprocess.run(sudo([harness.TOOL, "run", "-q", *options, "--", "cat"]), input=data, capture_output=True, timeout=30,
+                              check=False)
+        equal((done.returncode, done.stdout == data, done.stderr), (0, True, b""), "cat")
+    p = started("--no-trace", "--", "sh", "-c", "cd /; pwd; exec 5>&-; ls -l /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status")
+    equal(p.wait(30), 0, "exit code")
+    direct = spawn(sudo(["sh", "-c", "cd /; pwd; exec 5>&-; ls -l /proc/self/fd | wc -l; grep -E 'Sig(Blk|Ign)' /proc/self/status"]))
+    direct.wait(30)
+    equal(p.stdout(), direct.stdout(), "folder, open files and signals of a command, compared with one run directly")
+
+
+def in_terminal(*args):
+    """The tool as the foreground job of a terminal of its own: (process, terminal)."""
+    ours, theirs = pty.openpty()
+
+    def leads():
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    p = subprocess.Popen(sudo([harness.TOOL, "run", *args]), stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=leads)
+    os.close(theirs)
+    return p, ours
+
+
+def read_until(fd, pattern, seconds=60):
+    """What comes from a terminal, up to a match, or to its end where pattern is None."""
+    text, limit = "", time.monotonic() + seconds
+    os.set_blocking(fd, False)
+    while time.monotonic() < limit:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            time.sleep(0.02)
+            continue
+        except OSError:
+            data = b""
+        text += data.decode("utf-8", "replace")
+        if pattern and re.search(pattern, text):
+            return text
+        if not data:
+            break
+    check(not pattern, "no %r on the terminal within %d s: %r", pattern, seconds, text[-1000:])
+    return text
+
+
+def ended(p, seconds=30):
+    try:
+        return p.wait(seconds)
+    except subprocess.TimeoutExpired:
+        p.kill()
+        p.wait()
+        raise harness.Failure("the tool did not end") from None
+
+
+def test_terminal():
+    p, terminal = in_terminal("--", "sh", "-c", "test -t 0 && test -t 1 && test -t 2 && read line && echo got-$line")
+    os.write(terminal, b"hello\n")
+    text = read_until(terminal, "got-hello")
+    equal(ended(p), 0, "exit code (%r)" % text)
+    os.close(terminal)
+    # Ctrl-C is the command's: one that has its own idea of it ends as it likes.
+    command = "import signal, sys, time; signal.signal(signal.SIGINT, lambda *_: sys.exit(3)); print('re' 'ady', flush=True); time.sleep(60)"
+    for options in ((), ("--no-trace",)):
+        p, terminal = in_terminal(*options, "--", sys.executable, "-c", command)
+        read_until(terminal, "ready")
+        os.write(terminal, b"\x03")
+        equal(ended(p), 3, "exit code after Ctrl-C")
+        os.close(terminal)
+
+
+def test_interrupted_while_recorded():
+    path = scratch("ctrl-c.mtr")
+    p, terminal = in_terminal("-o", path, "--", python(), FIRST, "hang")
+    text = read_until(terminal, "ready", 120)
+    os.write(terminal, b"\x03")
+    text += read_until(terminal, None, 30)
+    equal(ended(p), 8, "exit code after Ctrl-C")
+    os.close(terminal)
+    made(path, json.loads(re.search(r"^\{.*\}", text, re.M)[0]))
+
+
+def test_signals():
+    path = scratch("term.mtr")
+    p = started("-o", path, "--", python(), FIRST, "hang")
+    known = json.loads(p.wait_line(r"^\{", 120))
+    p.wait_line("^ready", 30)
+    p.signal(signal.SIGINT)  # not for us, and the terminal would have told the command itself
+    time.sleep(0.3)
+    check(p.alive(), "SIGINT ended it")
+    with open("/proc/%d/status" % p.pid, encoding="ascii") as f:
+        held = int(re.search(r"CapEff:\s*(\w+)", f.read())[1], 16)
+    check(held & 1 << CAP_KILL and not held & 1 << CAP_CHOWN, "capabilities while recording: %x", held)
+    p.signal(signal.SIGTERM)
+    equal(p.wait(30), 9, "exit code when SIGTERM is handed on")
+    made(path, known)
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM):
+        p = started("--no-trace", "--", "sh", "-c", "trap 'exit 4' HUP USR1 TERM; echo ready; while :; do sleep 0.05; done")
+        p.wait_line("^ready", 30)
+        p.signal(number)
+        equal(p.wait(30), 4, "exit code after %s" % number)
+
+
+def test_tool_killed():
+    """The command does not go with us."""
+    path, mark = scratch("killed.mtr"), scratch("killed.mark")
+    p = started("-o", path, "--", python(), "-c",
+                "import os, time, torch; print(os.getpid(), flush=True); time.sleep(2); open(%r, 'w').close()" % mark)
+    pid = int(p.wait_line(r"^\d+$", 120))
+    p.signal(signal.SIGKILL)
+    p.wait(10)
+    limit = time.monotonic() + 20
+    while not os.path.exists(mark) and time.monotonic() < limit:
+        time.sleep(0.05)
+    check(os.path.exists(mark), "the command (PID %d) ended with the tool", pid)
+    own(path)
+    code, out, _ = tool("report", "--format", "json", path)
+    check(code == OK and '"complete":false' in out.replace(" ", ""), "what was recorded until then: %d", code)
+
+
+# ---- nothing is missing -----------------------------------------------------------------------------------------
+
+def from_start(role):
+    path = scratch("start-%s.mtr" % role)
+    code, out, err = tool("run", "-o", path, "--", python(role), FIRST, root=True, seconds=120)
+    equal(code, 0, "exit code (%s)" % err[-500:])
+    _, events = made(path, json.loads(out))
+    check("from PyTorch's first allocation on" in err, "not said: %r", err)
+    check(not any(e["kind"] == mtr_reader.LOST for e in events), "events were lost")
+
+
+def test_from_start():
+    from_start("main")
+
+
+def test_from_start_newest():
+    from_start("newest")
+
+
+def test_from_start_old():
+    from_start("old")
+
+
+def cuda_from_start(role):
+    libraries()
+    path = scratch("cuda-%s.mtr" % role)
+    code, out, err = tool("run", "--dry-run-cuda", "-o", path, "--", python(role), FIRST, "cuda", root=True, seconds=120)
+    equal(code, 0, "exit code (%s)" % err[-500:])
+    known = json.loads(out)
+    _, events = made(path, known)
+    blocks = [e for e in events if e["kind"] == mtr_reader.ALLOC and e.get("allocated")]
+    equal(blocks[0]["allocated"], blocks[0]["size"], "the allocator's total at the first event: anything before was missed")
+    d = device(report(path), "cuda:0")
+    equal((d["allocs"], d["total_allocated"], d["drift"], d["before_attach"]), (known["allocs"], known["bytes"], 0, 0),
+          "allocations, bytes, drift and bytes before attaching")
+
+
+def test_cuda_from_start():
+    cuda_from_start("main")
+
+
+def test_cuda_from_start_cu12():
+    cuda_from_start("cu12")
+
+
+def test_waiting_record_is_as_early():
+    """record -p on Python that imports torch later."""
+    code = "import sys; sys.argv = sys.argv[1:]; sys.stdin.readline(); exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
+    target = spawn([python(), "-c", code, FIRST])
+    path = scratch("waiting.mtr")
+    recorder = harness.record(target.popen.pid, path, wait=False)
+    recorder.wait_line("waiting for `import torch`", 30, stream="err")
+    target.send()
+    known = json.loads(target.wait_line(r"^\{", 120))
+    equal((target.wait(60), recorder.wait(30)), (0, 0), "exit codes")
+    made(path, known)
+
+
+# ---- commands of all kinds ------------------------------------------------------------------------------------
+
+def test_no_torch():
+    cwd = folder("no-torch")
+    code, out, err = tool("run", "--", sys.executable, "-c", "import json; print(json.dumps(1)); raise SystemExit(6)", root=True, cwd=cwd)
+    equal((code, out), (6, "1\n"), "exit code and output")
+    check("without importing PyTorch" in err, "not said: %r", err)
+    equal(os.listdir(cwd), [], "files left behind")
+
+
+def test_scripts():
+    """A program that becomes Python only after some other: the PID is the same."""
+    cwd = folder("scripts")
+    script = os.path.join(cwd, "job")
+    with open(FIRST, encoding="utf-8") as f:
+        body = f.read()
+    with open(script, "w", encoding="utf-8") as f:
+        f.write("#!%s\n" % python() + body)
+    os.chmod(script, 0o755)
+    code, out, err = tool("run", "-o", scratch("shebang.mtr"), "--", script, root=True, seconds=120)
+    equal(code, 0, "exit code (%s)" % err[-500:])
+    own(scratch("shebang.mtr"))
+    with open(scratch("shebang.mtr"), "rb") as f:
+        r = mtr_reader.Recording(f)
+        sizes = [e["size"] for e in r.events() if e["kind"] == mtr_reader.ALLOC]
+    for n, _ in json.loads(out)["made"]:
+        equal(sizes.count(n), 1, "blocks of %d bytes" % n)
+    equal(json.loads(r.facts["cmdline"])[1], script, "command line")
+    path = scratch("exec.mtr")
+    code, out, err = tool("run", "-o", path, "--", "sh", "-c", 'sleep 0.2; exec env A=b "$0" "$@"', python(), FIRST, root=True, seconds=120)
+    equal(code, 0, "exit code (%s)" % err[-500:])
+    made(path, json.loads(out))
+
+
+def test_pytorch_in_a_child():
+    cwd = folder("child")
+    code, out, err = tool("run", "--", "sh", "-c", '"$0" -c "import os, time, torch; print(os.getpid()); time.sleep(3)"; exit 4', python(),
+                          root=True, cwd=cwd, seconds=120)
+    equal(code, 4, "exit code")
+    check("PID %d" % int(out) in err and "-p %d" % int(out) in err, "the child is not named: %r", err)
+    equal(os.listdir(cwd), [], "files left behind")
+
+
+def test_exec_after_torch():
+    path = scratch("becomes.mtr")
+    code, out, err = tool("run", "-o", path, "--", python(), FIRST, "exec", root=True, seconds=120)
+    equal(code, 3, "exit code (%s)" % err[-500:])
+    r, _ = made(path, json.loads(out))
+    equal(r.facts["stop_reason"], "exec", "stop_reason")
+
+
+# ---- the recording ----------------------------------------------------------------------------------------------
+
+def test_default_name():
+    cwd = folder("default")
+    p = started("--", python(), "-c", "import os, torch; torch.empty(10); print(os.getpid())", cwd=cwd)
+    equal(p.wait(120), 0, "exit code (%s)" % p.tail(p.stderr()))
+    files = os.listdir(cwd)
+    check(len(files) == 1 and re.fullmatch(r"memtrace-%d-\d{8}T\d{6}\.mtr" % int(p.stdout()), files[0]), "files: %s", files)
+    own(os.path.join(cwd, files[0]))
+    check(device(report(os.path.join(cwd, files[0])))["allocs"] > 0, "nothing recorded")
+
+
+def test_to_standard_output():
+    """Then the command's own output goes to standard error."""
+    code, out, err = tool("run", "-o", "-", "--", python(), FIRST, root=True, seconds=120, text=False)
+    equal(code, 0, "exit code")
+    with open(scratch("stdout.mtr"), "wb") as f:
+        f.write(out)
+    made(scratch("stdout.mtr"), json.loads(re.search(r"^\{.*\}", err, re.M)[0]))
+
+
+def test_stops_before_the_command():
+    """A bound of the recording is none of the command's."""
+    path = scratch("bound.mtr")
+    code, out, _ = tool("run", "-o", path, "--max-events", "5", "--", python(), "-c",
+                        "import time, torch\nfor i in range(30): torch.empty(1000); time.sleep(0.02)\nprint('end'); raise SystemExit(7)",
+                        root=True, seconds=120)
+    equal((code, out), (7, "end\n"), "exit code and output")
+    doc = report(path)
+    check(doc["capture"]["complete"] and doc["capture"]["stop_reason"] == "max-events", "%s", doc["capture"])
+
+
+def test_nothing_runs_for_nothing():
+    """What cannot be recorded is said before the command runs."""
+    mark, there = scratch("mark"), scratch("there.mtr")
+    with open(there, "w", encoding="ascii") as f:
+        f.write("precious")
+    code, _, err = tool("run", "-o", there, "--", "touch", mark, root=True)
+    check(code == FAILED and "-f" in err, "an output that exists: %d, %r", code, err)
+    code, _, err = tool("run", "-o", "/nonexistent/x.mtr", "--", "touch", mark, root=True)
+    check(code == FAILED and "/nonexistent" in err, "a folder that does not exist: %d, %r", code, err)
+    check(not os.path.exists(mark), "the command was run")
+    with open(there, encoding="ascii") as f:
+        equal(f.read(), "precious", "the file that was there")
+
+
+# ---- who ------------------------------------------------------------------------------------------------------
+
+def as_nobody(cwd):
+    """A copy of the tool, and of the dry run, for all to run; and how to be nobody."""
+    if not shutil.which("setpriv"):
+        raise Skip("setpriv is not here")
+    os.chmod(cwd, 0o777)
+    shutil.copy(harness.TOOL, cwd)
+    shutil.copytree(os.path.join(harness.OUT, "dryrun"), os.path.join(cwd, "dryrun"))
+    return sudo(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]), os.path.join(cwd, "memtrace-bpf")
+
+
+def test_not_permitted():
+    libraries()
+    cwd = folder("nobody")
+    prefix, binary = as_nobody(cwd)
+    done = subprocess.run([*prefix, binary, "run", "--", "touch", "mark"], cwd=cwd, capture_output=True, text=True, timeout=30, check=False)
+    check(done.returncode == NOT_PERMITTED and "sudo" in done.stderr and "nothing was run" in done.stderr, "%d, %r", done.returncode,
+          done.stderr)
+    check(not os.path.exists(os.path.join(cwd, "mark")), "the command was run")
+    done = subprocess.run([*prefix, binary, "run", "--no-trace", "--dry-run-cuda", "--", "sh", "-c", 'id -u; echo "$LD_PRELOAD"'], cwd=cwd,
+                          capture_output=True, text=True, timeout=30, check=False)
+    equal((done.returncode, done.stderr), (0, ""), "--no-trace as nobody")
+    equal(done.stdout.splitlines()[0], "65534", "user")
+    equal(sorted(os.listdir(cwd)), ["dryrun", "memtrace-bpf"], "files left behind")
+
+
+def test_user_behind_sudo():
+    if not IS_ROOT:
+        raise Skip("needs root, to be behind sudo as somebody else")
+    env = dict(os.environ, SUDO_UID="65534", SUDO_GID="65534")
+    say = ["sh", "-c", 'id -u; id -g; echo "$HOME $USER"; echo "${TRITON_CACHE_DIR-none}"; mkdir -p "${TRITON_CACHE_DIR-/tmp}"; cat']
+    for options in ((), ("--no-trace",), ("--dry-run-cuda",)):
+        if options == ("--dry-run-cuda",):
+            libraries()
+        p = spawn([harness.TOOL, "run", *options, "--", *say], env=env, stdin=subprocess.DEVNULL)
+        equal(p.wait(30), 0, "exit code (%s)" % p.stderr())
+        uid, gid, who, cache = p.stdout().splitlines()
+        equal((uid, gid, who.split()[1]), ("65534", "65534", "nobody"), "run as")
+        check(options == ("--dry-run-cuda",) or cache == "none", "a cache folder: %s", cache)
+        check(cache == "none" or not os.path.exists(os.path.dirname(cache)), "%s was left behind", cache)
+    p = spawn([harness.TOOL, "run", "--user", "root", "--", *say], env=env, stdin=subprocess.DEVNULL)
+    equal((p.wait(30), p.stdout().splitlines()[0]), (0, "0"), "--user root")
+    # Recorded as another user, where that one can read a PyTorch.
+    cwd = folder("sudo")
+    os.chmod(cwd, 0o777)
+    torch = python()
+    if subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", torch, "-c", "import torch"], capture_output=True, check=False).returncode:
+        return
+    p = spawn([harness.TOOL, "run", "--", torch, FIRST, "hang"], env=env, cwd=cwd)
+    p.wait_line("^ready", 120)
+    p.signal(signal.SIGTERM)
+    equal(p.wait(30), 9, "exit code of another user's command")
+    equal([os.stat(os.path.join(cwd, f)).st_uid for f in os.listdir(cwd)], [65534], "who owns the recording")
+
+
+# ---- the dry run ------------------------------------------------------------------------------------------------
+
+def libraries():
+    if not os.path.exists(os.path.join(harness.OUT, "dryrun", "libcuda.so.1")):
+        raise Skip("the dry run's libraries are not built")
+
+
+def test_dry_run():
+    libraries()
+    env = dict(os.environ, CUDA_VISIBLE_DEVICES="5", LD_PRELOAD="libm.so.6")
+    p = spawn([harness.TOOL, "run", "--no-trace", "--dry-run-cuda", "--vram", "24G", "--devices", "3", "--", python(), FIRST, "cuda"], env=env)
+    equal(p.wait(120), 0, "exit code (%s)" % p.tail(p.stderr()))
+    known = json.loads(p.stdout())
+    equal(known["devices"], [24 << 30] * 3, "devices")
+    preload = known["env"]["LD_PRELOAD"].split(":")
+    equal([os.path.basename(x) for x in preload], ["libcuda.so.1", "libnvidia-ml.so.1", "libm.so.6"], "LD_PRELOAD")
+    check("CUDA_VISIBLE_DEVICES" not in known["env"] and "CUDA_VISIBLE_DEVICES" in p.stderr(), "CUDA_VISIBLE_DEVICES: %s", known["env"])
+    equal(known["env"]["TRITON_LIBCUDA_PATH"], os.path.dirname(preload[0]), "TRITON_LIBCUDA_PATH")
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        cache = os.path.dirname(known["env"][name])
+        check("memtrace-dryrun-" in cache and not os.path.exists(cache), "%s is %s, and there", name, cache)
+
+
+def test_dry_run_not_taken():
+    """A static program has no dynamic linker to take a library."""
+    libraries()
+    if not shutil.which("cc"):
+        raise Skip("no C compiler")
+    source, program = scratch("static.c"), scratch("static")
+    with open(source, "w", encoding="ascii") as f:
+        f.write("#include <unistd.h>\nint main(void) { sleep(3); return 5; }\n")
+    if subprocess.run(["cc", "-static", "-o", program, source], capture_output=True, check=False).returncode:
+        raise Skip("cc cannot link statically")
+    for options in ((), ("--no-trace",)):
+        code, _, err = tool("run", *options, "--dry-run-cuda", "--", program, root=True)
+        equal(code, 5, "exit code")
+        check("has not taken the libraries" in err, "not said: %r", err)
+
+
+def test_dry_run_absent():
+    cwd = folder("bare")
+    shutil.copy(harness.TOOL, cwd)
+    done = subprocess.run([os.path.join(cwd, "memtrace-bpf"), "run", "--no-trace", "--dry-run-cuda", "--", "touch", "mark"], cwd=cwd,
+                          capture_output=True, text=True, timeout=30, check=False)
+    check(done.returncode == NOT_PERMITTED and "libcuda.so.1" in done.stderr and not os.path.exists(os.path.join(cwd, "mark")), "%d, %r",
+          done.returncode, done.stderr)
+    code, out, _ = tool("check", root=True)
+    check(re.search(r"^(ok|-) +dry run ", out, re.M), "check says nothing of it: %r", out)
+
+
+if __name__ == "__main__":
+    run(globals())
