@@ -25,6 +25,7 @@ struct capture_loop {
 	/* Called after each drain; returns a static stop reason ("max-size"), or NULL to go on. May be NULL. */
 	const char *(*drained)(void *ctx);
 	void *ctx;
+	bool writes_later; /* files are made while it runs: keep the right to */
 	/*
 	 * A process that we started: the terminal is its own, so that less is said and Ctrl-C is for it. signals: the caller's
 	 * signalfd; signalled is called when there is something to be read from it. ready is called when all stands

@@ -31,6 +31,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	struct recording_args *a = state->input;
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = &a->oom;
+		break;
 	case 'o':
 		a->output = arg;
 		break;
@@ -50,7 +53,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-const struct argp recording_argp = { .options = options, .parser = parse };
+static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 }, { 0 } };
+const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 
 static int on_event(struct sink *s, const struct event *e)
 {
@@ -75,8 +79,11 @@ static int on_tick(struct sink *s, uint64_t now)
 static int on_attached(void *ctx)
 {
 	struct recording *r = ctx;
-	int err = outfile__replace(r->file);
+	int err;
 
+	if (r->oom)
+		return recording_oom__attached(r);
+	err = outfile__replace(r->file);
 	if (err)
 		log_err("%s: %s", outfile__name(r->file), outfile__why(err));
 	return err ? EXIT_FAILED : EXIT_OK;
@@ -87,25 +94,33 @@ static const char *drained(void *ctx)
 	const struct recording *r = ctx;
 	const char *reason;
 
+	if (r->oom)
+		return recording_oom__drained(r);
 	return mtr_writer__full(r->writer, &reason) ? reason : NULL;
+}
+
+const char *recording__path(struct recording *r)
+{
+	time_t now = time(NULL);
+	char when[32];
+	struct tm tm;
+
+	if (r->args.output)
+		return r->args.output;
+	if (!r->path[0]) {
+		localtime_r(&now, &tm);
+		strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm);
+		snprintf(r->path, sizeof(r->path), "memtrace-%d-%s.mtr", (int)r->loop.args.pid, when);
+	}
+	return r->path;
 }
 
 /* Before attaching, so that a full disk or a file that is there costs nothing. */
 static int open_output(struct recording *r)
 {
-	const char *path = r->args.output;
+	const char *path = recording__path(r);
 	int err;
 
-	if (!path) {
-		char when[32];
-		time_t now = time(NULL);
-		struct tm tm;
-
-		localtime_r(&now, &tm);
-		strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm);
-		snprintf(r->path, sizeof(r->path), "memtrace-%d-%s.mtr", (int)r->loop.args.pid, when);
-		path = r->path;
-	}
 	err = outfile__create(path, OUTFILE_DIRECT, r->args.force, &r->file);
 	if (err) {
 		log_err("%s: %s", path, outfile__why(err));
@@ -148,6 +163,8 @@ int recording__run(struct recording *r)
 	uint64_t bytes, dropped;
 	int status, err;
 
+	if (r->args.oom.on)
+		return recording_oom__run(r);
 	r->loop.sinks = sinks;
 	r->loop.n_sinks = 1;
 	status = capture_loop__open(&r->loop);

@@ -12,6 +12,7 @@
 #include "capture_loop.h"
 #include "record/mtr.h"
 #include "record/stream.h"
+#include "recording_oom.h"
 
 struct outfile;
 
@@ -19,6 +20,7 @@ struct recording_args {
 	const char *output; /* NULL: memtrace-PID-TIME.mtr */
 	bool force;
 	struct mtr_writer_opts bounds;
+	struct oom_args oom;
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
@@ -32,6 +34,7 @@ struct recording {
 	uint64_t last_flush; /* ns since the start */
 	int write_err;	     /* of the file, negative */
 	char path[64];
+	struct oom_recording *oom; /* with --on-oom: writes instead of the above */
 };
 
 /* Sets the sink and the loop's calls that write the file; the caller fills args and loop.args. */
@@ -42,5 +45,7 @@ void recording__init(struct recording *r);
  * still there afterwards.
  */
 int recording__run(struct recording *r);
+/* The file's name: as given, or made from the process and the time. Owned by r. */
+const char *recording__path(struct recording *r);
 
 #endif

@@ -48,8 +48,9 @@ void target__close(struct target *t);
 struct mt_py_layout target__layout(const struct target *t);
 /* What the user lacks to trace others, in words ("CAP_BPF, CAP_PERFMON"), "" when nothing. */
 const char *caps__missing(void);
-/* Gives up every capability that a running capture does not need; kill: but that of sending signals. 0 or -errno. */
-int caps__limit(bool kill);
+enum { CAPS_KILL = 1, CAPS_FILES = 2 }; /* sending signals; making files in another user's folder */
+/* Gives up every capability that a running capture does not need, but those told of in keep. 0 or -errno. */
+int caps__limit(unsigned int keep);
 /* Fills *f. Returns err for the caller to return. */
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

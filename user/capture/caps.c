@@ -46,25 +46,29 @@ const char *caps__missing(void)
 	return text;
 }
 
-int caps__limit(bool kill)
+int caps__limit(unsigned int keep)
 {
 	/*
 	 * BPF, PERFMON: probes are added when the first module is seen and when pages are missing.
 	 * SYS_PTRACE, DAC_READ_SEARCH: reading names. CHECKPOINT_RESTORE, SYS_ADMIN: /proc/PID/map_files, and perf
 	 * uprobes on kernels without uprobe.multi.
 	 */
-	static const unsigned keep[] = { CAP_BPF,	      CAP_PERFMON,	    CAP_SYS_PTRACE,
+	static const unsigned always[] = { CAP_BPF,	      CAP_PERFMON,	    CAP_SYS_PTRACE,
 					 CAP_DAC_READ_SEARCH, CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN };
+	/* In the folder of the user behind sudo, which belong to them. */
+	static const unsigned for_files[] = { CAP_DAC_OVERRIDE, CAP_CHOWN, CAP_FOWNER };
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2] = { 0 };
 	uint32_t mask[2] = { 0 };
 	size_t i;
 	int err;
 
-	for (i = 0; i < sizeof(keep) / sizeof(keep[0]); i++)
-		mask[keep[i] / 32] |= 1u << (keep[i] % 32);
-	if (kill)
+	for (i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+		mask[always[i] / 32] |= 1u << (always[i] % 32);
+	if (keep & CAPS_KILL)
 		mask[CAP_KILL / 32] |= 1u << (CAP_KILL % 32);
+	for (i = 0; keep & CAPS_FILES && i < sizeof(for_files) / sizeof(for_files[0]); i++)
+		mask[for_files[i] / 32] |= 1u << (for_files[i] % 32);
 	err = get(data);
 	if (err)
 		return err;

@@ -33,7 +33,8 @@ enum event_kind {
 	EVENT_GIVE = 8, /* memory was given back: how, addr; size where the call says it, else 0 */
 	/* Read from the allocator's own tables, at attach (time 0, before all other events) and now and then. */
 	EVENT_SEGMENT = 9, /* a segment is there: addr, size, device, cuda_stream, pool, flags; replaces what was known of it */
-	EVENT_BLOCK = 10,  /* a block was there before the first event: addr, size, requested, cuda_stream, flags, stack if known */
+	EVENT_BLOCK = 10,  /* a block was there before the first event: addr, size, requested, cuda_stream, flags; stack,
+			      walk and thread if we saw it come (a flight recorder's): else stack and walk are 0 */
 	EVENT_STATE = 11,  /* of this device all has been told that could be read: totals as of this moment, flags */
 	EVENT_ASKED = 12,  /* of the block at addr, just allocated by this thread: requested, cuda_stream */
 	EVENT_USED = 13,   /* size: the driver's own figure of what the process holds on the device, as nvidia-smi shows it */
@@ -100,7 +101,8 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
  * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live").
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
  * counter.<name> (from the kernel side: hits, walks by outcome, losses), stop_reason
- * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"), dropped_events.
+ * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"), dropped_events,
+ * window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it).
  */
 
 /* A consumer of a stream. Each call returns 0 or -errno; the producer stops on an error. */

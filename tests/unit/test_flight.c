@@ -1,0 +1,607 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The flight recorder: what it writes tells, at the out of memory, all that a recording from the start would tell. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <inttypes.h>
+
+#include "mtr_util.h"
+#include "record/flight.h"
+
+#define SECOND UINT64_C(1000000000)
+#define GPU ((struct device){ DEVICE_CUDA, 0 })
+
+/* A recorder whose files are in memory. */
+struct box {
+	struct flight *fl;
+	struct world w;
+	int fds[16];
+	struct flight_report reports[16];
+	unsigned int n;
+	int open_err, done_err;
+};
+
+static int box_open(void *ctx, unsigned int number)
+{
+	struct box *b = ctx;
+
+	assert_int_equal(number, b->n + 1);
+	assert_true(b->n < 16);
+	if (b->open_err)
+		return b->open_err;
+	b->fds[b->n] = memory_file();
+	return b->fds[b->n];
+}
+
+static int box_done(void *ctx, const struct flight_report *r, int err)
+{
+	struct box *b = ctx;
+
+	b->done_err = err;
+	b->reports[b->n++] = *r;
+	return 0;
+}
+
+static struct box *box__new(struct flight_opts opts)
+{
+	struct box *b = calloc(1, sizeof(*b));
+
+	assert_non_null(b);
+	b->w = world__new();
+	opts.open = box_open;
+	opts.done = box_done;
+	opts.ctx = b;
+	b->fl = flight__new(b->w.d, b->w.f, &opts);
+	assert_non_null(b->fl);
+	return b;
+}
+
+static void box__free(struct box *b)
+{
+	flight__free(b->fl);
+	for (unsigned int i = 0; i < b->n; i++)
+		close(b->fds[i]);
+	world__free(&b->w);
+	free(b);
+}
+
+static void feed(struct box *b, struct event e)
+{
+	assert_int_equal(flight__event(b->fl, &e), 0);
+}
+
+/* ---- what is there, by the simplest means ---- */
+
+struct live {
+	struct event *e;
+	size_t n, room;
+};
+
+static void live__event(struct live *l, const struct event *e)
+{
+	size_t i = 0;
+
+	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_BLOCK && e->kind != EVENT_ASKED)
+		return;
+	while (i < l->n && (l->e[i].addr != e->addr || memcmp(&l->e[i].device, &e->device, sizeof(e->device))))
+		i++;
+	if (e->kind == EVENT_ASKED) {
+		if (i < l->n && e->requested) {
+			l->e[i].requested = e->requested;
+			l->e[i].cuda_stream = e->cuda_stream;
+		}
+		return;
+	}
+	if (i < l->n)
+		l->e[i] = l->e[--l->n];
+	if (e->kind == EVENT_FREE)
+		return;
+	if (l->n == l->room) {
+		l->room = l->room ? l->room * 2 : 256;
+		l->e = realloc(l->e, l->room * sizeof(*l->e));
+		assert_non_null(l->e);
+	}
+	l->e[l->n++] = *e;
+}
+
+static int by_place(const void *x, const void *y)
+{
+	const struct event *a = x, *b = y;
+	int c = memcmp(&a->device, &b->device, sizeof(a->device));
+
+	return c ? c : a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+/* Where a block came from, too. */
+static void assert_live(struct live *got, struct live *want)
+{
+	assert_int_equal(got->n, want->n);
+	qsort(got->e, got->n, sizeof(*got->e), by_place);
+	qsort(want->e, want->n, sizeof(*want->e), by_place);
+	for (size_t i = 0; i < got->n; i++) {
+		const struct event *a = &got->e[i], *b = &want->e[i];
+
+		assert_true(a->addr == b->addr && a->size == b->size && a->requested == b->requested);
+		assert_true(a->cuda_stream == b->cuda_stream);
+		assert_int_equal(a->stack, b->stack);
+		assert_int_equal(a->thread, b->thread);
+		assert_int_equal(a->walk, b->walk);
+		assert_int_equal(a->how, b->how);
+	}
+}
+
+/* What is live in the file at its first out of memory, and its events. */
+static struct live read_box(const struct box *b, unsigned int file, struct events *all)
+{
+	struct live l = { 0 };
+	struct mtr_reader *r = read_all(b->fds[file], all);
+	bool oom = false;
+
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	assert_string_equal(facts__get(mtr_reader__facts(r), "stop_reason"), "oom");
+	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
+	assert_string_equal(facts__get(mtr_reader__facts(r), "dropped_events"), "0");
+	for (size_t i = 0; i < all->n && !oom; i++) {
+		oom = all->e[i].kind == EVENT_OOM;
+		live__event(&l, &all->e[i]);
+	}
+	assert_true(oom);
+	mtr_reader__free(r);
+	return l;
+}
+
+/* A job: two devices, one with totals; addresses that come again, some that were never freed, some never allocated. */
+struct job {
+	struct gen g;
+	struct live live;
+	uint64_t time, allocated;
+	uint64_t addrs[512];
+	uint64_t sizes[512]; /* 0: free */
+};
+
+static void job__event(struct job *j, struct box *b, struct event e)
+{
+	e.time = j->time += 1000000 + gen__random(&j->g) % 1000;
+	live__event(&j->live, &e);
+	feed(b, e);
+}
+
+static void job__step(struct job *j, struct box *b)
+{
+	uint64_t r = gen__random(&j->g), i = r % 512;
+	struct event e = { .kind = EVENT_ALLOC, .device = GPU, .addr = 0x7f0000000000 + i * 0x10000, .size = (r >> 20 & 63) * 512 + 512 };
+
+	if (i % 8 == 0) {
+		e.device.type = DEVICE_CPU;
+		e.device.index = 0;
+	}
+	e.thread = r >> 32 & 1 ? b->w.thread : 0;
+	if (j->sizes[i] && r >> 33 & 7) { /* else allocated once more: its free was missed */
+		e.kind = EVENT_FREE;
+		e.size = j->sizes[i];
+	} else {
+		e.stack = r >> 36 & 1 ? b->w.stack : r >> 37 & 1 ? b->w.cut_stack : 0;
+		e.walk = e.stack == b->w.stack ? MT_WALK_OK : e.stack ? MT_WALK_FAULT_FRAME : MT_WALK_NO_THREAD;
+	}
+	if (r >> 38 % 50 == 0) /* of what nobody allocated */
+		e.addr += 512;
+	else
+		j->sizes[i] = e.kind == EVENT_ALLOC ? e.size : 0;
+	if (e.device.type == DEVICE_CUDA) {
+		j->allocated += e.kind == EVENT_ALLOC ? e.size : -e.size;
+		e.totals = true;
+		e.allocated = j->allocated;
+		e.reserved = UINT64_C(1) << 30;
+	}
+	job__event(j, b, e);
+	if (e.kind == EVENT_ALLOC && e.device.type == DEVICE_CUDA && r >> 44 & 1)
+		job__event(j, b, (struct event){ .kind = EVENT_ASKED, .device = e.device, .thread = e.thread,
+						 .addr = e.addr, .requested = e.size - (r >> 45 & 255), .cuda_stream = r >> 53 & 1 });
+	if (r >> 54 & 1)
+		job__event(j, b, (struct event){ .kind = EVENT_STEP, .thread = e.thread });
+}
+
+static void job__oom(struct job *j, struct box *b)
+{
+	job__event(j, b, (struct event){ .kind = EVENT_OOM, .device = GPU, .size = 12345, .stack = b->w.stack, .totals = true,
+					 .allocated = j->allocated, .reserved = UINT64_C(1) << 30 });
+}
+
+static struct job *job__new(struct box *b)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	assert_non_null(j);
+	j->g.rng = 4711;
+	j->allocated = 5 << 20; /* what was there before */
+	job__event(j, b, (struct event){ .kind = EVENT_BLOCK, .device = GPU, .addr = 0x1000, .size = 1024, .requested = 1000 });
+	return j;
+}
+
+static void job__free(struct job *j)
+{
+	free(j->live.e);
+	free(j);
+}
+
+/* n steps of a job under a recorder; then it runs out of memory, and goes on. */
+static void check_window(struct flight_opts opts, int n, bool whole, bool cut)
+{
+	struct box *b = box__new(opts);
+	struct job *j = job__new(b);
+	struct events all = { 0 };
+	struct live got;
+	const struct flight_report *r = &b->reports[0];
+	const struct event *state = NULL;
+	size_t i = 0;
+
+	for (int k = 0; k < n; k++) {
+		job__step(j, b);
+		if (k % 10 == 0)
+			assert_int_equal(flight__tick(b->fl, j->time), 0);
+	}
+	job__oom(j, b);
+	assert_int_equal(b->n, 0); /* not yet */
+	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER), 0);
+	assert_int_equal(b->n, 1);
+	assert_int_equal(b->done_err, 0);
+	got = read_box(b, 0, &all);
+	assert_live(&got, &j->live);
+	assert_true(r->oom.time == j->time && r->oom.size == 12345);
+	assert_int_equal(r->ooms, 1);
+	assert_int_equal(r->cut, cut);
+	assert_true(r->to == j->time);
+	/* First what was there, then what came. */
+	while (i < all.n && (all.e[i].kind == EVENT_BLOCK || all.e[i].kind == EVENT_STATE)) {
+		if (all.e[i].kind == EVENT_STATE)
+			state = &all.e[i];
+		assert_true(all.e[i].time == r->from);
+		i++;
+	}
+	if (whole) {
+		assert_int_equal(i, 1); /* the one that the job began with */
+		assert_null(state);
+		assert_int_equal(r->blocks, 0);
+		assert_int_equal(r->events, all.n);
+	} else {
+		assert_non_null(state);
+		assert_true(state->totals);
+		assert_int_equal(r->events, all.n - i);
+		assert_true(r->blocks > 100);
+		if (!cut)
+			assert_true(r->from >= j->time - opts.window && r->from < j->time - opts.window + 2000000);
+	}
+	/* The totals follow on one another from the state on. */
+	for (uint64_t last = state ? state->allocated : 0; i < all.n && !whole; i++) {
+		const struct event *e = &all.e[i];
+
+		if (!e->totals)
+			continue;
+		last += e->kind == EVENT_ALLOC ? e->size : e->kind == EVENT_FREE ? -e->size : 0;
+		assert_true(last == e->allocated);
+	}
+	free(got.e);
+	events__free(&all);
+	job__free(j);
+	box__free(b);
+}
+
+static void test_window(void **state)
+{
+	(void)state;
+	check_window((struct flight_opts){ .window = 3600 * SECOND }, 3000, true, false);
+	check_window((struct flight_opts){ .window = 3600 * SECOND, .max_files = 1 }, 90000, true, false);
+	check_window((struct flight_opts){ .window = SECOND / 2 }, 10000, false, false);
+	check_window((struct flight_opts){ .window = 5 * SECOND }, 60000, false, false);
+	check_window((struct flight_opts){ .window = 50 * SECOND, .max_events = 500 }, 10000, false, true);
+	check_window((struct flight_opts){ .window = 50 * SECOND, .max_events = 40 }, 10000, false, true);
+	check_window((struct flight_opts){ .window = 500 * SECOND, .max_bytes = 64 << 10 }, 90000, false, true);
+}
+
+static void test_no_oom(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .window = SECOND });
+	struct job *j = job__new(b);
+
+	(void)state;
+	for (int i = 0; i < 5000; i++) {
+		job__step(j, b);
+		assert_int_equal(flight__tick(b->fl, j->time), 0);
+	}
+	assert_int_equal(flight__finish(b->fl), 0);
+	assert_int_equal(b->n, 0);
+	assert_int_equal(flight__files(b->fl), 0);
+	assert_false(flight__full(b->fl));
+	job__free(j);
+	box__free(b);
+}
+
+/* A program that runs out of memory, lets something go and tries again: one trouble. Long after it, another one. */
+static void test_again_and_again(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_files = 3 });
+	struct job *j = job__new(b);
+	struct events all = { 0 };
+	struct live before, got;
+	uint64_t ooms = 0;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++) {
+		job__step(j, b);
+		if (i == 500) {
+			before = j->live;
+			before.e = malloc(before.n * sizeof(*before.e));
+			memcpy(before.e, j->live.e, before.n * sizeof(*before.e));
+		}
+		if (i >= 500)
+			job__oom(j, b);
+		assert_int_equal(flight__tick(b->fl, j->time), 0);
+	}
+	assert_int_equal(b->n, 0); /* 1.5 s */
+	assert_int_equal(flight__tick(b->fl, j->time + SECOND), 0);
+	assert_int_equal(b->n, 1);
+	assert_int_equal(b->reports[0].ooms, 500);
+	got = read_box(b, 0, &all);
+	assert_live(&got, &before);
+	for (size_t i = 0; i < all.n; i++)
+		ooms += all.e[i].kind == EVENT_OOM;
+	assert_int_equal(ooms, 500);
+	free(got.e);
+	events__free(&all);
+	/* The next file tells of the next one only, and of all that is there then. */
+	j->time += 10 * SECOND;
+	for (int i = 0; i < 2000; i++)
+		job__step(j, b);
+	job__oom(j, b);
+	assert_int_equal(flight__finish(b->fl), 0);
+	assert_int_equal(b->n, 2);
+	assert_int_equal(b->reports[1].ooms, 1);
+	got = read_box(b, 1, &all);
+	assert_live(&got, &j->live);
+	free(got.e);
+	free(before.e);
+	events__free(&all);
+	job__free(j);
+	box__free(b);
+}
+
+/* One that never stops: a file all the same, and no more than were asked for. */
+static void test_without_end(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_files = 3 });
+	struct job *j = job__new(b);
+	struct events all = { 0 };
+	struct live got;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++)
+		job__step(j, b);
+	for (int i = 0; i < 10000; i++) {
+		job__step(j, b);
+		job__oom(j, b);
+		assert_int_equal(flight__tick(b->fl, j->time), 0);
+	}
+	assert_int_equal(b->n, 3);
+	assert_true(flight__full(b->fl));
+	assert_int_equal(flight__finish(b->fl), 0);
+	assert_int_equal(b->n, 3);
+	for (unsigned int i = 0; i < 3; i++) {
+		assert_true(b->reports[i].to - b->reports[i].oom.time <= FLIGHT_AFTER_MAX + SECOND / 100);
+		got = read_box(b, i, &all);
+		assert_true(got.n > 100);
+		free(got.e);
+		events__free(&all);
+	}
+	job__free(j);
+	box__free(b);
+}
+
+/* After it the window may fill only so much: then the file comes at once, with the out of memory in it. */
+static void test_flood(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .window = SECOND, .max_events = 1000, .max_files = 1 });
+	struct job *j = job__new(b);
+	struct events all = { 0 };
+	struct live got;
+
+	(void)state;
+	for (int i = 0; i < 3000; i++)
+		job__step(j, b);
+	job__oom(j, b);
+	for (int i = 0; i < 3000; i++)
+		feed(b, (struct event){ .kind = EVENT_STEP, .time = j->time });
+	assert_int_equal(b->n, 1); /* with no tick */
+	got = read_box(b, 0, &all);
+	assert_live(&got, &j->live);
+	assert_true(all.n < 2000);
+	free(got.e);
+	events__free(&all);
+	job__free(j);
+	box__free(b);
+}
+
+/* ---- below the blocks ---- */
+
+/* The file's events up to the first of the window, which is a call; without times. */
+static struct events told(struct event *list, size_t n)
+{
+	struct box *b = box__new((struct flight_opts){ .window = SECOND });
+	struct events all = { 0 };
+	struct live l;
+
+	for (size_t i = 0; i < n; i++)
+		feed(b, list[i]);
+	assert_int_equal(flight__tick(b->fl, 20 * SECOND), 0);
+	feed(b, (struct event){ .kind = EVENT_CALL, .time = 20 * SECOND });
+	feed(b, (struct event){ .kind = EVENT_OOM, .time = 20 * SECOND });
+	assert_int_equal(flight__finish(b->fl), 0);
+	assert_int_equal(b->n, 1);
+	l = read_box(b, 0, &all);
+	free(l.e);
+	for (size_t i = 0; i < all.n; i++) {
+		assert_true(all.e[i].time == 20 * SECOND);
+		all.e[i].time = 0;
+		if (all.e[i].kind == EVENT_CALL)
+			all.n = i;
+	}
+	box__free(b);
+	return all;
+}
+
+static void check_told(struct event *list, size_t n, const struct event *want, size_t n_want)
+{
+	struct events got = told(list, n);
+
+	if (got.n != n_want) {
+		for (size_t i = 0; i < got.n; i++)
+			print_message("%u at %" PRIx64 ", %" PRIu64 "\n", got.e[i].kind, got.e[i].addr, got.e[i].size);
+	}
+	assert_int_equal(got.n, n_want);
+	for (size_t i = 0; i < n_want; i++)
+		assert_event(&got.e[i], &want[i]);
+	events__free(&got);
+}
+
+#define TOLD(list, ...)                                                                      \
+	do {                                                                                 \
+		const struct event want_[] = { __VA_ARGS__ };                                \
+		check_told(list, sizeof(list) / sizeof((list)[0]), want_, sizeof(want_) / sizeof(want_[0])); \
+	} while (0)
+
+#define TAKE(h, a, s, f) { .kind = EVENT_TAKE, .device = GPU, .how = h, .addr = a, .size = s, .flags = f, .stack = 1 }
+#define GIVE(h, a, s) { .kind = EVENT_GIVE, .device = GPU, .how = h, .addr = a, .size = s }
+#define SEGMENT(a, s, f) { .kind = EVENT_SEGMENT, .device = GPU, .addr = a, .size = s, .flags = f, .pool = { 0, 1 }, .cuda_stream = 3 }
+#define BLOCK(a, s) { .kind = EVENT_BLOCK, .device = GPU, .addr = a, .size = s }
+#define STATE(a, r, f) { .kind = EVENT_STATE, .device = GPU, .totals = true, .allocated = a, .reserved = r, .flags = f }
+#define EXACT (STATE_EXACT | STATE_SEGMENTS_EXACT)
+#define MB (1u << 20)
+
+static void test_segments(void **state)
+{
+	struct event list[] = {
+		SEGMENT(20 * MB, 2 * MB, SEGMENT_SMALL),
+		SEGMENT(40 * MB, 20 * MB, 0),
+		BLOCK(40 * MB, MB),
+		BLOCK(20 * MB, 512),
+		{ .kind = EVENT_BLOCK, .device = GPU, .addr = 21 * MB, .size = 512, .flags = BLOCK_PENDING },
+		STATE(MB + 512, 22 * MB, EXACT),
+		TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
+		TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0), /* another library's */
+		TAKE(MEM_MANAGED, 160 * MB, 5 * MB, 0),
+		TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
+		{ .kind = EVENT_ALLOC, .device = GPU, .addr = 80 * MB, .size = 3 * MB, .stack = 1, .totals = true,
+		  .allocated = 4 * MB + 512, .reserved = 42 * MB },
+		GIVE(MEM_DEVICE, 160 * MB, 0), /* cudaFree */
+		GIVE(MEM_DEVICE, 20 * MB, 0),
+		GIVE(MEM_DEVICE, 999 * MB, 0), /* taken before we came */
+		{ .kind = EVENT_FREE, .device = GPU, .addr = 20 * MB, .size = 512, .totals = true, .allocated = 4 * MB,
+		  .reserved = 40 * MB },
+		{ .kind = EVENT_LOST, .size = 3 },
+		{ .kind = EVENT_LOST, .size = 4 },
+		{ .kind = EVENT_USED, .device = GPU, .size = 100 * MB },
+		{ .kind = EVENT_USED, .device = GPU, .size = 101 * MB },
+	};
+
+	(void)state;
+	TOLD(list, { .kind = EVENT_LOST, .size = 7 }, SEGMENT(40 * MB, 20 * MB, 0),
+	     TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR), TAKE(MEM_DEVICE, 120 * MB, 20 * MB, 0),
+	     TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
+	     { .kind = EVENT_BLOCK, .device = GPU, .addr = 21 * MB, .size = 512, .flags = BLOCK_PENDING },
+	     BLOCK(40 * MB, MB), { .kind = EVENT_BLOCK, .device = GPU, .addr = 80 * MB, .size = 3 * MB, .stack = 1 },
+	     STATE(4 * MB, 40 * MB, EXACT), { .kind = EVENT_USED, .device = GPU, .size = 101 * MB });
+}
+
+/* What the tables do not say any more is gone; what they say again is as they say. */
+static void test_told_again(void **state)
+{
+	struct event list[] = {
+		SEGMENT(20 * MB, 2 * MB, SEGMENT_SMALL),
+		SEGMENT(40 * MB, 20 * MB, 0),
+		STATE(0, 22 * MB, EXACT),
+		TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR),
+		TAKE(MEM_DEVICE, 120 * MB, 20 * MB, MEM_BY_ALLOCATOR),
+		TAKE(MEM_DEVICE, 160 * MB, 20 * MB, 0),
+		SEGMENT(40 * MB, 20 * MB, SEGMENT_EXPANDABLE),
+		SEGMENT(80 * MB, 20 * MB, 0),
+		STATE(512, 40 * MB, STATE_SEGMENTS_EXACT),
+	};
+
+	(void)state;
+	TOLD(list, TAKE(MEM_DEVICE, 80 * MB, 20 * MB, MEM_BY_ALLOCATOR), TAKE(MEM_DEVICE, 160 * MB, 20 * MB, 0),
+	     SEGMENT(40 * MB, 20 * MB, SEGMENT_EXPANDABLE), SEGMENT(80 * MB, 20 * MB, 0),
+	     STATE(512, 40 * MB, STATE_SEGMENTS_EXACT));
+}
+
+static void test_expandable(void **state)
+{
+	struct event list[] = {
+		SEGMENT(20 * MB, 8 * MB, SEGMENT_EXPANDABLE),
+		STATE(0, 8 * MB, EXACT),
+		TAKE(MEM_MAPPED, 28 * MB, 2 * MB, MEM_BY_ALLOCATOR),
+		TAKE(MEM_MAPPED, 30 * MB, 2 * MB, MEM_BY_ALLOCATOR),
+		GIVE(MEM_MAPPED, 30 * MB, 2 * MB), /* as it came */
+		GIVE(MEM_MAPPED, 22 * MB, 2 * MB), /* out of the middle of what was there */
+		GIVE(MEM_MAPPED, 24 * MB, 2 * MB),
+		TAKE(MEM_MAPPED, 24 * MB, 2 * MB, MEM_BY_ALLOCATOR),
+		TAKE(MEM_PHYSICAL, 1, 2 * MB, MEM_BY_ALLOCATOR),
+		TAKE(MEM_PHYSICAL, 2, 2 * MB, MEM_BY_ALLOCATOR),
+		GIVE(MEM_PHYSICAL, 1, 0),
+	};
+
+	(void)state;
+	TOLD(list, SEGMENT(20 * MB, 8 * MB, SEGMENT_EXPANDABLE), TAKE(MEM_MAPPED, 28 * MB, 2 * MB, MEM_BY_ALLOCATOR),
+	     GIVE(MEM_MAPPED, 22 * MB, 2 * MB), TAKE(MEM_MAPPED, 24 * MB, 2 * MB, MEM_BY_ALLOCATOR),
+	     TAKE(MEM_PHYSICAL, 2, 2 * MB, MEM_BY_ALLOCATOR), STATE(0, 8 * MB, 0));
+}
+
+/* ---- errors ---- */
+
+static void test_errors(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .window = SECOND });
+	struct event e = { .kind = EVENT_OOM, .time = 5 * SECOND };
+	const struct event bad[] = {
+		{ .kind = 0 }, { .kind = EVENT_KINDS }, { .kind = EVENT_OOM, .stack = 77 }, { .kind = EVENT_OOM, .thread = 77 },
+		{ .kind = EVENT_CALL, .module = 77 }, { .kind = EVENT_OOM, .walk = MT_WALK_NR }, { .kind = EVENT_TAKE, .how = MEM_HOW_NR },
+	};
+	int fd;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		assert_int_equal(flight__event(b->fl, &bad[i]), -EINVAL);
+	assert_int_equal(flight__tick(b->fl, 100 * SECOND), 0);
+	assert_int_equal(b->n, 0);
+	assert_int_equal(flight__event(b->fl, &e), 0);
+	b->open_err = -EACCES;
+	assert_int_equal(flight__tick(b->fl, 6 * SECOND), -EACCES);
+	assert_int_equal(flight__files(b->fl), 0);
+	box__free(b);
+
+	/* A disk that is full. */
+	b = box__new((struct flight_opts){ .window = SECOND });
+	assert_int_equal(flight__event(b->fl, &e), 0);
+	fd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	b->open_err = fd;
+	assert_int_equal(flight__finish(b->fl), -ENOSPC);
+	assert_int_equal(b->done_err, -ENOSPC);
+	assert_int_equal(flight__files(b->fl), 0);
+	close(fd);
+	b->n = 0;
+	box__free(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_window),	     cmocka_unit_test(test_no_oom),
+		cmocka_unit_test(test_again_and_again), cmocka_unit_test(test_without_end),
+		cmocka_unit_test(test_flood),	     cmocka_unit_test(test_segments),
+		cmocka_unit_test(test_told_again),   cmocka_unit_test(test_expandable),
+		cmocka_unit_test(test_errors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

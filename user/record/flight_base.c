@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/flight_base.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+
+#define NONE UINT32_MAX
+
+struct block {
+	uint64_t size, requested, cuda_stream;
+	uint32_t stack, thread;
+	uint8_t walk, flags, how;
+};
+
+/* EVENT_TAKE, _GIVE, _SEGMENT: kept as they came. */
+struct range {
+	struct event e;
+	uint64_t seq;  /* 0: free, and the next free one is in next */
+	uint32_t next;
+};
+
+struct base_device {
+	struct device device;
+	struct map64 *blocks;	/* address -> number in base.blocks */
+	struct map64 *segments; /* address -> number in base.ranges */
+	bool totals;
+	uint64_t allocated, reserved;
+	bool used; /* the driver's figure is known */
+	uint64_t used_size;
+	uint64_t telling; /* number of the first of the EVENT_SEGMENTs that come now; 0: none came since the last STATE */
+};
+
+struct flight_base {
+	struct block *blocks;
+	uint32_t n_blocks, room_blocks, free_block; /* a free one has the next free one in stack */
+	struct range *ranges;
+	uint32_t n_ranges, room_ranges, free_range;
+	struct map64 *taken[MEM_HOW_NR]; /* address -> number in ranges */
+	struct base_device *devices;
+	uint32_t n_devices;
+	uint64_t seq;
+	uint64_t lost;
+};
+
+struct flight_base *flight_base__new(void)
+{
+	struct flight_base *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->free_block = b->free_range = NONE;
+	for (int i = 0; i < MEM_HOW_NR; i++) {
+		b->taken[i] = map64__new();
+		if (!b->taken[i]) {
+			flight_base__free(b);
+			return NULL;
+		}
+	}
+	return b;
+}
+
+void flight_base__free(struct flight_base *b)
+{
+	if (!b)
+		return;
+	for (int i = 0; i < MEM_HOW_NR; i++)
+		map64__free(b->taken[i]);
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		map64__free(b->devices[i].blocks);
+		map64__free(b->devices[i].segments);
+	}
+	free(b->devices);
+	free(b->blocks);
+	free(b->ranges);
+	free(b);
+}
+
+static struct base_device *device_of(struct flight_base *b, struct device device)
+{
+	struct base_device d = { .device = device }, *bigger;
+
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		if (!memcmp(&b->devices[i].device, &device, sizeof(device)))
+			return &b->devices[i];
+	}
+	bigger = realloc(b->devices, (b->n_devices + 1) * sizeof(*bigger));
+	if (!bigger)
+		return NULL;
+	b->devices = bigger;
+	d.blocks = map64__new();
+	d.segments = map64__new();
+	if (!d.blocks || !d.segments) {
+		map64__free(d.blocks);
+		map64__free(d.segments);
+		return NULL;
+	}
+	b->devices[b->n_devices] = d;
+	return &b->devices[b->n_devices++];
+}
+
+static int grow(void *array, uint32_t *room, size_t size)
+{
+	uint32_t more = *room ? *room * 2 : 256;
+	void **p = array, *bigger;
+
+	if (*room > UINT32_MAX / 4)
+		return -ENOMEM;
+	bigger = realloc(*p, more * size);
+	if (!bigger)
+		return -ENOMEM;
+	*p = bigger;
+	*room = more;
+	return 0;
+}
+
+/* ---- blocks ---- */
+
+static int new_block(struct flight_base *b, uint32_t *ret)
+{
+	int err;
+
+	if (b->free_block != NONE) {
+		*ret = b->free_block;
+		b->free_block = b->blocks[*ret].stack;
+		return 0;
+	}
+	err = b->n_blocks == b->room_blocks ? grow(&b->blocks, &b->room_blocks, sizeof(*b->blocks)) : 0;
+	if (!err)
+		*ret = b->n_blocks++;
+	return err;
+}
+
+/* A block comes to e->addr; what was there has been freed without a word. */
+static int put_block(struct flight_base *b, struct base_device *d, const struct event *e)
+{
+	uint64_t old;
+	uint32_t i;
+	int err;
+
+	if (map64__get(d->blocks, e->addr, &old)) {
+		i = (uint32_t)old;
+	} else {
+		err = new_block(b, &i);
+		if (err)
+			return err;
+		err = map64__set(d->blocks, e->addr, i);
+		if (err)
+			return err;
+	}
+	b->blocks[i] = (struct block){ .size = e->size,
+				       .requested = e->requested,
+				       .cuda_stream = e->cuda_stream,
+				       .stack = e->stack,
+				       .thread = e->thread,
+				       .walk = e->walk,
+				       .flags = e->flags,
+				       .how = e->how };
+	return 0;
+}
+
+static void drop_block(struct flight_base *b, struct base_device *d, uint64_t addr)
+{
+	uint64_t old;
+
+	if (!map64__del(d->blocks, addr, &old))
+		return;
+	b->blocks[old].stack = b->free_block;
+	b->free_block = (uint32_t)old;
+}
+
+/* What the program asked for; a block that the allocator's tables tell of again was there with its line. */
+static void set_asked(struct flight_base *b, struct base_device *d, const struct event *e)
+{
+	uint64_t i;
+
+	if (!e->requested || !map64__get(d->blocks, e->addr, &i))
+		return;
+	b->blocks[i].requested = e->requested;
+	b->blocks[i].cuda_stream = e->cuda_stream;
+}
+
+static int told_block(struct flight_base *b, struct base_device *d, const struct event *e)
+{
+	uint64_t i;
+
+	if (!map64__get(d->blocks, e->addr, &i) || b->blocks[i].size != e->size ||
+	    ((b->blocks[i].flags ^ e->flags) & BLOCK_PENDING))
+		return put_block(b, d, e);
+	set_asked(b, d, e);
+	return 0;
+}
+
+/* ---- below the blocks ---- */
+
+static int put_range(struct flight_base *b, struct map64 *map, const struct event *e)
+{
+	uint64_t old;
+	uint32_t i;
+	int err;
+
+	if (map64__get(map, e->addr, &old)) {
+		i = (uint32_t)old;
+	} else {
+		if (b->free_range != NONE) {
+			i = b->free_range;
+			b->free_range = b->ranges[i].next;
+		} else {
+			err = b->n_ranges == b->room_ranges ? grow(&b->ranges, &b->room_ranges, sizeof(*b->ranges)) : 0;
+			if (err)
+				return err;
+			i = b->n_ranges++;
+			b->ranges[i] = (struct range){ 0 };
+		}
+		err = map64__set(map, e->addr, i);
+		if (err)
+			return err;
+	}
+	b->ranges[i] = (struct range){ .e = *e, .seq = b->seq };
+	return 0;
+}
+
+static void drop_range(struct flight_base *b, struct map64 *map, uint64_t addr)
+{
+	uint64_t i;
+
+	if (!map64__del(map, addr, &i))
+		return;
+	b->ranges[i] = (struct range){ .next = b->free_range };
+	b->free_range = (uint32_t)i;
+}
+
+static bool overlap(const struct event *a, const struct event *b)
+{
+	return a->addr - b->addr < b->size || b->addr - a->addr < a->size;
+}
+
+/* A segment that is kept, or anything taken in another piece, of which e is a part. */
+static bool is_part(const struct flight_base *b, const struct event *e)
+{
+	for (uint32_t i = 0; i < b->n_ranges; i++) {
+		const struct range *r = &b->ranges[i];
+
+		if (r->seq && (r->e.kind == EVENT_SEGMENT || (r->e.kind == EVENT_TAKE && r->e.how == e->how)) &&
+		    overlap(&r->e, e))
+			return true;
+	}
+	return false;
+}
+
+/* Mappings go piece by piece: of what is left of a larger one, the pieces that are gone have to be told as well. */
+static int give_mapped(struct flight_base *b, const struct event *e)
+{
+	struct map64 *taken = b->taken[MEM_MAPPED];
+	uint64_t i;
+
+	if (map64__get(taken, e->addr, &i) && (!e->size || b->ranges[i].e.size == e->size))
+		drop_range(b, taken, e->addr);
+	return is_part(b, e) ? put_range(b, taken, e) : 0;
+}
+
+/* All else goes as a whole. One call gives back what several take. */
+static void give_whole(struct flight_base *b, const struct event *e)
+{
+	static const uint8_t family[MEM_HOW_NR] = { [MEM_DEVICE] = 1,	 [MEM_ASYNC] = 1, [MEM_MANAGED] = 1,
+						    [MEM_HOST] = 2,	 [MEM_REGISTERED] = 2,
+						    [MEM_PHYSICAL] = 3, [MEM_RESERVED] = 4 };
+
+	for (int how = 0; how < MEM_HOW_NR; how++) {
+		if (family[how] == family[e->how])
+			drop_range(b, b->taken[how], e->addr);
+	}
+	for (uint32_t d = 0; d < b->n_devices && family[e->how] == 1; d++)
+		drop_range(b, b->devices[d].segments, e->addr);
+}
+
+/* The allocator's tables are whole, and what was taken or told of before does not stand in them: it is gone. */
+static void drop_untold(struct flight_base *b, struct base_device *d, uint64_t since)
+{
+	for (uint32_t i = 0; i < b->n_ranges; i++) {
+		struct event e = b->ranges[i].e;
+		bool segment = e.kind == EVENT_SEGMENT ||
+			       (e.kind == EVENT_TAKE && e.flags & MEM_BY_ALLOCATOR &&
+				(e.how == MEM_DEVICE || e.how == MEM_MAPPED));
+		bool told = false;
+
+		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !segment ||
+		    memcmp(&e.device, &d->device, sizeof(e.device)))
+			continue;
+		for (uint32_t k = 0; k < b->n_ranges && !told && e.kind == EVENT_TAKE; k++)
+			told = b->ranges[k].seq >= since && b->ranges[k].e.kind == EVENT_SEGMENT &&
+			       overlap(&b->ranges[k].e, &e);
+		if (!told)
+			drop_range(b, e.kind == EVENT_SEGMENT ? d->segments : b->taken[e.how], e.addr);
+	}
+}
+
+static int fold_on_device(struct flight_base *b, struct base_device *d, const struct event *e)
+{
+	if (e->totals) {
+		d->totals = true;
+		d->allocated = e->allocated;
+		d->reserved = e->reserved;
+	}
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		return put_block(b, d, e);
+	case EVENT_FREE:
+		drop_block(b, d, e->addr);
+		break;
+	case EVENT_BLOCK:
+		return told_block(b, d, e);
+	case EVENT_ASKED:
+		set_asked(b, d, e);
+		break;
+	case EVENT_SEGMENT:
+		if (!d->telling)
+			d->telling = b->seq;
+		return put_range(b, d->segments, e);
+	case EVENT_STATE:
+		if (d->telling && e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT))
+			drop_untold(b, d, d->telling);
+		d->telling = 0;
+		break;
+	case EVENT_USED:
+		d->used = true;
+		d->used_size = e->size;
+		break;
+	}
+	return 0;
+}
+
+int flight_base__fold(struct flight_base *b, const struct event *e)
+{
+	struct base_device *d;
+
+	b->seq++;
+	switch (e->kind) {
+	case EVENT_STEP:
+	case EVENT_CALL:
+		return 0;
+	case EVENT_LOST:
+		b->lost += e->size;
+		return 0;
+	case EVENT_TAKE:
+	case EVENT_GIVE:
+		if (e->how >= MEM_HOW_NR)
+			return 0;
+		if (e->kind == EVENT_TAKE)
+			return put_range(b, b->taken[e->how], e);
+		if (e->how == MEM_MAPPED)
+			return give_mapped(b, e);
+		give_whole(b, e);
+		return 0;
+	}
+	d = device_of(b, e->device);
+	return d ? fold_on_device(b, d, e) : -ENOMEM;
+}
+
+uint64_t flight_base__blocks(const struct flight_base *b)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < b->n_devices; i++)
+		n += map64__count(b->devices[i].blocks);
+	return n;
+}
+
+/* ---- telling ---- */
+
+struct teller {
+	const struct flight_base *b;
+	uint64_t time;
+	int (*fn)(void *ctx, const struct event *e);
+	void *ctx;
+};
+
+static int tell(const struct teller *t, struct event e)
+{
+	e.time = t->time;
+	return t->fn(t->ctx, &e);
+}
+
+static int by_seq(const void *x, const void *y)
+{
+	const struct range *const *a = x, *const *b = y;
+
+	return (*a)->seq < (*b)->seq ? -1 : (*a)->seq > (*b)->seq;
+}
+
+static int tell_ranges(const struct teller *t)
+{
+	const struct range **all = malloc((t->b->n_ranges + 1) * sizeof(*all));
+	uint32_t n = 0;
+	int err = 0;
+
+	if (!all)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->b->n_ranges; i++) {
+		if (t->b->ranges[i].seq)
+			all[n++] = &t->b->ranges[i];
+	}
+	qsort(all, n, sizeof(*all), by_seq);
+	for (uint32_t i = 0; i < n && !err; i++)
+		err = tell(t, all[i]->e);
+	free(all);
+	return err;
+}
+
+struct place {
+	uint64_t addr, block;
+};
+
+static int by_addr(const void *x, const void *y)
+{
+	const struct place *a = x, *b = y;
+
+	return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+/* *sum: bytes of those that count as allocated. */
+static int tell_blocks(const struct teller *t, const struct base_device *d, uint64_t *sum)
+{
+	size_t n = 0, pos = 0, count = map64__count(d->blocks);
+	struct place *all = malloc((count + 1) * sizeof(*all));
+	int err = 0;
+
+	if (!all)
+		return -ENOMEM;
+	while (n < count && map64__next(d->blocks, &pos, &all[n].addr, &all[n].block))
+		n++;
+	qsort(all, n, sizeof(*all), by_addr);
+	for (size_t i = 0; i < n && !err; i++) {
+		const struct block *k = &t->b->blocks[all[i].block];
+
+		*sum += k->flags & BLOCK_PENDING ? 0 : k->size;
+		err = tell(t, (struct event){ .kind = EVENT_BLOCK,
+					      .device = d->device,
+					      .addr = all[i].addr,
+					      .size = k->size,
+					      .requested = k->requested,
+					      .cuda_stream = k->cuda_stream,
+					      .stack = k->stack,
+					      .thread = k->thread,
+					      .walk = k->walk,
+					      .flags = k->flags,
+					      .how = k->how });
+	}
+	free(all);
+	return err;
+}
+
+static int range_by_addr(const void *x, const void *y)
+{
+	const struct event *const *a = x, *const *b = y;
+
+	return (*a)->addr < (*b)->addr ? -1 : (*a)->addr > (*b)->addr;
+}
+
+/* Bytes in the device's segments, each address once. Pieces given back out of the middle are not looked at. */
+static int sum_segments(const struct flight_base *b, const struct base_device *d, uint64_t *ret)
+{
+	const struct event **all = malloc((b->n_ranges + 1) * sizeof(*all));
+	uint64_t sum = 0, end = 0;
+	uint32_t n = 0;
+
+	if (!all)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < b->n_ranges; i++) {
+		const struct event *e = &b->ranges[i].e;
+		bool segment = e->kind == EVENT_SEGMENT ||
+			       (e->kind == EVENT_TAKE && e->flags & MEM_BY_ALLOCATOR &&
+				(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
+
+		if (b->ranges[i].seq && segment && !memcmp(&e->device, &d->device, sizeof(e->device)) &&
+		    e->size <= UINT64_MAX - e->addr)
+			all[n++] = e;
+	}
+	qsort(all, n, sizeof(*all), range_by_addr);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t from = all[i]->addr > end ? all[i]->addr : end, to = all[i]->addr + all[i]->size;
+
+		if (to > from) {
+			sum += to - from;
+			end = to;
+		}
+	}
+	free(all);
+	*ret = sum;
+	return 0;
+}
+
+static int tell_device(const struct teller *t, const struct base_device *d)
+{
+	struct event state = { .kind = EVENT_STATE,
+			       .device = d->device,
+			       .totals = true,
+			       .allocated = d->allocated,
+			       .reserved = d->reserved };
+	uint64_t blocks = 0, segments = 0;
+	int err = tell_blocks(t, d, &blocks);
+
+	if (!err && d->totals)
+		err = sum_segments(t->b, d, &segments);
+	if (err)
+		return err;
+	if (d->totals) {
+		if (segments == d->reserved)
+			state.flags = STATE_SEGMENTS_EXACT | (blocks == d->allocated ? STATE_EXACT : 0);
+		err = tell(t, state);
+	}
+	if (!err && d->used)
+		err = tell(t, (struct event){ .kind = EVENT_USED, .device = d->device, .size = d->used_size });
+	return err;
+}
+
+int flight_base__tell(const struct flight_base *b, uint64_t time, int (*fn)(void *ctx, const struct event *e),
+		      void *ctx)
+{
+	const struct teller t = { .b = b, .time = time, .fn = fn, .ctx = ctx };
+	int err = 0;
+
+	if (b->lost)
+		err = tell(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
+	if (!err)
+		err = tell_ranges(&t);
+	for (uint32_t i = 0; i < b->n_devices && !err; i++)
+		err = tell_device(&t, &b->devices[i]);
+	return err;
+}

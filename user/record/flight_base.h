@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_RECORD_FLIGHT_BASE_H
+#define MT_RECORD_FLIGHT_BASE_H
+/*
+ * What is there after some events: blocks, what was taken from CUDA, segments, totals. Events go in one after the
+ * other; what comes out are events again, as few as tell the same. The memory it takes goes with what is live.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "record/stream.h"
+
+struct flight_base;
+
+struct flight_base *flight_base__new(void); /* NULL on ENOMEM */
+void flight_base__free(struct flight_base *b); /* NULL is fine */
+/* 0 or -ENOMEM, after which it tells of less than there is. */
+int flight_base__fold(struct flight_base *b, const struct event *e);
+/*
+ * Tells fn what is there, all at the given time: EVENT_LOST if records were lost, EVENT_TAKE, _GIVE and _SEGMENT in the
+ * order in which they came, EVENT_BLOCK by address with stack, thread and what was asked for, EVENT_STATE for devices
+ * whose totals are known, the last EVENT_USED. 0, the first that fn returned other than 0, or -ENOMEM.
+ */
+int flight_base__tell(const struct flight_base *b, uint64_t time, int (*fn)(void *ctx, const struct event *e),
+		      void *ctx);
+uint64_t flight_base__blocks(const struct flight_base *b); /* live */
+
+#endif
