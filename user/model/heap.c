@@ -455,7 +455,7 @@ static int heap__pending(struct dev *dev, const struct event *e)
 
 int heap__told_block(struct model *m, struct dev *dev, const struct event *e)
 {
-	bool census = !e->stack, replaced;
+	bool census = !e->stack && !e->walk, replaced;
 	uint64_t value;
 	uint32_t id;
 	int err;
