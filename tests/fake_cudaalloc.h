@@ -52,7 +52,9 @@ struct fake_segment {
 	size_t n;
 };
 
-#define FAKE_OBJECT (64u << 10) /* as much as a reader may look at: what follows is nothing of this world */
+/* As much as a reader may look at: what follows is nothing of this world. */
+#define FAKE_OBJECT (64u << 10)
+#define FAKE_DEVICE (8u << 10)
 #define FAKE_MEMS 65536
 #define FAKE_PRIVATE 4
 
@@ -214,7 +216,7 @@ static inline struct fake_world *fake_world__new(const struct fake_layout *l, si
 		fake_table_init(w, w->object + l->maps + i * 32, 24);
 	w->ndevices = ndevices;
 	for (size_t i = 0; i < ndevices; i++) {
-		uint8_t *d = fake_alloc(w, l->device_size);
+		uint8_t *d = fake_alloc(w, FAKE_DEVICE);
 
 		w->devices[i] = w->vector[i] = d;
 		fake_pool_init(l, d + l->large, false, NULL);

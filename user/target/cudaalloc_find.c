@@ -262,6 +262,17 @@ void devices__free(struct devices *d)
 	memset(d, 0, sizeof(*d));
 }
 
+/* Heaps other than glibc's say nothing of a chunk's size: no window may reach into the next device allocator. */
+static void part_windows(struct devices *d)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		for (size_t k = 0; k < d->n; k++) {
+			if (d->v[k].addr > d->v[i].addr && d->v[k].addr - d->v[i].addr < d->v[i].len)
+				d->v[i].len = d->v[k].addr - d->v[i].addr;
+		}
+	}
+}
+
 /* vector: {begin, end, end of storage}, of pointers. 0, -ESTALE if it cannot be one, -errno. */
 static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct devices *ret)
 {
@@ -287,6 +298,7 @@ static int read_devices(const struct cudaalloc *a, const uint8_t *vector, struct
 	}
 	if (err)
 		devices__free(ret);
+	part_windows(ret);
 	return err;
 }
 
