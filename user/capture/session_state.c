@@ -45,7 +45,7 @@ static void set_backend_fact(struct session *s)
 	const struct session_state *st = s->state;
 	enum alloc_backend b = st && st->alloc ? cudaalloc__backend(st->alloc) : ALLOC_NONE;
 
-	if (b != ALLOC_NONE)
+	if (b != ALLOC_NONE && b != ALLOC_UNKNOWN)
 		facts__set(s->facts, "allocator", alloc_backend__name(b));
 }
 
@@ -88,7 +88,7 @@ void session__look_for_allocator(struct session *s)
 		open_allocator(s, &maps);
 		maps__free(&maps);
 	}
-	if (st->alloc && cudaalloc__backend(st->alloc) == ALLOC_NONE)
+	if (st->alloc && !facts__get(s->facts, "allocator"))
 		cudaalloc__devices(st->alloc);
 	set_backend_fact(s);
 }
@@ -342,7 +342,8 @@ int session__finish_state(struct session *s)
 
 	set_backend_fact(s);
 	if (!facts__get(s->facts, "allocator"))
-		facts__set(s->facts, "allocator", "cpu");
+		facts__set(s->facts, "allocator",
+			   st->alloc && cudaalloc__backend(st->alloc) == ALLOC_UNKNOWN ? "unknown" : "cpu");
 	if (!st->holding)
 		return 0;
 	exact = state__exact(st->holding);

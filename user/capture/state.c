@@ -9,6 +9,7 @@
 
 #define DEVICES 256
 #define CHUNK 4096 /* events */
+#define REUSED (1ULL << 63) /* and it was handed out later */
 
 /* A growing array. */
 struct vec {
@@ -19,7 +20,7 @@ struct vec {
 struct state {
 	struct event **chunks; /* of CHUNK events */
 	size_t n_chunks, n_events;
-	struct map64 *first;   /* address -> index of its first alloc or free in the log */
+	struct map64 *first;   /* address -> index of its first alloc or free in the log | REUSED */
 	struct map64 *blocks;  /* address -> index in seen: blocks of all readings */
 	struct vec seen;       /* struct state_block */
 	struct vec segments;   /* struct state_segment, of the last reading and what earlier ones add, sorted */
@@ -111,9 +112,14 @@ int state__hold(struct state *s, const struct event *e)
 			return -ENOMEM;
 		s->n_chunks++;
 	}
-	if ((e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && of_allocator(e) && !map64__get(s->first, e->addr, &i) &&
-	    map64__set(s->first, e->addr, s->n_events))
-		return -ENOMEM;
+	if ((e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && of_allocator(e)) {
+		if (!map64__get(s->first, e->addr, &i))
+			i = s->n_events;
+		else if (e->kind == EVENT_ALLOC)
+			i |= REUSED;
+		if (map64__set(s->first, e->addr, i))
+			return -ENOMEM;
+	}
 	s->chunks[s->n_events / CHUNK][s->n_events % CHUNK] = *e;
 	s->n_events++;
 	return 0;
@@ -277,7 +283,7 @@ static int settle_blocks(struct state *s, uint64_t *sum)
 			sum[b->device] += b->size;
 	}
 	while (map64__next(s->first, &pos, &addr, &i)) {
-		const struct event *e = event_at(s, i);
+		const struct event *e = event_at(s, i & ~REUSED);
 
 		if (e->kind != EVENT_FREE)
 			continue;
@@ -285,8 +291,8 @@ static int settle_blocks(struct state *s, uint64_t *sum)
 		if (!b)
 			return -ENOMEM;
 		*b = (struct state_block){ .addr = addr, .size = e->size, .device = e->device.index };
-		/* A reading may have seen it before it was freed. */
-		if (map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
+		/* A reading may have seen it before it was freed: this block, and none that had the address later. */
+		if (!(i & REUSED) && map64__get(s->blocks, addr, &at) && seen[at].size == e->size) {
 			b->requested = seen[at].requested;
 			b->stream = seen[at].stream;
 		}

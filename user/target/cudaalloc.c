@@ -331,8 +331,11 @@ int cudaalloc__devices(struct cudaalloc *a)
 	long len;
 	int err;
 
-	if (a->backend != ALLOC_NATIVE)
-		return 0;
+	if (a->backend != ALLOC_NATIVE) {
+		err = look_at_object(a);
+		if (err || a->backend != ALLOC_NATIVE)
+			return err;
+	}
 	l = a->layout;
 	if (!a->calibrated) {
 		memset(&l, 0xff, sizeof(l)); /* all -1 */

@@ -31,7 +31,7 @@ enum alloc_backend {
 struct cudaalloc *cudaalloc__open(const struct proc *p, const struct maps *m, const char **why);
 void cudaalloc__free(struct cudaalloc *a); /* NULL is fine */
 
-/* As it was at open or at the last calibration: a program may change its allocator until it first uses CUDA. */
+/* As it was when last looked at, by any function that reads: a program may change its allocator until it first uses CUDA. */
 enum alloc_backend cudaalloc__backend(const struct cudaalloc *a);
 const char *alloc_backend__name(enum alloc_backend b); /* "native", "cudaMallocAsync", "pluggable", ... */
 /* The C++ type's mangled name, "" where there is none. Hostile text; owned by a. */
