@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* The driver API, as far as PyTorch, Triton and the memory model need it; what is not here is generated. */
 #include "core.h"
+#include "lib.h"
 #include "host.h"
 #include "pool.h"
 #include "props.h"
@@ -84,6 +85,7 @@ API(int, cuGetExportTable, const void **table, const void *id)
 static void *find_own(const char *name)
 {
 	static const char *const suffixes[] = { "_v3", "_v2", "" };
+	const size_t n = sizeof(suffixes) / sizeof(*suffixes);
 	void *own = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *found = NULL;
 	char full[128];
 
@@ -91,14 +93,18 @@ static void *find_own(const char *name)
 		return NULL;
 	if (strncmp(name, "cu", 2) || strlen(name) > sizeof(full) - 4 || !strncmp(name, "cuda", 4))
 		goto out;
-	for (size_t i = 0; i < sizeof(suffixes) / sizeof(*suffixes) && !found; i++) {
+	/* Those that are modelled come first: the plain name has another form beside it, which may be unmodelled. */
+	for (size_t i = 0; i < 2 * n && !found; i++) {
+		const char *suffix = suffixes[i % n];
 		Dl_info here, there;
 
 		/* The three whose _v3 is not what the plain name means. */
-		if (!strcmp(suffixes[i], "_v3") && (!strcmp(name, "cuCtxCreate") || !strcmp(name, "cuStreamGetCaptureInfo")))
+		if (!strcmp(suffix, "_v3") && (!strcmp(name, "cuCtxCreate") || !strcmp(name, "cuStreamGetCaptureInfo")))
 			continue;
-		snprintf(full, sizeof(full), "%s%s", name, suffixes[i]);
+		snprintf(full, sizeof(full), "%s%s", name, suffix);
 		found = dlsym(own, full);
+		if (found && i < n && lib__is_unmodelled(found))
+			found = NULL;
 		/* dlsym looks into what we need as well. */
 		if (found && (!dladdr(found, &there) || !dladdr(&memtrace_dryrun_usage, &here) || here.dli_fbase != there.dli_fbase))
 			found = NULL;
