@@ -1,0 +1,19 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Runs out of GPU memory as often as told, once a line comes on standard input, and goes on each time."""
+import sys
+
+import torch
+
+held = [torch.empty(64 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+print("ready", flush=True)
+sys.stdin.readline()
+caught = 0
+for i in range(int(sys.argv[1])):
+    t = torch.empty((1 + i % 7) << 20, dtype=torch.uint8, device="cuda")
+    try:
+        torch.empty(90 << 30, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        caught += 1
+    del t
+print("caught %d, counted %d" % (caught, torch.cuda.memory_stats()["num_ooms"]), flush=True)
