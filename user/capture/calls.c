@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "capture/session_internal.h"
+#include "capture/smi.h"
 #include "lib/log.h"
 #include "lib/map64.h"
 #include "lib/text.h"
@@ -18,6 +19,7 @@
 
 #define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
 #define SCAN_EVERY 100000000ULL /* ns: what code */
+#define USED_EVERY 1000000000ULL
 #define FILES_MAX 4096
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
@@ -62,8 +64,9 @@ struct calls {
 	int status;	  /* /proc/PID/status, -1: cannot be read */
 	uint64_t lib_kib; /* as it was when what is mapped was looked at */
 	uint64_t next_look, next_scan;
-	unsigned devices; /* of the process; 0: not known */
-	bool sites;	  /* any function is probed */
+	struct smi *smi;  /* NULL: no CUDA in the process so far */
+	uint64_t next_used;
+	unsigned devices; /* of the process, at most; 0: not known */
 };
 
 /* ---- finding and probing ---- */
@@ -147,6 +150,10 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	}
 	if (f.allocator)
 		add_own(c, m, map);
+	if (f.usage && c->smi && !smi__is_dry_run(c->smi))
+		smi__dry_run(c->smi, f.usage);
+	if (c->smi)
+		c->devices = smi__devices(c->smi);
 	if (!f.n)
 		return;
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
@@ -156,7 +163,6 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 			 strerror(-err));
 		return;
 	}
-	c->sites = true;
 	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
 }
 
@@ -178,7 +184,7 @@ static void scan(struct session *s)
 	maps__free(&maps);
 }
 
-int calls__attach(struct session *s)
+int calls__prepare(struct session *s)
 {
 	struct calls *c = calloc(1, sizeof(*c));
 	char path[64];
@@ -200,8 +206,18 @@ int calls__attach(struct session *s)
 	}
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(s->target.proc));
 	c->status = open(path, O_RDONLY | O_CLOEXEC);
-	scan(s);
+	if (!s->target.torch.cuda && !s->target.torch.cuda_runtime[0])
+		return 0;
+	c->smi = smi__open(s->target.proc, &s->target.maps);
+	if (!c->smi)
+		return -ENOMEM;
+	c->devices = smi__devices(c->smi);
 	return 0;
+}
+
+void calls__attach(struct session *s)
+{
+	scan(s);
 }
 
 void calls__free(struct calls *c)
@@ -212,6 +228,7 @@ void calls__free(struct calls *c)
 		return;
 	for (i = 0; i < SPACE_NR; i++)
 		map64__free(c->at[i]);
+	smi__free(c->smi);
 	if (c->status >= 0)
 		close(c->status);
 	free(c->taken);
@@ -231,6 +248,55 @@ void calls__look(struct session *s, uint64_t now)
 		return;
 	c->next_scan = now + SCAN_EVERY;
 	scan(s);
+}
+
+/* ---- the driver's figure ---- */
+
+static int say_used(void *ctx, unsigned device, uint64_t used)
+{
+	struct session *s = ctx;
+	struct event e = { .kind = EVENT_USED, .device = { DEVICE_CUDA, device }, .size = used };
+
+	e.time = session__now(s);
+	return session__hand_on(s, &e);
+}
+
+static void set_device_facts(struct session *s)
+{
+	const char *name;
+	char key[64];
+	uint64_t total;
+	unsigned i;
+
+	for (i = 0; i < SMI_DEVICES_MAX && smi__device(s->calls->smi, i, &name, &total); i++) {
+		snprintf(key, sizeof(key), "device.%u.name", i);
+		if (*name)
+			facts__set(s->facts, key, name);
+		snprintf(key, sizeof(key), "device.%u.total", i);
+		if (total)
+			facts__setf(s->facts, key, "%" PRIu64, total);
+	}
+}
+
+int calls__used(struct session *s, uint64_t now)
+{
+	struct calls *c = s->calls;
+	int err;
+
+	if (!c || !c->smi || now < c->next_used)
+		return 0;
+	c->next_used = now + USED_EVERY;
+	err = smi__poll(c->smi, say_used, s);
+	c->devices = smi__devices(c->smi);
+	set_device_facts(s);
+	return err;
+}
+
+int calls__used_at_oom(struct session *s)
+{
+	struct calls *c = s->calls;
+
+	return c && c->smi && smi__is_dry_run(c->smi) ? smi__poll(c->smi, say_used, s) : 0;
 }
 
 /* ---- what is taken ---- */

@@ -14,11 +14,17 @@
 struct session;
 struct calls;
 
-/* Probes what is mapped by now; s->calls is there afterwards. 0 or -ENOMEM: that nothing could be probed is no error. */
-int calls__attach(struct session *s);
+/* To be done before any probe is in place, since it may take its time; s->calls is there afterwards. 0 or -ENOMEM. */
+int calls__prepare(struct session *s);
+/* Probes what is mapped by now. That nothing could be probed is no error. */
+void calls__attach(struct session *s);
 void calls__free(struct calls *c); /* NULL is fine */
-/* Probes what has been mapped since. Cheap where nothing has; now: ns since the start. */
+/* Probes what has been mapped since, which is cheap where nothing has; now: ns since the start. */
 void calls__look(struct session *s, uint64_t now);
+/* Tells what the driver says (EVENT_USED) where that has changed, once a second; now UINT64_MAX: at the end. 0 or a sink's error. */
+int calls__used(struct session *s, uint64_t now);
+/* The same at an out-of-memory, where asking is cheap. */
+int calls__used_at_oom(struct session *s);
 
 /* One record each. 0, -ENOMEM, or a sink's error. */
 int calls__record(struct session *s, const struct mt_rec_call *r);

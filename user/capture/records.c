@@ -141,6 +141,7 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 {
 	struct thread *t = session__thread(s, r->h.tid);
 	struct event e = { .walk = r->h.walk, .addr = r->addr };
+	int err;
 
 	if (!t)
 		return -ENOMEM;
@@ -168,7 +169,8 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 	e.reserved = e.totals ? r->reserved : 0;
 	if (e.kind != EVENT_FREE)
 		e.stack = event_stack(s, r->stack, &e.walk, NULL);
-	return session__hand_on(s, &e);
+	err = session__hand_on(s, &e);
+	return err || e.kind != EVENT_OOM ? err : calls__used_at_oom(s);
 }
 
 static int on_cpu_delete(struct session *s, const struct mt_rec_free *r)

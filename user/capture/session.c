@@ -187,7 +187,7 @@ int session__attach(struct session *s, struct failure *f)
 	if (err)
 		return err;
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
-	if (!s->names || session__set_facts(s))
+	if (!s->names || session__set_facts(s) || calls__prepare(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (session__open_state(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
@@ -380,6 +380,9 @@ static int housekeeping(struct session *s, uint64_t now)
 	maybe_go_sleepable(s, c);
 	look_into_torch(s, now);
 	calls__look(s, now);
+	err = calls__used(s, now);
+	if (err)
+		return err;
 	if (names__recheck(s->names, now))
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
@@ -422,6 +425,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	err = session__last_segments(s);
 	probes__stop(s->probes);
 	err = err ? err : session__pump(s, sinks, n_sinks);
+	err = err ? err : calls__used(s, UINT64_MAX);
 	probes__detach(s->probes);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
 	s->blind = true;

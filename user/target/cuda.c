@@ -14,6 +14,9 @@
 /* c10::cuda::CUDACachingAllocator::allocator, the pointer to the one in use */
 #define ALLOCATOR "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
 
+/* What the library that answers without a GPU holds: tools/dryrun */
+#define DRYRUN_USAGE "memtrace_dryrun_usage"
+
 #define TAKES(name, how, size, device, flags) \
 	{ name, CUDA_TAKE, how, CUDA_SIZE_##size, CUDA_DEVICE_##device, MT_CALL_WALK | (flags) }
 #define GIVES(name, how) { name, CUDA_GIVE, how, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0 }
@@ -130,6 +133,8 @@ static void look_into(const struct elf *e, const struct maps *m, const struct ma
 	uint64_t offset;
 	uint32_t fn, in;
 
+	if (elf__dynsym(e, DRYRUN_USAGE, &sym) == 0 && elf__bias(e, map->start, map->offset, &offset) == 0)
+		f->usage = sym.value + offset;
 	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
 	if (elf__machine(e) != ELF_X86_64)
 		return;

@@ -62,6 +62,7 @@ struct cuda_site {
 struct cuda_file {
 	char path[512]; /* what the kernel is given, as proc__map_path() has it; "" where no function is found */
 	bool allocator; /* defines PyTorch's caching allocator, as libc10_cuda does: calls from here are its own */
+	uint64_t usage; /* address in the target of the dry-run library's memtrace_dryrun_usage; 0: is not it */
 	size_t n;
 	size_t refused; /* functions at whose beginning no probe is possible */
 	struct cuda_site site[CUDA_SITES_MAX];

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_SMI_H
+#define MT_CAPTURE_SMI_H
+/*
+ * The driver's own figure of what a process holds on each device, as nvidia-smi shows it. From NVML, the library of
+ * nvidia-smi, where this machine has it; of a process that runs without a GPU, on the dry-run library, from there.
+ * Where neither is, or a device cannot be told for sure, nothing is said.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SMI_DEVICES_MAX 64
+
+struct maps;
+struct proc;
+struct smi;
+
+/* Loads NVML (may take a second) unless m shows a dry run. Borrows p. NULL on ENOMEM. */
+struct smi *smi__open(const struct proc *p, const struct maps *m);
+void smi__free(struct smi *s); /* NULL is fine */
+/* The dry-run library's table was found, at this address of the target: it is what counts from now on. */
+void smi__dry_run(struct smi *s, uint64_t table);
+bool smi__is_dry_run(const struct smi *s);
+
+/* How many devices there are for the process at most; 0: not known. */
+unsigned smi__devices(const struct smi *s);
+/* A device's name and bytes, by the process's own numbering. False: not known. */
+bool smi__device(const struct smi *s, unsigned device, const char **name, uint64_t *total);
+
+/*
+ * Asks, and calls fn for each device whose figure is another than at the last time. 0 or what fn returned. What cannot be
+ * read is not told of.
+ */
+int smi__poll(struct smi *s, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
+
+/* ---- for tests ---- */
+
+/*
+ * The order in which a process sees n devices: visible is its CUDA_VISIBLE_DEVICES (NULL: not set), uuid names each device
+ * ("GPU-..."), sorted: the machine's order is the one that CUDA counts in. order[i] is the machine's number of the
+ * process's device i. Returns how many it sees, or -1: cannot be told.
+ */
+int smi__order(const char *visible, const char *const *uuid, unsigned n, bool sorted, unsigned order[SMI_DEVICES_MAX]);
+
+#endif
