@@ -7,7 +7,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 
-enum { OPT_STEPS = 0x1000, OPT_RING };
+enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED };
 
 static const struct argp_option pid_options[] = {
 	{ "pid", 'p', "PID", 0, "The process to attach to", 0 },
@@ -18,6 +18,8 @@ static const struct argp_option options[] = {
 	{ "duration", 'd', "TIME", 0, "Stop after TIME (10s, 5m; default: at the target's end or Ctrl-C)", 0 },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole steps", 0 },
 	{ "ring-size", OPT_RING, "SIZE", 0, "Room for events between kernel and tool (default 16M, a power of two)", 0 },
+	{ "requested", OPT_REQUESTED, NULL, 0,
+	  "Also record how much of each block was asked for, and its stream: one more probe an allocation", 0 },
 	{ "verbose", 'v', NULL, 0, "Say what is being done, and what the kernel says", 0 },
 	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 0 },
 	{ 0 },
@@ -62,6 +64,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
 			argp_error(state, "--ring-size: '%s' is no power of two between 64K and 1G", arg);
 		a->ring_bytes = n;
+		break;
+	case OPT_REQUESTED:
+		a->requested = true;
 		break;
 	case 'v':
 		log__set_level(LOG_DEBUG);

@@ -3,6 +3,7 @@
 #define MT_CAPTURE_ARGS_H
 /* The options that every capturing command has, as argp parsers to be children of the command's own. */
 #include <argp.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -11,6 +12,7 @@ struct capture_args {
 	uint64_t duration; /* ns, 0: until the target's end or Ctrl-C */
 	uint64_t steps;	   /* whole steps, 0: no bound */
 	size_t ring_bytes; /* 0: default */
+	bool requested;	   /* what was asked for of each block, too */
 };
 
 /* The input of both is a struct capture_args. */

@@ -15,11 +15,14 @@
 #include "lib/map64.h"
 #include "lib/text.h"
 #include "target/cuda.h"
+#include "target/cudaalloc.h"
 #include "target/proc.h"
+#include "target/usdt.h"
 
 #define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
 #define SCAN_EVERY 100000000ULL /* ns: what code */
 #define USED_EVERY 1000000000ULL
+#define ASK_EVERY 50000000ULL /* ns: which allocator PyTorch uses, while that may change */
 #define FILES_MAX 4096
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
@@ -65,9 +68,50 @@ struct calls {
 	uint64_t lib_kib; /* as it was when what is mapped was looked at */
 	uint64_t next_look, next_scan;
 	struct smi *smi;  /* NULL: no CUDA in the process so far */
-	uint64_t next_used;
+	uint64_t dry_run; /* address of the dry-run library's table, 0: none */
+	bool sites;	  /* any function is there */
+	uint64_t next_used, next_ask;
+	enum alloc_backend backend; /* of PyTorch's allocator */
+	bool asked;		    /* a library was looked into for pytorch:malloc */
+	bool settled;		    /* it has been used, and cannot be changed any more */
 	unsigned devices; /* of the process, at most; 0: not known */
 };
+
+/* ---- PyTorch's allocator ---- */
+
+static void ask_backend(struct session *s)
+{
+	struct calls *c = s->calls;
+	const char *why = "";
+	struct cudaalloc *a;
+	struct maps maps;
+
+	if (!c->n_own || proc__maps(s->target.proc, &maps))
+		return;
+	a = cudaalloc__open(s->target.proc, &maps, &why);
+	maps__free(&maps);
+	if (!a) {
+		log_debug("PyTorch's CUDA allocator: %s", why);
+		return;
+	}
+	c->backend = cudaalloc__backend(a);
+	if (c->backend == ALLOC_NATIVE || c->backend == ALLOC_CUDA_ASYNC || c->backend == ALLOC_PLUGGABLE)
+		facts__set(s->facts, "allocator", alloc_backend__name(c->backend));
+	cudaalloc__free(a);
+}
+
+/* A program may choose another until the one it has is used. */
+static void before_take(struct session *s, const struct mt_rec_call *r, bool own)
+{
+	struct calls *c = s->calls;
+
+	if (c->settled || !c->n_own || (!own && r->h.time < c->next_ask))
+		return;
+	c->next_ask = r->h.time + ASK_EVERY;
+	session__look_for_allocator(s);
+	ask_backend(s);
+	c->settled = own || c->backend == ALLOC_PLUGGABLE;
+}
 
 /* ---- finding and probing ---- */
 
@@ -135,6 +179,36 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 	return err;
 }
 
+/* The probe that PyTorch has for what was asked for: pytorch:malloc(ptr, device, size, stream). */
+static void attach_asked(struct session *s, const struct map *map)
+{
+	struct probe_site sites[MT_ASKED_SITES];
+	struct usdt_sites u;
+	size_t i;
+	int err;
+
+	if (s->calls->asked)
+		return; /* one allocator is in use */
+	s->calls->asked = true;
+	/* There it comes before the allocation, and without the block's address. */
+	if (!strncmp(s->target.torch.version, "2.1.", 4)) {
+		log_warn("--requested: PyTorch 2.1 does not say it in a way that is of use");
+		return;
+	}
+	err = usdt__find(s->target.proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
+	for (i = 0; !err && i < u.n; i++)
+		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
+	if (!err) {
+		probes__set_asked(s->probes, u.args, u.n);
+		err = probes__attach_calls(s->probes, proc__pid(s->target.proc), CALL_ASKED, u.path, sites, u.n);
+	}
+	if (err)
+		log_warn("--requested: not available with this PyTorch: %s",
+			 err == -ENOENT ? "it was built without the probe pytorch:malloc" :
+			 err == -EINVAL ? "its probe pytorch:malloc is not understood" :
+					  strerror(-err));
+}
+
 static void look_into(struct session *s, const struct maps *m, const struct map *map)
 {
 	struct calls *c = s->calls;
@@ -150,12 +224,13 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	}
 	if (f.allocator)
 		add_own(c, m, map);
-	if (f.usage && c->smi && !smi__is_dry_run(c->smi))
-		smi__dry_run(c->smi, f.usage);
-	if (c->smi)
-		c->devices = smi__devices(c->smi);
+	if (f.allocator && s->opts.requested)
+		attach_asked(s, map);
+	if (f.usage)
+		c->dry_run = f.usage;
 	if (!f.n)
 		return;
+	c->sites = true;
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
 	err = attach_file(s, &f);
 	if (err) {
@@ -164,6 +239,14 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 		return;
 	}
 	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
+}
+
+static void count_devices(struct calls *c)
+{
+	if (c->devices || !c->smi)
+		return;
+	smi__refresh(c->smi);
+	c->devices = smi__devices(c->smi);
 }
 
 static void scan(struct session *s)
@@ -182,9 +265,14 @@ static void scan(struct session *s)
 			look_into(s, &maps, m);
 	}
 	maps__free(&maps);
+	if (!c->smi && c->sites)
+		c->smi = smi__open(s->target.proc, c->dry_run);
+	count_devices(c);
+	if (!c->settled)
+		ask_backend(s);
 }
 
-int calls__prepare(struct session *s)
+int calls__attach(struct session *s)
 {
 	struct calls *c = calloc(1, sizeof(*c));
 	char path[64];
@@ -206,18 +294,8 @@ int calls__prepare(struct session *s)
 	}
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(s->target.proc));
 	c->status = open(path, O_RDONLY | O_CLOEXEC);
-	if (!s->target.torch.cuda && !s->target.torch.cuda_runtime[0])
-		return 0;
-	c->smi = smi__open(s->target.proc, &s->target.maps);
-	if (!c->smi)
-		return -ENOMEM;
-	c->devices = smi__devices(c->smi);
-	return 0;
-}
-
-void calls__attach(struct session *s)
-{
 	scan(s);
+	return 0;
 }
 
 void calls__free(struct calls *c)
@@ -283,11 +361,12 @@ int calls__used(struct session *s, uint64_t now)
 	struct calls *c = s->calls;
 	int err;
 
+	if (c && now == UINT64_MAX && s->opts.requested && !c->asked)
+		log_warn("--requested: there was no PyTorch with CUDA in the process");
 	if (!c || !c->smi || now < c->next_used)
 		return 0;
 	c->next_used = now + USED_EVERY;
 	err = smi__poll(c->smi, say_used, s);
-	c->devices = smi__devices(c->smi);
 	set_device_facts(s);
 	return err;
 }
@@ -378,19 +457,11 @@ static bool by_allocator(const struct calls *c, uint64_t caller)
 }
 
 /* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
-static bool is_block(struct session *s, uint8_t how, bool own)
+static bool is_block(const struct calls *c, uint8_t how, bool own)
 {
-	const char *allocator = facts__get(s->facts, "allocator");
-
-	if (!allocator) {
-		session__look_for_allocator(s);
-		allocator = facts__get(s->facts, "allocator");
-	}
-	if (!allocator)
-		return false;
-	if (!strcmp(allocator, "cudaMallocAsync"))
+	if (c->backend == ALLOC_CUDA_ASYNC)
 		return own && how == MEM_ASYNC;
-	return !strcmp(allocator, "pluggable") && (how == MEM_DEVICE || how == MEM_ASYNC);
+	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC);
 }
 
 /* Is it memory of a device, whichever? */
@@ -510,7 +581,7 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 	if (physical)
 		t.physical = physical - c->taken;
 	t.device = device_of(c, fn, thread, r, physical);
-	t.block = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR);
+	t.block = is_block(c, fn->how, e.flags & MEM_BY_ALLOCATOR);
 	there = find(c, space_of(fn->how), t.addr);
 	if (there) {
 		/* Given back by a call that has not come back itself yet: its record is still to come. */
@@ -577,7 +648,7 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 	}
 	if (!t) {
 		/* From before we came, or of a kind of taking that is not probed. */
-		e.kind = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR) ? EVENT_FREE : EVENT_GIVE;
+		e.kind = is_block(c, fn->how, e.flags & MEM_BY_ALLOCATOR) ? EVENT_FREE : EVENT_GIVE;
 		e.how = fn->how;
 		e.addr = r->arg[0];
 		e.size = fn->size == CUDA_SIZE_ARG1 ? r->arg[1] : 0;
@@ -610,11 +681,13 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 		return 0;
 	}
 	c->done[r->fn]++;
+	count_devices(c);
 	e.thread = t->number;
 	e.time = session__since(s, r->h.time);
 	e.flags = by_allocator(c, r->caller) ? MEM_BY_ALLOCATOR : 0;
 	switch (fn->op) {
 	case CUDA_TAKE:
+		before_take(s, r, e.flags & MEM_BY_ALLOCATOR);
 		return on_take(s, fn, r, t, e);
 	case CUDA_GIVE:
 		return on_give(s, fn, r, e);

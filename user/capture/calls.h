@@ -14,10 +14,8 @@
 struct session;
 struct calls;
 
-/* To be done before any probe is in place, since it may take its time; s->calls is there afterwards. 0 or -ENOMEM. */
-int calls__prepare(struct session *s);
-/* Probes what is mapped by now. That nothing could be probed is no error. */
-void calls__attach(struct session *s);
+/* Probes what is mapped by now; s->calls is there afterwards. 0 or -ENOMEM: that nothing could be probed is no error. */
+int calls__attach(struct session *s);
 void calls__free(struct calls *c); /* NULL is fine */
 /* Probes what has been mapped since, which is cheap where nothing has; now: ns since the start. */
 void calls__look(struct session *s, uint64_t now);

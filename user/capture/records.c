@@ -160,6 +160,8 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 			t->said_size = r->size;
 		}
 	}
+	if (e.device.type == DEVICE_CUDA && r->h.type == MT_REC_REPORT && r->size > 0 && e.device.index < DEVICE_UNKNOWN)
+		t->cuda_device = e.device.index + 1; /* allocations are made on the current device */
 	e.totals = e.device.type != DEVICE_CPU;
 	e.kind = r->h.type == MT_REC_OOM ? EVENT_OOM : r->size < 0 ? EVENT_FREE : EVENT_ALLOC;
 	e.size = r->size < 0 && e.kind == EVENT_FREE ? -(uint64_t)r->size : (uint64_t)r->size;

@@ -187,7 +187,7 @@ int session__attach(struct session *s, struct failure *f)
 	if (err)
 		return err;
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
-	if (!s->names || session__set_facts(s) || calls__prepare(s))
+	if (!s->names || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (session__open_state(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");

@@ -3,13 +3,13 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "lib/log.h"
-#include "target/cuda.h"
 #include "target/environ.h"
 #include "target/proc.h"
 
@@ -66,6 +66,9 @@ struct smi {
 	const struct proc *proc;
 	uint64_t table; /* of a dry run */
 	unsigned dry_devices;
+	pthread_t loader;
+	bool loading; /* the thread was started */
+	bool ready;   /* and is done: what follows is known, as far as it can be */
 	struct nvml nvml;
 	bool have_nvml;
 	struct gpu gpu[SMI_DEVICES_MAX]; /* in the machine's order; of a dry run, the process's */
@@ -268,71 +271,64 @@ static bool read_table(const struct smi *s, struct dryrun_usage *u)
 	       u->version == DRYRUN_VERSION && u->n_devices <= SMI_DEVICES_MAX;
 }
 
-void smi__dry_run(struct smi *s, uint64_t table)
-{
-	struct dryrun_usage u;
-	unsigned i;
-
-	unload(s);
-	s->table = table;
-	s->n_gpus = 0;
-	if (!read_table(s, &u)) {
-		s->dry_devices = 0;
-		return;
-	}
-	s->dry_devices = u.n_devices;
-	for (i = 0; i < u.n_devices; i++)
-		s->gpu[i] = (struct gpu){ .total = u.device[i].total };
-}
-
 bool smi__is_dry_run(const struct smi *s)
 {
 	return s->table != 0;
 }
 
-/* ---- both ---- */
-
-static uint64_t table_in(const struct proc *p, const struct maps *m)
+void smi__refresh(struct smi *s)
 {
-	struct cuda_file f;
-	const char *base;
-	size_t i;
+	struct dryrun_usage u;
+	unsigned i;
 
-	for (i = 0; i < m->n; i++) {
-		base = strrchr(m->v[i].path, '/');
-		if (m->v[i].x && base && !strncmp(base, "/libcuda.so", 11) && cuda__look(p, m, &m->v[i], &f) == 0 && f.usage)
-			return f.usage;
-	}
-	return 0;
+	if (s->dry_devices || !read_table(s, &u))
+		return;
+	s->dry_devices = u.n_devices;
+	for (i = 0; i < u.n_devices; i++)
+		s->gpu[i] = (struct gpu){ .total = u.device[i].total };
 }
 
-struct smi *smi__open(const struct proc *p, const struct maps *m)
-{
-	struct smi *s = calloc(1, sizeof(*s));
-	uint64_t table;
+/* ---- both ---- */
 
-	if (!s)
-		return NULL;
-	s->proc = p;
-	s->processes = calloc(PROCESSES_MAX, sizeof(*s->processes));
-	if (!s->processes) {
-		smi__free(s);
-		return NULL;
-	}
-	table = table_in(p, m);
-	if (table) {
-		smi__dry_run(s, table);
-		return s;
-	}
-	if (!pids_are_the_machines())
-		log_debug("in a PID namespace of our own: the driver's figures, which are by the machine's PIDs, are not "
-			  "asked for");
-	else
-		s->have_nvml = load(&s->nvml);
+static void *load_nvml(void *arg)
+{
+	struct smi *s = arg;
+
+	s->have_nvml = load(&s->nvml);
 	if (s->have_nvml)
 		look_at_gpus(s);
 	else
 		unload(s);
+	__atomic_store_n(&s->ready, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/* What the loading thread writes may be looked at. */
+static bool ready(const struct smi *s)
+{
+	return __atomic_load_n(&s->ready, __ATOMIC_ACQUIRE);
+}
+
+struct smi *smi__open(const struct proc *p, uint64_t dry_run)
+{
+	struct smi *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->proc = p;
+	s->table = dry_run;
+	s->processes = calloc(PROCESSES_MAX, sizeof(*s->processes));
+	if (!s->processes) {
+		free(s);
+		return NULL;
+	}
+	if (dry_run)
+		smi__refresh(s);
+	else if (!pids_are_the_machines())
+		log_debug("in a PID namespace of our own: the driver's figures, which are by the machine's PIDs, are not "
+			  "asked for");
+	else
+		s->loading = pthread_create(&s->loader, NULL, load_nvml, s) == 0;
 	return s;
 }
 
@@ -340,6 +336,8 @@ void smi__free(struct smi *s)
 {
 	if (!s)
 		return;
+	if (s->loading)
+		pthread_join(s->loader, NULL);
 	unload(s);
 	free(s->processes);
 	free(s);
@@ -347,14 +345,14 @@ void smi__free(struct smi *s)
 
 unsigned smi__devices(const struct smi *s)
 {
-	return s->table ? s->dry_devices : s->n_gpus;
+	return s->table ? s->dry_devices : ready(s) ? s->n_gpus : 0;
 }
 
 bool smi__device(const struct smi *s, unsigned device, const char **name, uint64_t *total)
 {
 	const struct gpu *g;
 
-	if (s->table ? device >= s->dry_devices : (int)device >= s->n_order)
+	if (s->table ? device >= s->dry_devices : !ready(s) || (int)device >= s->n_order)
 		return false;
 	g = &s->gpu[s->table ? device : s->order[device]];
 	*name = g->name;
@@ -378,8 +376,7 @@ static int poll_dry_run(struct smi *s, int (*fn)(void *ctx, unsigned device, uin
 	unsigned i;
 	int err = 0;
 
-	if (!s->dry_devices)
-		smi__dry_run(s, s->table);
+	smi__refresh(s);
 	if (!read_table(s, &u))
 		return 0;
 	for (i = 0; i < s->dry_devices && !err; i++)
@@ -395,6 +392,8 @@ int smi__poll(struct smi *s, int (*fn)(void *ctx, unsigned device, uint64_t used
 
 	if (s->table)
 		return poll_dry_run(s, fn, ctx);
+	if (!ready(s))
+		return 0;
 	for (i = 0; i < s->n_gpus; i++) {
 		got[i] = ask_gpu(s, &s->gpu[i], &used[i]);
 		/* It uses CUDA by now, so what it sees is settled. */

@@ -12,18 +12,21 @@
 
 #define SMI_DEVICES_MAX 64
 
-struct maps;
 struct proc;
 struct smi;
 
-/* Loads NVML (may take a second) unless m shows a dry run. Borrows p. NULL on ENOMEM. */
-struct smi *smi__open(const struct proc *p, const struct maps *m);
+/*
+ * dry_run: address of the dry-run library's table in the target; 0: there is none, and NVML is loaded, on a thread of
+ * its own since that may take seconds; until then nothing is known. Borrows p. NULL on ENOMEM.
+ */
+struct smi *smi__open(const struct proc *p, uint64_t dry_run);
 void smi__free(struct smi *s); /* NULL is fine */
-/* The dry-run library's table was found, at this address of the target: it is what counts from now on. */
-void smi__dry_run(struct smi *s, uint64_t table);
 bool smi__is_dry_run(const struct smi *s);
 
-/* How many devices there are for the process at most; 0: not known. */
+/* Looks again at how many devices a dry run has: it says so once CUDA is used. */
+void smi__refresh(struct smi *s);
+
+/* How many devices there are for the process at most; 0: not known so far. */
 unsigned smi__devices(const struct smi *s);
 /* A device's name and bytes, by the process's own numbering. False: not known. */
 bool smi__device(const struct smi *s, unsigned device, const char **name, uint64_t *total);

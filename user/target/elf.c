@@ -328,23 +328,53 @@ const char *elf__soname(const struct elf *e)
 
 /* ---- addresses ---- */
 
-int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size)
+static const Elf64_Shdr *section(const struct elf *e, const char *name)
 {
 	size_t len = strlen(name) + 1;
 	char buf[64];
 	uint32_t i;
 
 	if (len > sizeof(buf))
+		return NULL;
+	for (i = 0; i < e->sh_n; i++)
+		if (e->sh[i].sh_type != SHT_NULL && !elf__pread_in(e, &e->shstr, e->sh[i].sh_name, buf, len) &&
+		    !memcmp(buf, name, len))
+			return &e->sh[i];
+	return NULL;
+}
+
+int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size)
+{
+	const Elf64_Shdr *sh = section(e, name);
+
+	if (!sh)
 		return -ENOENT;
-	for (i = 0; i < e->sh_n; i++) {
-		if (e->sh[i].sh_type == SHT_NULL || elf__pread_in(e, &e->shstr, e->sh[i].sh_name, buf, len) ||
-		    memcmp(buf, name, len))
-			continue;
-		*addr = e->sh[i].sh_addr;
-		*size = e->sh[i].sh_size;
-		return 0;
+	*addr = sh->sh_addr;
+	*size = sh->sh_size;
+	return 0;
+}
+
+int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_t **ret, size_t *len)
+{
+	const Elf64_Shdr *sh = section(e, name);
+	uint8_t *buf;
+	int err;
+
+	if (!sh || sh->sh_type == SHT_NOBITS || !sh->sh_size)
+		return -ENOENT;
+	if (sh->sh_size > max)
+		return -EFBIG;
+	buf = malloc(sh->sh_size);
+	if (!buf)
+		return -ENOMEM;
+	err = elf__pread(e, sh->sh_offset, buf, sh->sh_size);
+	if (err) {
+		free(buf);
+		return err;
 	}
-	return -ENOENT;
+	*ret = buf;
+	*len = sh->sh_size;
+	return 0;
 }
 
 int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret)

@@ -41,6 +41,8 @@ int elf__function(const struct elf *e, uint64_t vaddr, uint64_t *start, uint64_t
 
 /* Section by name (".PyRuntime"): its virtual address and size. 0 or -ENOENT. */
 int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size);
+/* A section's bytes in the file, also of one that is not loaded, for free(). 0, -ENOENT, -EFBIG: over max, -ENOMEM, -errno. */
+int elf__section_bytes(const struct elf *e, const char *name, size_t max, uint8_t **ret, size_t *len);
 
 /* Virtual address to file offset through PT_LOAD. 0 or -ERANGE. */
 int elf__vaddr_to_offset(const struct elf *e, uint64_t vaddr, uint64_t *ret);
