@@ -83,7 +83,7 @@ DRYRUN_CUDA_OBJS := $(patsubst tools/%.c,$(OUTPUT)/obj/tools/%.o,$(filter-out to
 DRYRUN_NVML_OBJS := $(DRYRUN_NVML:%=$(OUTPUT)/obj/tools/dryrun/%.o)
 
 .PHONY: dryrun
-dryrun: $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1
+dryrun: $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DRYRUN)/libcuda.so
 
 $(OUTPUT)/obj/tools/dryrun/%.o: tools/dryrun/%.c
 	$(call msg,CC,$@)
@@ -96,6 +96,10 @@ $(DRYRUN)/%.so.1:
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(filter-out -fsanitize=%,$(LDFLAGS)) -o $@ $^ -ldl -lpthread
+
+# Under this name Triton's compiler links it.
+$(DRYRUN)/libcuda.so: $(DRYRUN)/libcuda.so.1
+	$(Q)ln -sf libcuda.so.1 $@
 
 tests: $(TESTS) $(TESTTOOLS)
 
@@ -157,6 +161,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun
 	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
 	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
+	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
 	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 
 format:
