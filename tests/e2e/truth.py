@@ -327,17 +327,18 @@ class Comparison:
     def order(self):
         """Every event, in order; both lists as (action, address, size or None)."""
         ours = []
-        asked = {}
+        asked, last = {}, {}  # of several threads that allocate, another one's event may come in between
         for e in self.events:
             kind = self.kind(e)
             if kind in ("alloc", "free"):
+                last[e["addr"]] = len(ours)
                 ours.append(("alloc" if kind == "alloc" else "free_requested", e["addr"], e["size"]))
             elif kind == "oom":
                 ours.append(("oom", None, e["size"]))
             elif kind in ("take", "give") and segment_action(kind, e):
                 ours.append((segment_action(kind, e), e["addr"], e["size"]))
-            elif kind == "asked":
-                asked[len(ours) - 1] = e
+            elif kind == "asked" and e["addr"] in last:
+                asked[last[e["addr"]]] = e
         self.n_asked, wrong_asked = len(asked), 0
         theirs = list(self.t.trace)
         if self.running:  # segments that came or went before the first event of a block
