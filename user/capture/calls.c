@@ -22,7 +22,6 @@
 #define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
 #define SCAN_EVERY 100000000ULL /* ns: what code */
 #define USED_EVERY 1000000000ULL
-#define ASK_EVERY 50000000ULL /* ns: which allocator PyTorch uses, while that may change */
 #define FILES_MAX 4096
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
@@ -70,7 +69,7 @@ struct calls {
 	struct smi *smi;  /* NULL: no CUDA in the process so far */
 	uint64_t dry_run; /* address of the dry-run library's table, 0: none */
 	bool sites;	  /* any function is there */
-	uint64_t next_used, next_ask;
+	uint64_t next_used;
 	enum alloc_backend backend; /* of PyTorch's allocator */
 	bool asked;		    /* a library was looked into for pytorch:malloc */
 	bool settled;		    /* it has been used, and cannot be changed any more */
@@ -79,37 +78,14 @@ struct calls {
 
 /* ---- PyTorch's allocator ---- */
 
-static void ask_backend(struct session *s)
-{
-	struct calls *c = s->calls;
-	const char *why = "";
-	struct cudaalloc *a;
-	struct maps maps;
-
-	if (!c->n_own || proc__maps(s->target.proc, &maps))
-		return;
-	a = cudaalloc__open(s->target.proc, &maps, &why);
-	maps__free(&maps);
-	if (!a) {
-		log_debug("PyTorch's CUDA allocator: %s", why);
-		return;
-	}
-	c->backend = cudaalloc__backend(a);
-	if (c->backend == ALLOC_NATIVE || c->backend == ALLOC_CUDA_ASYNC || c->backend == ALLOC_PLUGGABLE)
-		facts__set(s->facts, "allocator", alloc_backend__name(c->backend));
-	cudaalloc__free(a);
-}
-
 /* A program may choose another until the one it has is used. */
-static void before_take(struct session *s, const struct mt_rec_call *r, bool own)
+static void before_take(struct session *s, bool own)
 {
 	struct calls *c = s->calls;
 
-	if (c->settled || !c->n_own || (!own && r->h.time < c->next_ask))
+	if (c->settled || !c->n_own)
 		return;
-	c->next_ask = r->h.time + ASK_EVERY;
-	session__look_for_allocator(s);
-	ask_backend(s);
+	c->backend = session__backend(s);
 	c->settled = own || c->backend == ALLOC_PLUGGABLE;
 }
 
@@ -268,8 +244,8 @@ static void scan(struct session *s)
 	if (!c->smi && c->sites)
 		c->smi = smi__open(s->target.proc, c->dry_run);
 	count_devices(c);
-	if (!c->settled)
-		ask_backend(s);
+	if (!c->settled && c->n_own)
+		c->backend = session__backend(s);
 }
 
 int calls__attach(struct session *s)
@@ -687,7 +663,7 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 	e.flags = by_allocator(c, r->caller) ? MEM_BY_ALLOCATOR : 0;
 	switch (fn->op) {
 	case CUDA_TAKE:
-		before_take(s, r, e.flags & MEM_BY_ALLOCATOR);
+		before_take(s, e.flags & MEM_BY_ALLOCATOR);
 		return on_take(s, fn, r, t, e);
 	case CUDA_GIVE:
 		return on_give(s, fn, r, e);

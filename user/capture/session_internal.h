@@ -10,6 +10,7 @@
 #include "capture/probes.h"
 #include "capture/queue.h"
 #include "capture/session.h"
+#include "target/cudaalloc.h"
 
 struct calls;
 struct dict;
@@ -113,8 +114,8 @@ int session__open_state(struct session *s);
 int session__begin_state(struct session *s);
 int session__through_state(struct session *s, const struct event *e);
 int session__pump_state(struct session *s, uint64_t now);
-/* The fact "allocator", as soon as a call makes it matter. */
-void session__look_for_allocator(struct session *s);
+/* What PyTorch's CUDA allocator is now, and the fact "allocator" with it. ALLOC_NONE: there is none, or it cannot be found. */
+enum alloc_backend session__backend(struct session *s);
 int session__last_segments(struct session *s);
 int session__finish_state(struct session *s);
 void session__close_state(struct session *s);

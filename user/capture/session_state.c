@@ -77,7 +77,7 @@ int session__open_state(struct session *s)
 }
 
 /* Its library may be mapped, and its constructors run, when all else is in place already. */
-void session__look_for_allocator(struct session *s)
+enum alloc_backend session__backend(struct session *s)
 {
 	struct session_state *st = s->state;
 	uint64_t now = session__now(s);
@@ -88,9 +88,10 @@ void session__look_for_allocator(struct session *s)
 		open_allocator(s, &maps);
 		maps__free(&maps);
 	}
-	if (st->alloc && !facts__get(s->facts, "allocator"))
-		cudaalloc__devices(st->alloc);
+	if (st->alloc)
+		cudaalloc__look(st->alloc);
 	set_backend_fact(s);
+	return st->alloc ? cudaalloc__backend(st->alloc) : ALLOC_NONE;
 }
 
 void session__close_state(struct session *s)
@@ -318,7 +319,7 @@ int session__pump_state(struct session *s, uint64_t now)
 	if (st->holding)
 		return read_what_was(s, now);
 	if (st->moves != st->moves_told && !st->alloc)
-		session__look_for_allocator(s);
+		session__backend(s);
 	if (st->alloc && st->moves != st->moves_told && now >= st->next_read && cudaalloc__backend(st->alloc) <= ALLOC_NATIVE) {
 		st->next_read = now + SEGMENTS_EVERY;
 		return read_segments(s);

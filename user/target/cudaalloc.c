@@ -163,6 +163,21 @@ enum alloc_backend cudaalloc__backend(const struct cudaalloc *a)
 	return a->backend;
 }
 
+int cudaalloc__look(struct cudaalloc *a)
+{
+	struct cudaalloc before;
+	uint64_t object;
+	int err = proc__read_u64(a->proc, a->slot, &object);
+
+	if (err || (object == a->object && a->backend != ALLOC_UNKNOWN))
+		return err;
+	before = *a;
+	err = look_at_object(a);
+	if (err)
+		*a = before;
+	return err;
+}
+
 const char *cudaalloc__type(const struct cudaalloc *a)
 {
 	return a->type;

@@ -33,6 +33,8 @@ void cudaalloc__free(struct cudaalloc *a); /* NULL is fine */
 
 /* As it was when last looked at, by any function that reads: a program may change its allocator until it first uses CUDA. */
 enum alloc_backend cudaalloc__backend(const struct cudaalloc *a);
+/* Looks, which is one short read where nothing has changed. 0 or -errno, and all is as it was: the process may have ended. */
+int cudaalloc__look(struct cudaalloc *a);
 const char *alloc_backend__name(enum alloc_backend b); /* "native", "cudaMallocAsync", "pluggable", ... */
 /* The C++ type's mangled name, "" where there is none. Hostile text; owned by a. */
 const char *cudaalloc__type(const struct cudaalloc *a);
