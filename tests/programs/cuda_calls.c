@@ -3,7 +3,7 @@
  * Calls CUDA's functions, and says on standard output what a tracer is to tell of it: "take HOW ADDR SIZE DEVICE", "give HOW
  * ADDR SIZE DEVICE", in order; "failed FUNCTION" for calls that did not succeed, "missing FUNCTION" for those that a library
  * does not have. A library to be loaded into a process that is traced: cuda_load(RUNTIME, DRIVER), paths, or "" for what is
- * there already; then cuda_calls() or another of the functions at its end.
+ * there already; then cuda_calls(), cuda_refused(), cuda_devices() or cuda_odd().
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -45,6 +45,7 @@ static const char *const names[] = {
 	"cuMemHostAlloc", "cuMemAllocHost_v2", "cuMemFreeHost", "cuMemAllocManaged", "cuMemAddressReserve",
 	"cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap", "cuMemUnmap", "cuMemAllocAsync", "cuMemFreeAsync",
 	"cuMemAllocPitch_v2", "cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemRetainAllocationHandle",
+	"cudaMallocFromPoolAsync_ptsz", "cudaSetDevice",
 };
 
 static function find(const char *name)
@@ -152,7 +153,7 @@ static void from_pool(void)
 static void segments(void)
 {
 	struct prop prop = { .type = 1, .location_type = 1, .location_id = 0 };
-	uint64_t base = 0x600000000000, handle[2] = { 0 };
+	uint64_t base = 0x600000000000, handle[2] = { 0 }, again = 0;
 	int reserved, i;
 
 	reserved = call("cuMemAddressReserve", (uint64_t)&base, 4 * GRAIN, 0, 0, 0);
@@ -166,8 +167,10 @@ static void segments(void)
 			return;
 		take(MAPPED, base + i * GRAIN, GRAIN, 0);
 	}
-	/* The first is released while it is mapped: its memory stays until it is not. */
+	/* The first is released while it is mapped: its memory stays until it is not. The second has two holders. */
 	call("cuMemRelease", handle[0], 0, 0, 0, 0);
+	if (call("cuMemRetainAllocationHandle", (uint64_t)&again, base + GRAIN, 0, 0, 0))
+		call("cuMemRelease", again, 0, 0, 0, 0);
 	if (!call("cuMemUnmap", base, 2 * GRAIN, 0, 0, 0))
 		return;
 	give(MAPPED, base, GRAIN, 0);
@@ -253,6 +256,54 @@ int cuda_load(const char *runtime_path, const char *driver_path)
 int cuda_calls(void)
 {
 	everything();
+	fflush(stdout);
+	return 0;
+}
+
+/* Every function of the runtime, once, where none can succeed: with no driver. */
+int cuda_refused(void)
+{
+	static uint64_t memory[512] __attribute__((aligned(4096)));
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(names[i], "cuda", 4) &&
+		    call(names[i], (uint64_t)memory, sizeof(memory), (uint64_t)memory, (uint64_t)memory, 0))
+			printf("take 0 0 0 0\n"); /* is nowhere recorded */
+	pitched_3d();
+	fflush(stdout);
+	return 0;
+}
+
+static void *on_no_device(void *arg)
+{
+	pair("cudaMalloc", "cudaFree", DEVICE, 4000, NO_DEVICE); /* the first; but that is not said by any call */
+	return arg;
+}
+
+/* With two devices or more; nobody has set this thread's one before. */
+int cuda_devices(void)
+{
+	struct prop prop = { .type = 1, .location_type = 1, .location_id = 1 };
+	uint64_t p = 0, handle = 0;
+	pthread_t t;
+
+	pair("cudaMalloc", "cudaFree", DEVICE, 1000, NO_DEVICE);
+	call("cudaSetDevice", 1, 0, 0, 0, 0);
+	pair("cudaMalloc", "cudaFree", DEVICE, 2000, 1);
+	if (call("cudaMalloc", (uint64_t)&p, 3000, 0, 0, 0))
+		take(DEVICE, p, 3000, 1);
+	call("cudaSetDevice", 0, 0, 0, 0, 0);
+	pair("cuMemAlloc_v2", "cuMemFree_v2", DEVICE, 2500, 0);
+	pthread_create(&t, NULL, on_no_device, NULL);
+	pthread_join(t, NULL);
+	if (call("cudaFree", p, 0, 0, 0, 0))
+		give(DEVICE, p, 3000, 1); /* where it is, not the current one */
+	if (call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&prop, 0, 0)) {
+		take(PHYSICAL, handle, GRAIN, 1);
+		if (call("cuMemRelease", handle, 0, 0, 0, 0))
+			give(PHYSICAL, handle, GRAIN, 1);
+	}
 	fflush(stdout);
 	return 0;
 }

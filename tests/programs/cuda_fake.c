@@ -76,6 +76,11 @@ int cudaFreeAsync(void *ptr, void *stream)
 	return 0;
 }
 
+int cudaFreeAsync_ptsz(void *ptr, void *stream)
+{
+	return cudaFreeAsync(ptr, stream);
+}
+
 int cudaMallocManaged(void **ptr, size_t size, unsigned flags)
 {
 	__asm__ volatile("" : : "r"(flags));

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Tensors on a CUDA device, with the allocator that the environment or a library chooses. usage: cuda_blocks.py [PLUGGABLE];
-PLUGGABLE: tests/programs/cuda_pluggable.c, compiled. Waits for a line before allocating and one after. Prints a JSON of what was
-allocated.
+PLUGGABLE: tests/programs/cuda_pluggable.c, compiled. Waits for a line before choosing it, before allocating and after. Prints a
+JSON of what was allocated.
 """
 import json
 import sys
 
 import torch
 
+print("imported", flush=True)
+sys.stdin.readline()
 if len(sys.argv) > 1:
     torch.cuda.memory.change_current_allocator(
         torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], "take", "give"))

@@ -1,33 +1,36 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Calls CUDA's functions from C in a process with PyTorch in it. usage: cuda_calls.py LIBRARY early|late FUNCTION RUNTIME
-DRIVER; LIBRARY is tests/programs/cuda_calls.c, compiled; RUNTIME and DRIVER are loaded before or after "ready".
-Waits for a line before each of loading, calling and ending.
+Calls CUDA's functions from C in a process with PyTorch in it. usage: cuda_calls.py LIBRARY EARLY FUNCTION RUNTIME DRIVER
+[FUNCTION RUNTIME DRIVER]...; LIBRARY is tests/programs/cuda_calls.c, compiled; of the others the first EARLY are loaded
+before "ready", the rest after. Waits for a line before each of loading, calling and ending.
 """
 import ctypes
 import sys
 
 import torch
 
-library, when, function, *paths = sys.argv[1:]
+library, early, *rest = sys.argv[1:]
 lib = ctypes.CDLL(library)
 block = torch.empty(1)
-code = 0
+jobs = [(rest[i], [path.encode() for path in rest[i + 1:i + 3]]) for i in range(0, len(rest), 3)]
 
 
-def load():
-    return lib.cuda_load(*[p.encode() for p in paths])
+def load(some):
+    for _, paths in some:
+        if lib.cuda_load(*paths):
+            sys.exit(1)
 
 
-if when == "early":
-    code |= load()
+load(jobs[:int(early)])
 print("ready", flush=True)
 sys.stdin.readline()
-if when == "late":
-    code |= load()
+load(jobs[int(early):])
 print("loaded", flush=True)
 sys.stdin.readline()
-code |= getattr(lib, function)() if not code else 0
+code = 0
+for function, paths in jobs:
+    load([(function, paths)])
+    code |= getattr(lib, function)()
 print("done", flush=True)
 sys.stdin.readline()
 sys.exit(code)

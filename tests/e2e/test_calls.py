@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Calls into CUDA's runtime and driver: what a program says that it took and gave back is what the recording says, in order.
+The real runtime with no GPU, where every call fails; the dry run's libraries, where they succeed; a library made for what
+those never do; and PyTorch's allocators that hand on what CUDA gives them.
+"""
+import collections
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import harness
+import mtr_reader
+import truth
+from harness import Skip, check, equal, own, python, record, report, run, scratch, spawn
+
+PROGRAMS = os.path.join(harness.REPO, "tests", "programs")
+DEVICE, ASYNC, MANAGED = 1, 2, 3  # enum mem_how
+OF_CURRENT_DEVICE = (DEVICE, ASYNC, MANAGED)
+UNKNOWN = 255
+CALLING_LINE = next(n for n, text in enumerate(open(os.path.join(harness.WORKLOADS, "cuda_calls.py"), encoding="utf-8"), 1)
+                    if "getattr(lib, function)()" in text)
+# What a runtime of CUDA 12 and 13 has of the functions that are probed.
+RUNTIME = ("cudaMalloc", "cudaMallocPitch", "cudaMalloc3D", "cudaFree", "cudaMallocAsync", "cudaMallocAsync_ptsz",
+           "cudaMallocFromPoolAsync", "cudaMallocFromPoolAsync_ptsz", "cudaFreeAsync", "cudaFreeAsync_ptsz", "cudaMallocManaged",
+           "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister", "cudaSetDevice")
+NOT_PROBED = ("cudaDeviceGetDefaultMemPool", "cudaSetDevice")  # the second: at its entry only
+
+
+def compiled(name, as_name="", options=()):
+    """A program of tests/programs as a library; as_name: one more file of it."""
+    path = scratch((as_name or name) + ".so")
+    if not os.path.exists(path):
+        if not shutil.which("cc"):
+            raise Skip("no C compiler")
+        done = subprocess.run(["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path,
+                               os.path.join(PROGRAMS, name + ".c"), "-ldl", "-lpthread", *options], capture_output=True, text=True,
+                              check=False)
+        check(done.returncode == 0, "%s.c: %s", name, done.stderr)
+    return path
+
+
+def environment(dry=True, devices=1, backend="native"):
+    env = truth.dry_run(backend, devices=devices)
+    if not dry:
+        del env["LD_PRELOAD"]
+    return env
+
+
+def wheel(role, *parts):
+    """The file of CUDA's runtime that came with that role's PyTorch."""
+    home = os.path.dirname(os.path.dirname(python(role)))
+    found = glob.glob(os.path.join(home, "lib", "python3.*", "site-packages", "nvidia", *parts))
+    if not found:
+        raise Skip("no %s in the environment %s" % (parts[-1], role))
+    return os.path.realpath(found[0])
+
+
+def real_runtime(role):
+    return wheel(role, "cu13", "lib", "libcudart.so.13") if role == "main" else wheel(role, "cuda_runtime", "lib", "libcudart.so.12")
+
+
+def fake(as_name="cuda_fake"):
+    return compiled("cuda_fake", as_name, ("-Wl,-Bsymbolic",))  # its own functions, not those of PyTorch's libraries
+
+
+class Said:
+    """What the program printed: events in order, and how often what failed or was not there."""
+
+    def __init__(self, text):
+        self.events, self.failed, self.missing = [], collections.Counter(), set()
+        for line in text.splitlines():
+            what, *rest = line.split()
+            if what in ("take", "give"):
+                how, addr, size, device = rest
+                self.events.append((what, int(how), int(addr, 16), int(size), int(device)))
+            elif what == "failed":
+                self.failed[rest[0]] += 1
+            elif what == "missing":
+                self.missing.add(rest[0])
+
+    def with_no_device(self):
+        """As it is told of where nothing says which device is the current one."""
+        return [(*e[:4], UNKNOWN) if e[1] in OF_CURRENT_DEVICE else e for e in self.events]
+
+
+class Recorded:
+    def __init__(self, path):
+        own(path)
+        with open(path, "rb") as f:
+            self.reader = mtr_reader.Recording(f)
+            self.all = list(self.reader.events())
+        self.facts = self.reader.facts
+        check(self.reader.complete, "the recording is not complete")
+        equal(self.facts["lost"], "0", "lost")
+
+    def of(self, *kinds):
+        return [e for e in self.all if mtr_reader.KINDS[e["kind"]] in kinds]
+
+    def calls(self):
+        return [(mtr_reader.KINDS[e["kind"]], e["how"], e["addr"], e["size"], e["index"]) for e in self.of("take", "give")]
+
+    def counted(self, prefix):
+        begin = "counter.%s." % prefix
+        return collections.Counter({k[len(begin):]: int(v) for k, v in self.facts.items() if k.startswith(begin)})
+
+    def counter(self, name):
+        return int(self.facts.get("counter." + name, 0))
+
+    def innermost(self, event):
+        """file, line, function of an event's stack; None: it has none."""
+        frames = self.reader.stacks[event["stack"]][1]
+        if not frames:
+            return None
+        file, function, line = self.reader.locations[frames[0][0]]
+        return os.path.basename(self.reader.strings[file]), line, self.reader.strings[function]
+
+
+def calls(name, jobs, early=None, env=None):
+    """
+    Runs cuda_calls.py, traced from before the first call on; jobs: (function, runtime, driver), of which the first
+    `early` are loaded before attaching. What it said, and what was recorded.
+    """
+    path = scratch(name + ".mtr")
+    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), compiled("cuda_calls"),
+               str(len(jobs) if early is None else early), *(word for job in jobs for word in job)], env=env or environment())
+    p.wait_line("^ready", 60)
+    recorder = record(p.popen.pid, path, "-v")
+    p.send()
+    p.wait_line("^loaded", 30)
+    for library in {file for job in jobs for file in job[1:]} - {""}:
+        recorder.wait_line("CUDA functions probed in %s$" % re.escape(library), 30, stream="err")
+    p.send()
+    p.wait_line("^done", 30)
+    p.send()
+    equal(p.wait(30), 0, "exit code of %s (%s)" % (name, p.stderr()))
+    equal(recorder.wait(30), 0, "exit code of record (%s)" % recorder.stderr())
+    said, recorded = Said(p.stdout()), Recorded(path)
+    agree(said, recorded)
+    return said, recorded, recorder.stderr()
+
+
+def agree(said, recorded):
+    """What holds of any: failures are counted by function and not told of, every record is one or the other."""
+    failed = recorded.counted("calls_failed")
+    equal(failed, collections.Counter({k: n for k, n in said.failed.items() if k not in NOT_PROBED}), "failed calls")
+    equal(sum(recorded.counted("calls").values()) + sum(failed.values()), recorded.counter("hits.cuda_call"), "calls, of all records")
+    for what in ("calls_faults", "calls_unreadable", "calls_forgotten", "calls_replaced", "lost.cuda_call"):
+        equal(recorded.counter(what), 0, what)
+
+
+# ---- the real runtime, with no GPU ------------------------------------------------------------------------
+
+def no_gpu(name, jobs, early):
+    said, recorded, words = calls(name, jobs, early, environment(dry=False))
+    for _, runtime, _ in jobs:
+        check("%d CUDA functions probed in %s\n" % (len(RUNTIME), runtime) in words, "not all functions of %s: %s", runtime, words)
+    equal(set(recorded.counted("calls_failed")), set(RUNTIME) - {"cudaSetDevice"}, "functions that were called")
+    equal((recorded.of("take", "give", "alloc"), recorded.counted("calls")), ([], {}), "taken")
+    return said
+
+
+def test_no_gpu_main():
+    said = no_gpu("main", [("cuda_refused", real_runtime("main"), ""), ("cuda_calls", real_runtime("main"), "")], 1)
+    equal(said.failed["cudaMalloc"], 9, "failed cudaMalloc")
+
+
+def test_no_gpu_cu12():
+    """Beside that of PyTorch, which is there as well; loaded after attaching."""
+    said = no_gpu("cu12", [("cuda_refused", real_runtime("main"), ""), ("cuda_refused", real_runtime("cu12"), "")], 1)
+    equal(said.failed["cudaMalloc"], 2, "failed cudaMalloc")
+
+
+# ---- calls that succeed -----------------------------------------------------------------------------------
+
+def test_dry_run():
+    said, recorded, _ = calls("dry", [("cuda_calls", "", "")])
+    check(len(said.events) > 40 and {e[1] for e in said.events} == set(range(1, 9)), "the program did little: %s", said.events)
+    equal(recorded.calls(), said.events, "what was taken and given back")
+    equal(recorded.facts.get("device.0.total"), str(80 << 30), "memory of the device")
+    for e in recorded.of("take"):
+        if e["thread"] == recorded.of("take")[0]["thread"]:
+            equal(recorded.innermost(e), ("cuda_calls.py", CALLING_LINE, "<module>"), "line of the call")
+        else:
+            equal((e["stack"], e["how"], e["size"]), (0, DEVICE, 4096), "of a thread without Python")
+    equal(len({e["thread"] for e in recorded.of("take")}), 5, "threads")
+
+
+def test_several_libraries():
+    """The runtime of two wheels, the dry run's, and one in two files, of which the second comes while we look."""
+    jobs = [("cuda_calls", real_runtime("cu12"), ""), ("cuda_calls", "", ""), ("cuda_calls", fake(), fake()),
+            ("cuda_calls", fake("cuda_fake_2"), fake("cuda_fake_2"))]
+    said, recorded, _ = calls("several", jobs, 3)
+    equal(recorded.calls(), said.events, "what was taken and given back")
+
+
+def test_fake():
+    """Calls within calls and jumps between functions count once; nobody says which device it is."""
+    said, recorded, _ = calls("fake", [("cuda_calls", fake(), fake())], 0, environment(dry=False))
+    check(any(e[1:4:2] == (ASYNC, 6000) for e in said.events), "no jump: %s", said.events)
+    check(any(e[3] == 15 * 1024 for e in said.events), "no cudaMalloc3D: %s", said.events)
+    equal(recorded.calls(), said.with_no_device(), "what was taken and given back")
+    counted, failed = recorded.counted("calls"), recorded.counted("calls_failed")
+    equal((counted["cuMemAlloc_v2"], counted["cuMemFree_v2"]), (1, 1), "calls of the driver that nobody else made")
+    # cudaMalloc calls the driver, cudaFree of anything but NULL as well; two are jumps.
+    equal(recorded.counter("calls_inner"), counted["cudaMalloc"] + failed["cudaMalloc"] + counted["cudaFree"] - 1 + 2, "inner calls")
+
+
+def test_never_coming_back():
+    """Calls that a longjmp leaves, or that end with their thread: the process lives, and those after them are seen."""
+    said, recorded, _ = calls("odd", [("cuda_odd", fake(), fake())], 0, environment(dry=False))
+    equal(len(said.events), 14, "the program's own account")
+    equal(recorded.calls(), said.with_no_device(), "what was taken and given back")
+    equal(recorded.counter("calls_stale"), 3, "calls that were left")
+
+
+def test_two_devices():
+    said, recorded, _ = calls("devices", [("cuda_devices", "", "")], env=environment(devices=2))
+    equal({e[4] for e in said.events}, {0, 1, UNKNOWN}, "devices in the program's own account")
+    equal(recorded.calls(), said.events, "what was taken and given back")
+
+
+# ---- allocators that hand on what CUDA gives them ---------------------------------------------------------
+
+def blocks(name, env, args, attach_at):
+    """cuda_blocks.py, recorded from where it prints attach_at on."""
+    path = scratch(name + ".mtr")
+    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py"), *args], env=env)
+    recorder = None
+    for line in ("imported", "ready", "done"):
+        p.wait_line("^%s" % line, 60)
+        if line == attach_at:
+            recorder = record(p.popen.pid, path)
+        p.send()
+    equal(p.wait(30), 0, "exit code of %s (%s)" % (name, p.stderr()))
+    equal(recorder.wait(30), 0, "exit code of record (%s)" % recorder.stderr())
+    told = json.loads(next(text for _, text in p.out if text.startswith("{")))
+    return told, Recorded(path), path
+
+
+def same_blocks(told, recorded, how):
+    sizes, addresses = [*told["sizes"], told["beside"][1]], [*told["addresses"], told["beside"][0]]
+    allocs, frees = recorded.of("alloc"), recorded.of("free")
+    equal([(e["type"], e["index"], e["addr"], e["size"], e["how"], e["totals"]) for e in allocs],
+          [(truth.CUDA, 0, a, s, how, 0) for a, s in zip(addresses, sizes)], "blocks")
+    equal({recorded.innermost(e) for e in allocs}, {("cuda_blocks.py", told["line"], "allocate")}, "lines")
+    # Every second is dropped at once, the rest at the end.
+    equal([(e["addr"], e["size"], e["how"]) for e in frees[:3]], [(addresses[i], sizes[i], how) for i in (1, 3, 5)], "freed first")
+    equal(sorted((e["addr"], e["size"]) for e in frees), sorted(zip(addresses, sizes)), "freed in all")
+    equal(recorded.of("take", "give"), [], "the same memory once more")
+    return sum(sizes)
+
+
+def same_report(path, told, total, allocator, words):
+    doc = report(path, at="peak")
+    gpu = harness.device(doc, "cuda:0")
+    count = len(told["sizes"]) + 1
+    equal(doc["target"]["allocator"], allocator, "allocator")
+    equal((doc["allocated"], gpu["peak_allocated"], gpu["total_allocated"], gpu["allocs"], gpu["frees"], gpu["allocated"]),
+          (total, total, total, count, count, 0), "sums of the report")
+    equal([(r["bytes"], r["count"], os.path.basename(r["file"]), r["line"], r["source"]) for r in doc["rows"]],
+          [(total, count, "cuda_blocks.py", told["line"], "frame")], "rows")
+    equal((gpu["reserved"], gpu["drift"], gpu["reconciliation"]["adds_up"], gpu["frees_unknown"]), (None, None, True, 0), "of the device")
+    code, out, err = harness.tool("report", path)
+    check(code == 0 and words in out, "report says nothing of %r: %s %s", words, out, err)
+
+
+def test_async_backend():
+    told, recorded, path = blocks("async", environment(backend="async"), (), "ready")
+    same_report(path, told, same_blocks(told, recorded, ASYNC), "cudaMallocAsync", "cudaMallocAsync calls")
+
+
+def pluggable(name, attach_at):
+    told, recorded, path = blocks(name, environment(), (compiled("cuda_pluggable"),), attach_at)
+    equal(recorded.facts.get("allocator"), "pluggable", "fact")
+    same_report(path, told, same_blocks(told, recorded, DEVICE), "pluggable", "pluggable allocator")
+
+
+def test_pluggable_before_attach():
+    pluggable("chosen", "ready")
+
+
+def test_pluggable_after_attach():
+    pluggable("changed", "imported")
+
+
+if __name__ == "__main__":
+    run(globals())
