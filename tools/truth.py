@@ -94,7 +94,7 @@ def run_cell(mode, job, role, backend, torch):
     begin = time.monotonic()
     try:
         v = truth.verdict(job, role, backend, mode, options=["--requested"] if truth.has_requested() else [])
-        result = {"result": "exact" if v.exact() else "differs", "why": v.why(), "events": v.events,
+        result = {"result": "exact" if v.exact() else "differs", "why": v.why(), "events": v.events, "gaps": v.gaps,
                   "aspects": v.aspects}
     except harness.Failure as e:
         result = {"result": "failed", "why": str(e)[:600]}
@@ -124,6 +124,12 @@ def table(mode, state, roles, versions):
     lines = ["| job | " + " | ".join("%s %s" % (versions[r][0], b) for r, b in columns) + " |",
              "|---" * (len(columns) + 1) + "|"]
     notes = []
+
+    def note(text):
+        if text not in notes:
+            notes.append(text)
+        return notes.index(text) + 1
+
     for job in truth.JOBS:
         if mode == "running" and job.name not in RUNNING:
             continue
@@ -133,15 +139,13 @@ def table(mode, state, roles, versions):
             if c is None:
                 row.append("not run")
             elif c["result"] == "exact":
-                row.append("exact, %s" % format(c["events"], ","))
+                row.append("exact, %s" % format(c["events"], ",") + "".join(" [%d]" % note(gap) for gap in c["gaps"]))
             elif c["result"] == "-" and c["why"].startswith("needs"):
                 row.append(c["why"])
             elif c["result"] == "-":
                 row.append("-")
             else:
-                if c["why"] not in notes:
-                    notes.append(c["why"])
-                row.append("%s [%d]" % (c["result"], notes.index(c["why"]) + 1))
+                row.append("%s [%d]" % (c["result"], note(c["why"])))
         lines.append("| %s | " % job.name + " | ".join(row) + " |")
     lines.append("")
     for i, note in enumerate(notes):

@@ -188,7 +188,12 @@ def segment_action(kind, e):
 class Verdict:
     def __init__(self):
         self.aspects = {}
+        self.gaps = []  # what could not be compared, and why
         self.events = 0
+
+    def not_compared(self, why):
+        if why not in self.gaps:
+            self.gaps.append(why)
 
     def same(self, aspect, got, expected, what):
         """Notes a difference; the first of an aspect stays."""
@@ -198,14 +203,14 @@ class Verdict:
             self.aspects.setdefault(aspect, "exact")
 
     def differs(self, aspect, why):
-        if self.aspects.get(aspect, "exact") in ("exact", "not compared"):
+        if self.aspects.get(aspect, "exact") == "exact":
             self.aspects[aspect] = why
 
     def exact(self):
-        return all(v == "exact" or v.startswith("not compared") for v in self.aspects.values())
+        return all(v == "exact" for v in self.aspects.values())
 
     def why(self):
-        return "; ".join("%s: %s" % (a, v) for a, v in self.aspects.items() if v != "exact" and not v.startswith("not compared"))
+        return "; ".join("%s: %s" % (a, v) for a, v in self.aspects.items() if v != "exact")
 
 
 def brief(value):
@@ -466,35 +471,54 @@ def compare_calls(v, recording, path, truth):
     """cudaMallocAsync: blocks are the calls, and PyTorch knows what its pool says, and what Python holds."""
     doc = harness.report(path, at="end")
     v.same("report", doc["capture"]["lost"], 0, "lost")
-    for d, stats in enumerate(truth["end"]["stats"]):
-        name = "cuda:%d" % d
-        before = truth["attach"]["stats"][d] if truth["attach"] else {}
-        live, total, peak = {}, before.get("allocated_bytes.all.current", 0), 0
-        peak = total
-        for e in recording.of(d, "alloc", "free"):
-            kind = recording.kind(e)
-            if kind == "alloc":
-                v.same("live", e["addr"] in live, False, "%s: a block where one is, %#x" % (name, e["addr"]))
-                live[e["addr"]] = e["size"]
-                total += -(-e["size"] // POOL_PIECE) * POOL_PIECE
-            elif e["addr"] in live or not truth["attach"]:
-                total -= -(-live.pop(e["addr"], 0) // POOL_PIECE) * POOL_PIECE
-            else:  # of before attach; a call does not say how large it was
-                total = None
-                break
-            peak = max(peak, total)
-        if not live and not stats.get("allocated_bytes.all.peak", 0):
-            continue
-        if total is None:
-            v.differs("totals", "not compared: blocks of before attach were freed, and a call does not say how large they were")
+    groups = {"cuda:%d" % d: [d] for d in range(len(truth["end"]["stats"]))}
+    if recording.of(UNKNOWN, "alloc"):
+        v.same("totals", bool(truth["attach"]), True, "the device is known")
+        v.not_compared("not compared, each device by itself: a thread's device is known from its first cudaSetDevice after attach on; "
+                       "all devices together are compared")
+        groups = {"all devices": [*range(len(truth["end"]["stats"])), UNKNOWN]}
+    for name, devices in groups.items():
+        events = [e for e in recording.all if e["type"] == CUDA and recording.kind(e) in ("alloc", "free")
+                  and e["index"] in (*devices, UNKNOWN)]  # a free whose device is not known is told by its address
+        addresses = {e["addr"] for e in events if recording.kind(e) == "alloc"}
+        unsized = any(e["index"] == UNKNOWN and e["addr"] not in addresses for e in events)
+        compare_pools(v, name, [e for e in events if e["index"] in devices or e["addr"] in addresses], truth, devices, doc, unsized)
+
+
+def compare_pools(v, name, events, truth, devices, doc, unsized):
+    """unsized: a block of before attach was freed, and the call does not say how large it was."""
+    known = [d for d in devices if d != UNKNOWN]
+    stats = [truth["end"]["stats"][d] for d in known]
+    live, total = {}, 0
+    if truth["attach"]:
+        total = sum(truth["attach"]["stats"][d].get("allocated_bytes.all.current", 0) for d in known)
+    peak = total
+    for e in events:
+        if Recording.kind(e) == "alloc":
+            v.same("live", e["addr"] in live, False, "%s: a block where one is, %#x" % (name, e["addr"]))
+            live[e["addr"]] = e["size"]
+            total += -(-e["size"] // POOL_PIECE) * POOL_PIECE
+        elif e["addr"] in live:
+            total -= -(-live.pop(e["addr"]) // POOL_PIECE) * POOL_PIECE
         else:
-            v.same("totals", total, stats["allocated_bytes.all.current"], "%s: bytes in use at the end" % name)
-            v.same("peaks", peak, stats["allocated_bytes.all.peak"], "%s: peak in use" % name)
-        held = {a: n for (device, a), n in truth["end"]["storages"].items() if device == d}
-        if truth["attach"]:
-            held = {a: n for a, n in held.items() if a in live or (d, a) not in truth["attach"]["storages"]}
-        v.same("live", differences({a: live.get(a) for a in held}, held), "", "%s: memory of the tensors that Python holds" % name)
-        v.same("report", harness.device(doc, name)["allocs"], sum(1 for _ in recording.of(d, "alloc")), "allocations of " + name)
+            v.same("live", bool(truth["attach"]), True, "%s: freed what is not there, %#x" % (name, e["addr"]))
+            unsized = True
+        peak = max(peak, total)
+    if not live and not any(s.get("allocated_bytes.all.peak", 0) for s in stats):
+        return
+    if unsized:
+        v.not_compared("not compared, totals and peaks: blocks of before attach were freed, and a call does not say how large they were")
+    else:
+        v.same("totals", total, sum(s["allocated_bytes.all.current"] for s in stats), "%s: bytes in use at the end" % name)
+        if len(known) == 1:
+            v.same("peaks", peak, stats[0]["allocated_bytes.all.peak"], "%s: peak in use" % name)
+    held = {a: n for (device, a), n in truth["end"]["storages"].items() if device in known}
+    if truth["attach"]:
+        before = {a for _, a in truth["attach"]["storages"]}
+        held = {a: n for a, n in held.items() if a in live or a not in before}
+    v.same("live", differences({a: live.get(a) for a in held}, held), "", "%s: memory of the tensors that Python holds" % name)
+    reported = sum(harness.device(doc, "cuda:%s" % ("?" if d == UNKNOWN else d))["allocs"] for d in devices)
+    v.same("report", reported, sum(Recording.kind(e) == "alloc" for e in events), "allocations of " + name)
 
 
 def compare(path, truth, running=False):
