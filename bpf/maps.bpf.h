@@ -15,6 +15,8 @@ const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price o
 
 /* Shared with user space while running (mapped memory). */
 __u8 stopped = 0; /* the capture is over: detaching takes a while, and no event may come after its end */
+#define MT_WAKE_PAUSE 500000 /* ns */
+__u64 woken = 0; /* when user space was woken last for a new stack, ns */
 __u64 code_epoch = 0;			      /* goes up when a code object of a sent stack is freed */
 __u64 module_code[MT_MAX_MODULE_CODES] = {};  /* code objects whose local 0 is an nn.Module */
 __u8 seen_code[MT_SEEN_SLOTS] = {};	      /* by hash: some sent stack mentions this code object */

@@ -190,6 +190,18 @@ static __always_inline struct scratch *scratch_claim(void)
 	return 0;
 }
 
+/*
+ * What a new stack names is read by user space, and has to be there still: it is woken at once. Not for each of many in
+ * a row: where code comes and goes all the time, as with exec in a loop, every stack is new.
+ */
+static __always_inline __u64 wakeup(__u64 time)
+{
+	if (time - *(volatile __u64 *)&woken < MT_WAKE_PAUSE)
+		return BPF_RB_NO_WAKEUP;
+	*(volatile __u64 *)&woken = time;
+	return BPF_RB_FORCE_WAKEUP;
+}
+
 /* Sends the frames unless this CPU has sent them before. False: the ring was full. */
 static __always_inline bool send_stack(struct scratch *s, struct loop_ctx *ctx, __u64 id)
 {
@@ -210,7 +222,7 @@ static __always_inline bool send_stack(struct scratch *s, struct loop_ctx *ctx, 
 	s->rec.stack = id;
 	s->rec.pad = 0;
 	if (bpf_ringbuf_output(&ring, &s->rec, sizeof(s->rec) + n * sizeof(struct mt_frame),
-			       BPF_RB_NO_WAKEUP)) {
+			       wakeup(s->rec.h.time))) {
 		count(MT_CNT_RING_LOST + MT_REC_STACK);
 		return false;
 	}

@@ -67,7 +67,7 @@ static int open_timer(void)
 	return fd;
 }
 
-enum { FD_SIGNAL, FD_TARGET, FD_TIMER, FD_NR };
+enum { FD_SIGNAL, FD_TARGET, FD_TIMER, FD_HURRY, FD_NR };
 
 /* From here on Ctrl-C is for those who do not want to wait. */
 static void default_signals(int fd)
@@ -199,6 +199,12 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 
 	for (;;) {
 		poll(fds, FD_NR, -1);
+		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents && !fds[FD_TIMER].revents) {
+			err = session__hurry(loop->session, loop->sinks, loop->n_sinks);
+			if (err)
+				return err;
+			continue;
+		}
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
 			return -errno;
 		err = session__pump(loop->session, loop->sinks, loop->n_sinks);
@@ -234,6 +240,7 @@ int capture_loop__run(struct capture_loop *loop)
 		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : open_signals(), .events = POLLIN },
 		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
 		[FD_TIMER] = { .fd = open_timer(), .events = POLLIN },
+		[FD_HURRY] = { .fd = -1, .events = POLLIN },
 	};
 	int status = EXIT_OK, err;
 
@@ -253,6 +260,7 @@ int capture_loop__run(struct capture_loop *loop)
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
 	say_attached(loop);
+	fds[FD_HURRY].fd = session__hurry_fd(loop->session);
 	err = drain(loop, fds);
 	progress(loop, 0, true);
 	if (!loop->started)

@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -18,7 +19,7 @@ import time
 import harness
 import mtr_reader
 import test_exact
-from harness import (IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, own, record, report, run, scratch,
+from harness import (ATTACHED, IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, own, record, report, run, scratch,
                      spawn, sudo, tool, workload)
 
 OK, TRUNCATED, FAULT_THREAD, FAULT_FRAME, FAULT_SELF = 0, 4, 5, 6, 7
@@ -415,6 +416,47 @@ def test_children():
     equal(sum(f[1] == truth["line"] for f in lines), truth["made"], "tensors made by the parent on its line")
     check(not any(f[2] == "child" for f in lines), "tensors of a child are in the recording")
     check({t[0] for t in content.recording.threads[1:]} <= with_threads, "threads of others: %s", content.recording.threads)
+
+
+# ---- the last milliseconds ------------------------------------------------------------------------------
+
+def last_words(role, rounds=5):
+    """
+    Functions that are called for the first time right before the end: named, but for those of the last moment. The recorder
+    has a real-time priority, since on a machine that is busy it would not run at once when it is woken.
+    """
+    if not shutil.which("chrt") or subprocess.run(sudo(["chrt", "-f", "1", "true"]), capture_output=True, check=False).returncode:
+        raise Skip("no real-time priority to be had")
+    target = workload("last_words.py", role=role)
+    unnamed = []
+    for i in range(rounds):
+        path, go = scratch("last-%s-%d.mtr" % (role, i)), scratch("last-%s-%d.go" % (role, i))
+        target.send(go + "\n")
+        pid = target.wait_line(r"^ready", 120).split()[1]
+        target.out.clear()
+        recorder = spawn(["chrt", "-f", "1", TOOL, "record", "-p", pid, "-o", path], root=True)
+        recorder.wait_line(ATTACHED, 30, stream="err")
+        with open(go, "w", encoding="utf-8"):
+            pass
+        equal(recorder.wait(60), 0, "exit code of record: %s" % recorder.stderr()[-300:])
+        content = Content(path)
+        check(not content.errors, "%d contradictions, as: %s", len(content.errors), content.errors[:3])
+        callers = [content.frames(e)[1][0] for e in content.events if e["kind"] == mtr_reader.ALLOC]
+        equal(len(callers), 80, "tensors")
+        wrong = [f for n, f in enumerate(callers) if f and (f[2] != "last_%d" % n or f[1] != 2 * n + 2)]
+        check(not wrong, "wrong names: %s", wrong[:3])
+        unnamed.append(callers.count(None))
+    equal(target.alive(), True, "the target still runs")
+    # Without hurry it would be those since the last tick of 10 ms, half of them on average.
+    check(sorted(unnamed)[rounds // 2] <= 10, "unnamed of 80, by round: %s", unnamed)
+
+
+def test_last_words():
+    last_words("main")
+
+
+def test_last_words_old():
+    last_words("old")
 
 
 # ---- two tracers ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -43,6 +44,7 @@ struct attachment {
 struct probes {
 	struct memtrace_bpf *skel;
 	struct ring_buffer *ring;
+	int wake; /* epoll: becomes readable when a program wakes us */
 	bool multi, sleepable;
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
 	struct attachment *calls;
@@ -161,6 +163,20 @@ static const char *load_why(int err)
 	return "the kernel refused the BPF programs; -v shows what it says";
 }
 
+/*
+ * The ring itself can be read from whenever there is a record in it, which is nearly always: what is waited for is the
+ * waking, and that is an edge.
+ */
+static int open_wake(struct probes *p)
+{
+	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
+
+	p->wake = epoll_create1(EPOLL_CLOEXEC);
+	if (p->wake < 0 || epoll_ctl(p->wake, EPOLL_CTL_ADD, bpf_map__fd(p->skel->maps.ring), &ev))
+		return -errno;
+	return 0;
+}
+
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
 	struct probes *p = calloc(1, sizeof(*p));
@@ -171,6 +187,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 		return NULL;
 	for (i = 0; i < HOOK_NR; i++)
 		p->at[i][0].fd = p->at[i][1].fd = -1;
+	p->wake = -1;
 	libbpf_set_print(print_libbpf);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->multi = probes__kernel_has_multi();
@@ -197,6 +214,9 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 		err = -errno;
 		goto fail;
 	}
+	err = open_wake(p);
+	if (err)
+		goto fail;
 	return p;
 fail:
 	*why = load_why(err);
@@ -254,6 +274,8 @@ void probes__free(struct probes *p)
 	if (!p)
 		return;
 	probes__detach(p);
+	if (p->wake >= 0)
+		close(p->wake);
 	ring_buffer__free(p->ring);
 	memtrace_bpf__destroy(p->skel);
 	free(p->calls);
@@ -433,8 +455,17 @@ undo:
 	return err;
 }
 
+int probes__wake_fd(const struct probes *p)
+{
+	return p->wake;
+}
+
 int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
 {
+	struct epoll_event ev;
+
+	/* Before the ring is read: what comes in later wakes us again. */
+	epoll_wait(p->wake, &ev, 1, 0);
 	p->fn = fn;
 	p->ctx = ctx;
 	return ring_buffer__consume(p->ring);

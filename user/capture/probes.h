@@ -66,6 +66,8 @@ void probes__detach(struct probes *p);
 
 /* Calls fn for each record there is, in ring order. fn returns 0 or -errno, which stops. Returns records or -errno. */
 int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx);
+/* Readable when a stack has come in that was not known: owned by p. Until the next probes__consume(). */
+int probes__wake_fd(const struct probes *p);
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
 int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR]);
 

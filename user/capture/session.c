@@ -413,6 +413,18 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	return err;
 }
 
+int session__hurry_fd(const struct session *s)
+{
+	return probes__wake_fd(s->probes);
+}
+
+int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
+{
+	s->sinks = sinks;
+	s->n_sinks = n_sinks;
+	return session__round(s);
+}
+
 int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason)
 {
 	uint64_t now = session__now(s);

@@ -4,7 +4,7 @@
 /*
  * One capture of one process: finds what is in it, attaches, and turns the kernel side's records into a
  * record stream (dict, facts, events), until it is closed. Single-threaded: the owner calls
- * session__pump() from its own loop, about a hundred times a second.
+ * session__pump() from its own loop, about a hundred times a second, and session__hurry() in between.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,6 +50,13 @@ bool session__attached(const struct session *s);
  * memory.
  */
 int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks);
+/*
+ * While attached: a descriptor that is readable when the target is where it has not been before. What it runs there may
+ * be gone with it any moment, so session__hurry() is to be called at once. Owned by s.
+ */
+int session__hurry_fd(const struct session *s);
+/* Brings in what has been recorded, and nothing else that a pump does. Returns as that. */
+int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks);
 /*
  * Detaches, then brings in all the rest. The counters are final after this. stop_reason: for the fact.
  */
