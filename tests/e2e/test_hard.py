@@ -151,6 +151,13 @@ class PageOut(threading.Thread):
 
 
 def under_pressure(role, threads):
+    """Whether a walk meets a page that is not there is up to the machine: three tries to bring it about."""
+    if not any(pressed(role, threads) for _ in range(3)):
+        raise Failure("no walk met a page that was not there")
+
+
+def pressed(role, threads):
+    """Were there walks that met a page that was not in memory? If so, checks what became of them and of those after."""
     target = workload("cold_frames.py", "--seconds", "5", "--rate", "30000", "--threads", str(threads), role=role)
     target.wait_line("^ready", 120)
     path = scratch("cold-%s-%d.mtr" % (role, threads))
@@ -167,8 +174,9 @@ def under_pressure(role, threads):
     content = Content(path)
     exactly(content, truth)
     faulted = [e["time"] for e in content.events if e["kind"] == mtr_reader.ALLOC and e["walk"] in (FAULT_FRAME, FAULT_THREAD)]
-    check(content.fact("counter.walks.fault_frame") + content.fact("counter.walks.fault_thread") > 0 and faulted,
-          "no walk met a page that was not there")
+    if not faulted:
+        return False
+    check(content.fact("counter.walks.fault_frame") + content.fact("counter.walks.fault_thread") > 0, "faults are not counted")
     equal(content.fact("sleepable"), 1, "the sleepable programs have taken over")
     check(content.fact("counter.faults_retried") > 0, "no page was brought in by a walk")
     late = [e for e in content.events if e["kind"] == mtr_reader.ALLOC and e["time"] > faulted[0] + 1e9]
@@ -178,16 +186,17 @@ def under_pressure(role, threads):
     for e in late[::97]:
         frames = content.frames(e)
         check(len(frames) > 100 and frames[-1][0], "a stack of %d frames that ends in %s", len(frames), frames[-1][0])
+    return True
 
 
 def test_pages_not_in_memory():
-    with swap(256):
+    with swap(1024):  # the whole process must fit: what is refused stays in memory
         under_pressure("main", 3)
         under_pressure("main", 10)
 
 
 def test_pages_not_in_memory_old():
-    with swap(256):
+    with swap(1024):  # the whole process must fit: what is refused stays in memory
         under_pressure("old", 3)
 
 

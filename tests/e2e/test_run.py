@@ -256,15 +256,18 @@ def test_cuda_from_start_cu12():
 
 
 def test_waiting_record_is_as_early():
-    """record -p on Python that imports torch later."""
+    """record -p on Python that imports torch later. Nothing holds the process: on a busy machine it may be the faster one."""
     code = "import sys; sys.argv = sys.argv[1:]; sys.stdin.readline(); exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
-    target = spawn([python(), "-c", code, FIRST])
-    path = scratch("waiting.mtr")
-    recorder = harness.record(target.popen.pid, path, wait=False)
-    recorder.wait_line("waiting for `import torch`", 30, stream="err")
-    target.send()
-    known = json.loads(target.wait_line(r"^\{", 120))
-    equal((target.wait(60), recorder.wait(30)), (0, 0), "exit codes")
+    for attempt in range(4):
+        target = spawn([python(), "-c", code, FIRST])
+        path = scratch("waiting-%d.mtr" % attempt)
+        recorder = harness.record(target.popen.pid, path, wait=False)
+        recorder.wait_line("waiting for `import torch`", 30, stream="err")
+        target.send()
+        known = json.loads(target.wait_line(r"^\{", 120))
+        equal((target.wait(60), recorder.wait(30)), (0, 0), "exit codes")
+        if harness.report(path)["capture"]["attached_at"] == "start":
+            break
     made(path, known)
 
 
