@@ -166,6 +166,14 @@ static void adjust(const struct elf *e, struct usdt *u)
 		u->semaphore += base - u->base;
 }
 
+/* The kernel writes to the counter, so it has to be one: 2 bytes of the section that is made of them. */
+static bool is_counter(const struct elf *e, uint64_t vaddr)
+{
+	uint64_t addr, size;
+
+	return elf__section(e, ".probes", &addr, &size) == 0 && size >= 2 && vaddr >= addr && vaddr - addr <= size - 2;
+}
+
 static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct usdt_sites *ret)
 {
 	uint8_t code[CODE_LEN];
@@ -179,6 +187,8 @@ static int add_site(const struct elf *e, struct usdt *u, size_t n_args, struct u
 	    site__pick(code, sizeof(code), 0, 0, &site))
 		return -EINVAL;
 	ret->site[n].semaphore = 0;
+	if (u->semaphore && !is_counter(e, u->semaphore))
+		return -EINVAL;
 	if (u->semaphore && elf__vaddr_to_offset(e, u->semaphore, &ret->site[n].semaphore))
 		return -EINVAL;
 	ret->n++;
