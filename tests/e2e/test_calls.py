@@ -226,7 +226,7 @@ def test_two_devices():
 
 # ---- allocators that hand on what CUDA gives them ---------------------------------------------------------
 
-def blocks(name, env, args, attach_at):
+def blocks(name, env, args, attach_at, options=()):
     """cuda_blocks.py, recorded from where it prints attach_at on."""
     path = scratch(name + ".mtr")
     p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py"), *args], env=env)
@@ -234,7 +234,7 @@ def blocks(name, env, args, attach_at):
     for line in ("imported", "ready", "done"):
         p.wait_line("^%s" % line, 60)
         if line == attach_at:
-            recorder = record(p.popen.pid, path)
+            recorder = record(p.popen.pid, path, *options)
         p.send()
     equal(p.wait(30), 0, "exit code of %s (%s)" % (name, p.stderr()))
     equal(recorder.wait(30), 0, "exit code of record (%s)" % recorder.stderr())
@@ -272,6 +272,17 @@ def same_report(path, told, total, allocator, words):
 def test_async_backend():
     told, recorded, path = blocks("async", environment(backend="async"), (), "ready")
     same_report(path, told, same_blocks(told, recorded, ASYNC), "cudaMallocAsync", "cudaMallocAsync calls")
+
+
+def test_requested():
+    """What was asked for of each block, and its stream: from PyTorch's own static probe."""
+    told, recorded, _ = blocks("requested", environment(), (), "ready", ("--requested",))
+    stream = told["beside"][2]
+    expected = [(a, s, 0) for a, s in zip(told["addresses"], told["sizes"])] + [(told["beside"][0], told["beside"][1], stream)]
+    check(stream & 1, "no stream of PyTorch's own: %d", stream)
+    equal([(e["addr"], e["requested"], e["stream"]) for e in recorded.of("asked")], expected, "asked for")
+    equal([(e["addr"], e["size"]) for e in recorded.of("alloc")], [(a, s + -s % 512) for a, s, _ in expected], "handed out")
+    equal([e["kind"] for e in recorded.of("alloc", "asked")], [mtr_reader.ALLOC, mtr_reader.ASKED] * len(expected), "order")
 
 
 def pluggable(name, attach_at):

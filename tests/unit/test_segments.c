@@ -376,9 +376,9 @@ static void test_asked(void **state)
 	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1024, a);
-	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 100 * MB, .requested = 1000, .cuda_stream = 9 });
+	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 100 * MB, .requested = 1000, .cuda_stream = 0x90 });
 	alloc(&w, CUDA(0), 101 * MB, 512, a); /* the peak; what was asked for comes after it */
-	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 9 });
+	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 0x90 });
 	dealloc(&w, CUDA(0), 100 * MB, 1024);
 	r = rows(&w, "cuda", BY_LINE, ROWS_AT_MARK, &n);
 	assert_int_equal(n, 1);
@@ -387,7 +387,13 @@ static void test_asked(void **state)
 	s = segments(&w, "cuda", ROWS_AT_MARK);
 	assert_int_equal(s.requested, 1004);
 	assert_true(s.all[0].stream_known);
-	assert_int_equal(s.all[0].cuda_stream, 9);
+	assert_int_equal(s.all[0].cuda_stream, 0x90);
+	model__free_segments(&s);
+	dealloc(&w, CUDA(0), 101 * MB, 512);
+	alloc(&w, CUDA(0), 101 * MB, 512, a);
+	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 3 });
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_false(s.all[0].stream_known); /* a number of PyTorch's, no handle */
 	model__free_segments(&s);
 	alloc(&w, CUDA(0), 102 * MB, 512, a); /* nobody knows of this one */
 	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);

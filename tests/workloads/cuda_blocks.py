@@ -30,7 +30,7 @@ stream = torch.cuda.Stream()
 with torch.cuda.stream(stream):
     beside = allocate(12345)
 told = {"sizes": SIZES, "addresses": addresses, "line": allocate.__code__.co_firstlineno + 1,
-        "beside": [beside.data_ptr(), 12345, stream.cuda_stream]}
+        "beside": [beside.data_ptr(), 12345, stream.stream_id]}
 del blocks[1::2]
 if len(sys.argv) == 1:
     told["reserved"] = torch.cuda.memory_stats().get("reserved_bytes.all.current", 0)

@@ -261,7 +261,8 @@ static int fill(struct sweep *s, struct segment *seg, size_t e, size_t last)
 
 			asked++;
 			requested += ask->requested;
-			if (!seg->stream_known) {
+			/* Odd is PyTorch's number of a stream of its own, and says nothing of the handle. */
+			if (!seg->stream_known && !(ask->cuda_stream & 1)) {
 				seg->stream_known = true;
 				seg->cuda_stream = ask->cuda_stream;
 			}

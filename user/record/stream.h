@@ -80,7 +80,8 @@ struct event {
 	uint64_t size; /* bytes, rounded as handed out; 0 for a free whose allocator does not say it */
 	uint64_t allocated, reserved;
 	uint64_t requested;   /* bytes the program asked for, before rounding; 0: not known */
-	uint64_t cuda_stream; /* as PyTorch numbers them (the handle); 0: the default stream */
+	uint64_t cuda_stream; /* the handle; 0: the default stream; of EVENT_ASKED odd: a stream of PyTorch's own, as it numbers
+				 them (c10::StreamId) */
 	uint64_t pool[2];     /* id of a private pool (CUDA graphs, MemPool); 0, 0: the device's own */
 };
 
