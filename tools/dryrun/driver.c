@@ -8,7 +8,6 @@
 #include "stream.h"
 #include "vmm.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 
 typedef uint64_t devptr;
 
-/* ---- errors and entry points ---- */
+/* ---- errors; entry points are in entry.c ---- */
 
 API(int, cuInit, unsigned int flags)
 {
@@ -79,88 +78,6 @@ API(int, cuGetExportTable, const void **table, const void *id)
 {
 	*table = NULL;
 	return CUDA_NOT_FOUND; /* what is behind it is not documented; who asks falls back or fails cleanly */
-}
-
-/* Ours by its exported name; the newest form of a name that has several, as the headers map it. */
-static void *find_own(const char *name)
-{
-	static const char *const suffixes[] = { "_v3", "_v2", "" };
-	const size_t n = sizeof(suffixes) / sizeof(*suffixes);
-	void *own = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *found = NULL;
-	char full[128];
-
-	if (!own)
-		return NULL;
-	if (strncmp(name, "cu", 2) || strlen(name) > sizeof(full) - 4 || !strncmp(name, "cuda", 4))
-		goto out;
-	/* Those that are modelled come first: the plain name has another form beside it, which may be unmodelled. */
-	for (size_t i = 0; i < 2 * n && !found; i++) {
-		const char *suffix = suffixes[i % n];
-		Dl_info here, there;
-
-		/* The three whose _v3 is not what the plain name means. */
-		if (!strcmp(suffix, "_v3") && (!strcmp(name, "cuCtxCreate") || !strcmp(name, "cuStreamGetCaptureInfo")))
-			continue;
-		snprintf(full, sizeof(full), "%s%s", name, suffix);
-		found = dlsym(own, full);
-		if (found && i < n && lib__is_unmodelled(found))
-			found = NULL;
-		/* dlsym looks into what we need as well. */
-		if (found && (!dladdr(found, &there) || !dladdr(&memtrace_dryrun_usage, &here) || here.dli_fbase != there.dli_fbase))
-			found = NULL;
-	}
-out:
-	dlclose(own);
-	return found;
-}
-
-API(int, cuGetProcAddress_v2, const char *name, void **function, int version, uint64_t flags, int *status)
-{
-	void *found;
-
-	if (!name || !function)
-		return CUDA_INVALID_VALUE;
-	/* Before 12 the name itself meant the form without a status. */
-	found = !strcmp(name, "cuGetProcAddress") && version < 12000 ? dlsym(RTLD_DEFAULT, name) : find_own(name);
-	*function = found;
-	if (status)
-		*status = found ? 0 : 1; /* 1: no such symbol */
-	return found ? CUDA_OK : CUDA_NOT_FOUND;
-}
-
-API(int, cuGetProcAddress, const char *name, void **function, int version, uint64_t flags)
-{
-	return cuGetProcAddress_v2(name, function, version, flags, NULL);
-}
-
-/* What PyTorch's table of entry points holds for a name that nothing here answers. */
-static int not_supported(void)
-{
-	dryrun__unmodelled("a driver function that the dry run does not have");
-	return CUDA_NOT_SUPPORTED;
-}
-
-/* PyTorch asserts that no entry is NULL, used or not. */
-static int entry_point(const char *name, void **function, int *status)
-{
-	if (!name || !function)
-		return CUDA_INVALID_VALUE;
-	*function = find_own(name);
-	if (!*function)
-		*function = (void *)(uintptr_t)not_supported;
-	if (status)
-		*status = 0;
-	return CUDA_OK;
-}
-
-API(int, cudaGetDriverEntryPoint, const char *name, void **function, unsigned long long flags, int *status)
-{
-	return dryrun__result(entry_point(name, function, status));
-}
-
-API(int, cudaGetDriverEntryPointByVersion, const char *name, void **function, unsigned int version, unsigned long long flags, int *status)
-{
-	return dryrun__result(entry_point(name, function, status));
 }
 
 /* ---- devices ---- */
@@ -357,6 +274,20 @@ API(int, cuCtxGetDevice, int *device)
 	return CUDA_OK;
 }
 
+/* Of a context that was given; NULL, or what is none of ours, is the current one: see entry.c. */
+static int device_of(const struct context *context)
+{
+	return context >= contexts && context < contexts + dryrun__n_devices() ? (int)(context - contexts) : dryrun__device();
+}
+
+API(int, cuCtxGetDevice_v2, int *device, struct context *context)
+{
+	if (!current())
+		return CUDA_INVALID_CONTEXT;
+	*device = device_of(context);
+	return CUDA_OK;
+}
+
 API(int, cuCtxGetFlags, unsigned int *flags)
 {
 	*flags = 0;
@@ -383,6 +314,14 @@ API(int, cuCtxSynchronize, void)
 	if (!current())
 		return CUDA_INVALID_CONTEXT;
 	pool__at_sync(dryrun__device());
+	return CUDA_OK;
+}
+
+API(int, cuCtxSynchronize_v2, struct context *context)
+{
+	if (!current())
+		return CUDA_INVALID_CONTEXT;
+	pool__at_sync(device_of(context));
 	return CUDA_OK;
 }
 
@@ -958,9 +897,41 @@ API(int, cuStreamIsCapturing, void *stream, int *status)
 	return capture__info(stream, status, NULL, NULL, NULL, NULL);
 }
 
+API(int, cuStreamGetCaptureInfo_v2, void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, size_t *n_deps)
+{
+	return capture__info(stream, status, id, graph, deps, n_deps);
+}
+
+API(int, cuStreamGetCaptureInfo_v3, void *stream, int *status, uint64_t *id, void **graph, const void *const **deps, const void **edges, size_t *n_deps)
+{
+	if (edges)
+		*edges = NULL;
+	return capture__info(stream, status, id, graph, deps, n_deps);
+}
+
+API(int, cuLaunchHostFunc, void *stream, void (*call)(void *), void *what)
+{
+	return call ? stream__host_func(stream, call, what) : CUDA_INVALID_VALUE;
+}
+
+/* The fourth argument says how the stream waits for the host: there is nothing to wait for. */
+API(int, cuLaunchHostFunc_v2, void *stream, void (*call)(void *), void *what, unsigned int mode)
+{
+	return call ? stream__host_func(stream, call, what) : CUDA_INVALID_VALUE;
+}
+
 API(int, cuStreamGetCtx, void *stream, struct context **context)
 {
 	*context = &contexts[stream__device(stream)];
+	return CUDA_OK;
+}
+
+API(int, cuStreamGetCtx_v2, void *stream, struct context **context, void **green)
+{
+	if (green)
+		*green = NULL; /* the stream is of no green context */
+	if (context)
+		*context = &contexts[stream__device(stream)];
 	return CUDA_OK;
 }
 

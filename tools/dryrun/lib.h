@@ -48,9 +48,6 @@ enum {
 /* cudaDataType, as cuBLAS, cuFFT, cuSOLVER and cuSPARSE share it: bytes of an element; 16, the most, if unknown. */
 unsigned int lib__data_size(int type);
 
-/* Whether a function of this library is one that nobody modelled by hand. */
-bool lib__is_unmodelled(const void *function);
-
 /* Stores a handle: not NULL, given once, never an address of anything. handle may be NULL. */
 void lib__give(void **handle);
 

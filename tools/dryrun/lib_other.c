@@ -9,10 +9,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* In a section of their own, so that it can be told which functions these are. */
-#define CODE __attribute__((weak, section("unmodelled_calls")))
-extern const char __start_unmodelled_calls[], __stop_unmodelled_calls[];
-
 /*
  * Integers and pointers are passed in the same places whatever their types are, and apart from floating-point
  * numbers, on x86-64 and on AArch64: a function may be defined with more of them than a caller passes, as long as it
@@ -24,6 +20,8 @@ extern const char __start_unmodelled_calls[], __stop_unmodelled_calls[];
 		ONE(14), ONE(15), ONE(16), ONE(17), ONE(18), ONE(19), ONE(20), ONE(21), ONE(22), ONE(23), ONE(24),    \
 		ONE(25), ONE(26), ONE(27), ONE(28), ONE(29), ONE(30), ONE(31), ONE(32)
 
+#define WEAK __attribute__((weak))
+
 #define OUT(n, size) zero((void *)a##n, size);
 #define GIVE(n) lib__give((void **)a##n);
 
@@ -34,7 +32,7 @@ extern const char __start_unmodelled_calls[], __stop_unmodelled_calls[];
 
 #define CALL(library, name, answer, ...)                  \
 	EXPORT long name(ARGUMENTS);                      \
-	EXPORT CODE long name(ARGUMENTS)                  \
+	EXPORT WEAK long name(ARGUMENTS)                  \
 	{                                                 \
 		static atomic_bool told;                  \
                                                           \
@@ -80,11 +78,6 @@ static long unknown(enum library library)
 }
 
 #include "gen/calls.def"
-
-bool lib__is_unmodelled(const void *function)
-{
-	return (const char *)function >= __start_unmodelled_calls && (const char *)function < __stop_unmodelled_calls;
-}
 
 void lib__give(void **handle)
 {

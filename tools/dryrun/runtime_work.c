@@ -93,16 +93,7 @@ API(int, cudaStreamSetAttribute, void *stream, int attribute, const void *value)
 
 API(int, cudaLaunchHostFunc, void *stream, void (*call)(void *), void *what)
 {
-	int status;
-
-	if (!call)
-		return dryrun__result(CUDA_INVALID_VALUE);
-	capture__info(stream, &status, NULL, NULL, NULL, NULL);
-	dryrun__stream_work(stream);
-	/* In a capture it belongs to the replays, of which nothing is seen. */
-	if (status == CAPTURE_NONE)
-		call(what);
-	return CUDA_OK;
+	return dryrun__result(call ? stream__host_func(stream, call, what) : CUDA_INVALID_VALUE);
 }
 
 API(int, cudaStreamAddCallback, void *stream, void (*call)(void *, int, void *), void *what, unsigned int flags)

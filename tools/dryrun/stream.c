@@ -268,6 +268,18 @@ int stream__wait_event(void *stream, void *event)
 	return CUDA_OK;
 }
 
+int stream__host_func(void *stream, void (*call)(void *), void *what)
+{
+	int status;
+
+	capture__info(stream, &status, NULL, NULL, NULL, NULL);
+	dryrun__stream_work(stream);
+	/* In a capture it belongs to the replays, of which nothing is seen. */
+	if (status == CAPTURE_NONE)
+		call(what);
+	return CUDA_OK;
+}
+
 /* ---- captures ---- */
 
 int capture__begin(void *stream, struct graph *graph)

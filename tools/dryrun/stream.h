@@ -26,6 +26,8 @@ int event__destroy(void *event);
 int event__record(void *event, void *stream);
 int event__elapsed(float *ms, void *start, void *end);
 int stream__wait_event(void *stream, void *event);
+/* Calls it before it returns; on a stream that is being captured it becomes a node, and is not called. */
+int stream__host_func(void *stream, void (*call)(void *), void *what);
 
 enum { CAPTURE_NONE, CAPTURE_ACTIVE, CAPTURE_INVALIDATED };
 
