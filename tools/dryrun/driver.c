@@ -48,6 +48,8 @@ static const struct {
 	{ CUDA_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing" },
 	{ CUDA_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
 	  "operation failed due to a previous error during capture" },
+	{ CUDA_CAPTURE_UNMATCHED, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not initiated in this stream" },
+	{ CUDA_CAPTURED_EVENT, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream" },
 };
 
 static int error_text(int error, bool name, const char **text)
@@ -309,20 +311,23 @@ API(int, cuCtxGetStreamPriorityRange, int *least, int *greatest)
 	return CUDA_OK;
 }
 
+static int wait_for(int device)
+{
+	int err = current() ? dryrun__device_wait(device) : CUDA_INVALID_CONTEXT;
+
+	if (!err)
+		pool__at_sync(device);
+	return err;
+}
+
 API(int, cuCtxSynchronize, void)
 {
-	if (!current())
-		return CUDA_INVALID_CONTEXT;
-	pool__at_sync(dryrun__device());
-	return CUDA_OK;
+	return wait_for(dryrun__device());
 }
 
 API(int, cuCtxSynchronize_v2, struct context *context)
 {
-	if (!current())
-		return CUDA_INVALID_CONTEXT;
-	pool__at_sync(device_of(context));
-	return CUDA_OK;
+	return wait_for(device_of(context));
 }
 
 API(int, cuCtxEnablePeerAccess, struct context *peer, unsigned int flags)
@@ -444,20 +449,23 @@ API(int, cuMemHostGetDevicePointer_v2, devptr *out, void *ptr, unsigned int flag
 API(int, cuMemAllocAsync, devptr *ptr, size_t size, void *stream)
 {
 	struct pool *p = pool__current(dryrun__device());
+	int err = dryrun__stream_work(stream);
 
-	dryrun__stream_work(stream);
+	if (err)
+		return err;
 	return p ? pool__alloc(p, size, (void **)ptr) : CUDA_NOT_INITIALIZED;
 }
 
 API(int, cuMemAllocFromPoolAsync, devptr *ptr, size_t size, struct pool *pool, void *stream)
 {
-	dryrun__stream_work(stream);
-	return pool__alloc(pool, size, (void **)ptr);
+	int err = dryrun__stream_work(stream);
+
+	return err ? err : pool__alloc(pool, size, (void **)ptr);
 }
 
 API(int, cuMemFreeAsync, devptr ptr, void *stream)
 {
-	dryrun__stream_work(stream);
+	dryrun__stream_work(stream); /* as cudaFreeAsync: never refused */
 	return dryrun__free((void *)(uintptr_t)ptr);
 }
 
@@ -554,9 +562,10 @@ static int copy(uint64_t to, uint64_t from, size_t size, void *stream)
 {
 	int err = need_context();
 
+	if (!err)
+		err = dryrun__stream_work(stream);
 	if (err)
 		return err;
-	dryrun__stream_work(stream);
 	dryrun__copy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
 	return CUDA_OK;
 }
@@ -610,7 +619,9 @@ static int fill(devptr to, const void *unit, size_t unit_size, size_t n, void *s
 		return err;
 	if (__builtin_mul_overflow(n, unit_size, &size))
 		return CUDA_INVALID_VALUE;
-	dryrun__stream_work(stream);
+	err = dryrun__stream_work(stream);
+	if (err)
+		return err;
 	if (size > DRYRUN_SMALL_COPY) {
 		dryrun__fill((void *)(uintptr_t)to, 0, size);
 		return CUDA_OK;
@@ -817,14 +828,16 @@ API(int, cuFuncSetCacheConfig, void *function, int config)
 
 API(int, cuLaunchKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream, void **args, void **extra)
 {
-	dryrun__stream_work(stream);
-	return need_context();
+	int err = need_context();
+
+	return err ? err : dryrun__stream_work(stream);
 }
 
 API(int, cuLaunchCooperativeKernel, void *function, unsigned int gx, unsigned int gy, unsigned int gz, unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared, void *stream, void **args)
 {
-	dryrun__stream_work(stream);
-	return need_context();
+	int err = need_context();
+
+	return err ? err : dryrun__stream_work(stream);
 }
 
 struct launch_config { /* CUlaunchConfig, its beginning */
@@ -834,8 +847,9 @@ struct launch_config { /* CUlaunchConfig, its beginning */
 
 API(int, cuLaunchKernelEx, const struct launch_config *config, void *function, void **args, void **extra)
 {
-	dryrun__stream_work(config->stream);
-	return need_context();
+	int err = need_context();
+
+	return err ? err : dryrun__stream_work(config->stream);
 }
 
 API(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *function, int threads, size_t shared)
@@ -952,12 +966,12 @@ API(int, cuEventRecord, void *event, void *stream)
 
 API(int, cuEventQuery, void *event)
 {
-	return event ? CUDA_OK : CUDA_INVALID_HANDLE;
+	return event__wait(event);
 }
 
 API(int, cuEventSynchronize, void *event)
 {
-	return event ? CUDA_OK : CUDA_INVALID_HANDLE;
+	return event__wait(event);
 }
 
 API(int, cuEventElapsedTime_v2, float *ms, void *start, void *end)

@@ -43,6 +43,7 @@ enum {
 	CUDA_CAPTURE_UNSUPPORTED = 900,
 	CUDA_CAPTURE_INVALIDATED = 901,
 	CUDA_CAPTURE_UNMATCHED = 903,
+	CUDA_CAPTURED_EVENT = 907,
 };
 
 /* ---- config.c: what the environment says; read before the program begins, a bad value ends it with 64 ---- */
@@ -155,7 +156,12 @@ extern struct dryrun_usage memtrace_dryrun_usage;
 
 /* For NCCL's answers: the next cudaStreamWaitEvent is preceded by a pause in which the watchdog sees the work done. */
 void dryrun__collective_enqueued(void);
-/* Work put on a stream by anything that is answered elsewhere: a node, where the stream is being captured. */
-void dryrun__stream_work(void *stream);
-/* CUDA_CAPTURE_UNSUPPORTED, and the capture invalidated, where a stream is being captured. */
+/*
+ * Work put on a stream: a node, where the stream is being captured. CUDA_CAPTURE_INVALIDATED, and the work is not done,
+ * where something was done in the capture that cannot be captured: until the capture is ended.
+ */
+int dryrun__stream_work(void *stream);
+/* The host waits for a stream. CUDA_CAPTURE_UNSUPPORTED, and the capture invalidated, where it is being captured. */
 int dryrun__stream_wait(void *stream);
+/* The host waits for a device, with all its streams; otherwise as above. */
+int dryrun__device_wait(int device);

@@ -78,6 +78,8 @@ API(int, cudaDeviceSynchronize, void)
 	int device = dryrun__device(), err = dryrun__use(device);
 
 	if (!err)
+		err = dryrun__device_wait(device);
+	if (!err)
 		pool__at_sync(device);
 	return dryrun__result(err);
 }
@@ -403,8 +405,9 @@ API(int, cudaMemcpy, void *to, const void *from, size_t size, int kind)
 
 API(int, cudaMemcpyAsync, void *to, const void *from, size_t size, int kind, void *stream)
 {
-	dryrun__stream_work(stream);
-	return cudaMemcpy(to, from, size, kind);
+	int err = dryrun__stream_work(stream);
+
+	return err ? dryrun__result(err) : cudaMemcpy(to, from, size, kind);
 }
 
 API(int, cudaMemcpyPeer, void *to, int to_device, const void *from, int from_device, size_t size)
@@ -423,9 +426,10 @@ API(int, cudaMemcpy2DAsync, void *to, size_t to_pitch, const void *from, size_t 
 
 	if (!err && (width > to_pitch || width > from_pitch))
 		err = CUDA_INVALID_VALUE;
+	if (!err)
+		err = dryrun__stream_work(stream);
 	if (err)
 		return dryrun__result(err);
-	dryrun__stream_work(stream);
 	for (size_t row = 0; row < height; row++)
 		dryrun__copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
 	return CUDA_OK;
@@ -447,8 +451,9 @@ API(int, cudaMemset, void *ptr, int value, size_t size)
 
 API(int, cudaMemsetAsync, void *ptr, int value, size_t size, void *stream)
 {
-	dryrun__stream_work(stream);
-	return cudaMemset(ptr, value, size);
+	int err = dryrun__stream_work(stream);
+
+	return err ? dryrun__result(err) : cudaMemset(ptr, value, size);
 }
 
 API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, size_t height, void *stream)
@@ -457,9 +462,10 @@ API(int, cudaMemset2DAsync, void *ptr, size_t pitch, int value, size_t width, si
 
 	if (!err && width > pitch)
 		err = CUDA_INVALID_VALUE;
+	if (!err)
+		err = dryrun__stream_work(stream);
 	if (err)
 		return dryrun__result(err);
-	dryrun__stream_work(stream);
 	for (size_t row = 0; row < height; row++)
 		dryrun__fill((char *)ptr + row * pitch, value, width);
 	return CUDA_OK;
@@ -512,22 +518,28 @@ static int pool_or_error(struct pool *p, struct pool **out)
 API(int, cudaMallocAsync, void **ptr, size_t size, void *stream)
 {
 	struct pool *p;
+	int err;
 
 	if (!ptr)
 		return dryrun__result(CUDA_INVALID_VALUE);
 	p = pool__current(dryrun__device());
-	dryrun__stream_work(stream);
-	return dryrun__result(p ? pool__alloc(p, size, ptr) : CUDA_NOT_INITIALIZED);
+	err = dryrun__stream_work(stream);
+	if (!err)
+		err = p ? pool__alloc(p, size, ptr) : CUDA_NOT_INITIALIZED;
+	return dryrun__result(err);
 }
 
 API(int, cudaMallocFromPoolAsync, void **ptr, size_t size, struct pool *pool, void *stream)
 {
+	int err;
+
 	if (!ptr)
 		return dryrun__result(CUDA_INVALID_VALUE);
-	dryrun__stream_work(stream);
-	return dryrun__result(pool__alloc(pool, size, ptr));
+	err = dryrun__stream_work(stream);
+	return dryrun__result(err ? err : pool__alloc(pool, size, ptr));
 }
 
+/* In an invalidated capture too: the caller is about to give up, and an error here would end the program. */
 API(int, cudaFreeAsync, void *ptr, void *stream)
 {
 	dryrun__stream_work(stream);

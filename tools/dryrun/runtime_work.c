@@ -135,15 +135,16 @@ API(int, cudaEventRecord, void *event, void *stream)
 
 API(int, cudaEventQuery, void *event)
 {
-	return dryrun__result(event ? CUDA_OK : CUDA_INVALID_HANDLE);
+	return dryrun__result(event__wait(event));
 }
 
 API(int, cudaEventSynchronize, void *event)
 {
-	if (!event)
-		return dryrun__result(CUDA_INVALID_HANDLE);
-	pool__at_sync(dryrun__device());
-	return CUDA_OK;
+	int err = event__wait(event);
+
+	if (!err)
+		pool__at_sync(dryrun__device());
+	return dryrun__result(err);
 }
 
 API(int, cudaEventElapsedTime, float *ms, void *start, void *end)
@@ -258,8 +259,7 @@ API(int, cudaGraphLaunch, struct graph *exec, void *stream)
 {
 	if (!exec)
 		return dryrun__result(CUDA_INVALID_VALUE);
-	dryrun__stream_work(stream);
-	return CUDA_OK;
+	return dryrun__result(dryrun__stream_work(stream));
 }
 
 API(int, cudaGraphGetNodes, struct graph *graph, void **nodes, size_t *n)
@@ -335,8 +335,9 @@ API(int, cudaGraphRetainUserObject, struct graph *graph, struct user_object *obj
 
 API(int, cudaLaunchKernel, const void *function, struct dim3 grid, struct dim3 block, void **args, size_t shared, void *stream)
 {
-	dryrun__stream_work(stream);
-	return dryrun__result(dryrun__use(dryrun__device()));
+	int err = dryrun__use(dryrun__device());
+
+	return dryrun__result(err ? err : dryrun__stream_work(stream));
 }
 
 API(int, __cudaLaunchKernel, const void *kernel, struct dim3 grid, struct dim3 block, void **args, size_t shared, void *stream)

@@ -12,7 +12,9 @@
 #define NODES_A_GRAPH	   (1u << 20)
 
 struct capture {
+	struct capture *next; /* of all that are alive */
 	uint64_t id;
+	int device;
 	bool invalidated;
 	unsigned int refs; /* the stream that began it, and every stream and event that it has reached */
 	bool ended;
@@ -55,7 +57,7 @@ struct user_object {
 /* Captures, and what points to them. Few threads come here; streams that do not capture take no lock. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last_id;
-static unsigned int n_captures; /* alive: none is the common case */
+static struct capture *captures; /* alive: none is the common case */
 static bool collective;
 
 void dryrun__collective_enqueued(void)
@@ -84,15 +86,19 @@ static void put_capture(struct capture **at)
 
 	*at = NULL;
 	if (c && !--c->refs) {
+		struct capture **link = &captures;
+
+		while (*link != c)
+			link = &(*link)->next;
+		__atomic_store_n(link, c->next, __ATOMIC_RELAXED);
 		graph__put(c->graph);
 		free(c);
-		__atomic_store_n(&n_captures, n_captures - 1, __ATOMIC_RELAXED);
 	}
 }
 
 static bool none_captures(void)
 {
-	return !__atomic_load_n(&n_captures, __ATOMIC_RELAXED);
+	return !__atomic_load_n(&captures, __ATOMIC_RELAXED);
 }
 
 /* The capture under way on a stream. Mutex held; one that has ended is let go of. */
@@ -150,23 +156,37 @@ int stream__device(void *stream)
 	return real(stream) ? real(stream)->device : dryrun__device();
 }
 
-void dryrun__stream_work(void *stream)
+int dryrun__stream_work(void *stream)
 {
+	int err = CUDA_OK;
 	struct capture *c;
 
 	if (none_captures() || !real(stream))
-		return;
+		return CUDA_OK;
 	pthread_mutex_lock(&mutex);
 	c = capture_of(stream);
-	if (c && !c->invalidated) {
+	if (c && c->invalidated) {
+		err = CUDA_CAPTURE_INVALIDATED;
+	} else if (c) {
 		graph__add(c->graph);
 		c->last = graph__node(c->graph, c->graph->n_nodes - 1);
 	}
 	pthread_mutex_unlock(&mutex);
+	return err;
+}
+
+/* A wait by the host for something in a capture: what it answers. Mutex held. */
+static int invalidate(struct capture *c, int why)
+{
+	if (c->invalidated)
+		return CUDA_CAPTURE_INVALIDATED;
+	c->invalidated = true;
+	return why;
 }
 
 int dryrun__stream_wait(void *stream)
 {
+	int err = CUDA_OK;
 	struct capture *c;
 
 	if (none_captures() || !real(stream))
@@ -174,9 +194,24 @@ int dryrun__stream_wait(void *stream)
 	pthread_mutex_lock(&mutex);
 	c = capture_of(stream);
 	if (c)
-		c->invalidated = true;
+		err = invalidate(c, CUDA_CAPTURE_UNSUPPORTED);
 	pthread_mutex_unlock(&mutex);
-	return c ? CUDA_CAPTURE_UNSUPPORTED : CUDA_OK;
+	return err;
+}
+
+int dryrun__device_wait(int device)
+{
+	int err = CUDA_OK;
+
+	if (none_captures())
+		return CUDA_OK;
+	pthread_mutex_lock(&mutex);
+	for (struct capture *c = captures; c; c = c->next) {
+		if (c->device == device && !c->ended)
+			err = invalidate(c, CUDA_CAPTURE_UNSUPPORTED);
+	}
+	pthread_mutex_unlock(&mutex);
+	return err;
 }
 
 /* ---- events ---- */
@@ -213,6 +248,7 @@ int event__record(void *event, void *stream)
 {
 	struct event *e = event;
 	struct timespec now;
+	int err = CUDA_OK;
 
 	if (!e)
 		return CUDA_INVALID_HANDLE;
@@ -225,13 +261,33 @@ int event__record(void *event, void *stream)
 		pthread_mutex_lock(&mutex);
 		put_capture(&e->capture);
 		c = capture_of(real(stream));
-		if (c) {
+		if (c && c->invalidated) {
+			err = CUDA_CAPTURE_INVALIDATED;
+		} else if (c) {
 			c->refs++;
 			e->capture = c;
 		}
 		pthread_mutex_unlock(&mutex);
 	}
-	return CUDA_OK;
+	return err;
+}
+
+int event__wait(void *event)
+{
+	struct event *e = event;
+	int err = CUDA_OK;
+
+	if (!e)
+		return CUDA_INVALID_HANDLE;
+	if (none_captures())
+		return CUDA_OK;
+	pthread_mutex_lock(&mutex);
+	if (e->capture && e->capture->ended)
+		put_capture(&e->capture);
+	if (e->capture)
+		err = invalidate(e->capture, CUDA_CAPTURED_EVENT);
+	pthread_mutex_unlock(&mutex);
+	return err;
 }
 
 int event__elapsed(float *ms, void *start, void *end)
@@ -248,6 +304,7 @@ int stream__wait_event(void *stream, void *event)
 {
 	struct stream *s = real(stream);
 	struct event *e = event;
+	int err = CUDA_OK;
 
 	if (!e)
 		return CUDA_INVALID_HANDLE;
@@ -258,26 +315,27 @@ int stream__wait_event(void *stream, void *event)
 	pthread_mutex_lock(&mutex);
 	if (e->capture && e->capture->ended)
 		put_capture(&e->capture);
-	if (e->capture && !capture_of(s)) {
+	if ((e->capture && e->capture->invalidated) || (capture_of(s) && s->capture->invalidated)) {
+		err = CUDA_CAPTURE_INVALIDATED;
+	} else if (e->capture && !s->capture) {
 		/* The stream joins the capture. */
 		e->capture->refs++;
 		s->capture = e->capture;
 		s->origin = false;
 	}
 	pthread_mutex_unlock(&mutex);
-	return CUDA_OK;
+	return err;
 }
 
 int stream__host_func(void *stream, void (*call)(void *), void *what)
 {
-	int status;
+	int status, err = dryrun__stream_work(stream);
 
 	capture__info(stream, &status, NULL, NULL, NULL, NULL);
-	dryrun__stream_work(stream);
 	/* In a capture it belongs to the replays, of which nothing is seen. */
-	if (status == CAPTURE_NONE)
+	if (!err && status == CAPTURE_NONE)
 		call(what);
-	return CUDA_OK;
+	return err;
 }
 
 /* ---- captures ---- */
@@ -305,9 +363,11 @@ int capture__begin(void *stream, struct graph *graph)
 		return err;
 	}
 	c->id = ++last_id;
+	c->device = s->device;
+	c->next = captures;
 	s->capture = c;
 	s->origin = true;
-	__atomic_store_n(&n_captures, n_captures + 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&captures, c, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&mutex);
 	return CUDA_OK;
 }

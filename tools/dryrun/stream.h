@@ -3,6 +3,8 @@
 /*
  * Streams, events and graphs. All work is done by the time its call returns, so a stream is never busy and an event is
  * done once it is recorded. A capture counts what is put on its streams; a replay does nothing more than any other kernel.
+ * What waits for a captured stream invalidates the capture, in whichever mode: its streams then refuse all work until it
+ * is ended. Calls that are unsafe in some modes only (cudaMalloc) are not refused.
  */
 #include "dryrun.h"
 
@@ -25,6 +27,8 @@ int event__new(unsigned int flags, void **event);
 int event__destroy(void *event);
 int event__record(void *event, void *stream);
 int event__elapsed(float *ms, void *start, void *end);
+/* The host waits for an event. CUDA_CAPTURED_EVENT, and the capture invalidated, where it was recorded in a capture. */
+int event__wait(void *event);
 int stream__wait_event(void *stream, void *event);
 /* Calls it before it returns; on a stream that is being captured it becomes a node, and is not called. */
 int stream__host_func(void *stream, void (*call)(void *), void *what);
