@@ -36,7 +36,7 @@ TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench truth fuzz asan deps deps-test deps-demo install clean format
+.PHONY: all tests test demo bench truth fuzz asan deps deps-test deps-demo deps-fuzz install clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -121,6 +121,9 @@ deps:
 deps-demo:
 	$(Q)tools/deps.sh build torch
 
+deps-fuzz:
+	$(Q)tools/deps.sh build fuzz
+
 deps-test:
 	$(Q)tools/deps.sh build torch test
 
@@ -140,18 +143,24 @@ truth: deps-test
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/truth.py
 
-# Parsers of hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS.
+# Parsers of hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 30
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_SRCS := $(wildcard user/lib/*.c user/record/*.c user/target/*.c)
+FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(wildcard user/lib/*.c user/record/*.c user/target/*.c))
+FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 
-$(OUTPUT)/fuzz/%: tests/fuzz/%.c $(FUZZ_SRCS)
-	$(call msg,FUZZ,$@)
+$(OUTPUT)/fuzz/obj/%.o: %.c
+	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined \
-		-Iuser -Ibpf -Itests -o $@ $< $(FUZZ_SRCS) -lzstd
+	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) -Iuser -Ibpf -Itests -MMD -MP \
+		-c -o $@ $<
 
-fuzz: $(FUZZERS)
+$(OUTPUT)/fuzz/%: $(OUTPUT)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJS)
+	$(call msg,LINK,$@)
+	$(Q)$(CLANG) -fsanitize=fuzzer,$(FUZZ_SANITIZE) -o $@ $^ -lzstd
+
+fuzz: deps-fuzz
+	$(Q)$(MAKE) --no-print-directory $(FUZZERS)
 	$(Q)for f in $(FUZZERS); do echo "$$f"; "$$f" -max_total_time=$(FUZZ_SECONDS) -print_final_stats=0 -verbosity=0 || exit 1; done
 
 # The unit tests once more under AddressSanitizer and UndefinedBehaviorSanitizer.
@@ -174,4 +183,5 @@ clean:
 
 -include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(TESTLIB:.o=.d) \
 	$(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) \
-	$(TESTTOOLS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(OUTPUT)/bpf/memtrace.bpf.d
+	$(TESTTOOLS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(FUZZ_OBJS:.o=.d) \
+	$(FUZZERS:$(OUTPUT)/fuzz/%=$(OUTPUT)/fuzz/obj/tests/fuzz/%.d) $(OUTPUT)/bpf/memtrace.bpf.d

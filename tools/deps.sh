@@ -6,6 +6,7 @@
 #   tools/deps.sh build          compiler, libraries and tools that the program is built with
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
+#   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old or cu12
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -65,6 +66,15 @@ packages() {
 			as_root apt-get update -q >&2
 			as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2
 		} || die "apt-get could not install ${missing[*]}"
+}
+
+# clang's runtime is packaged apart from it, by version; where it came from elsewhere it has its own with it.
+fuzz_packages() {
+	local clang=${CLANG:-clang} lib version
+	lib=$("$clang" -print-runtime-dir)/libclang_rt.fuzzer-$(uname -m).a
+	[ ! -e "$lib" ] || return 0
+	version=$("$clang" -dumpversion)
+	packages "libclang-rt-${version%%.*}-dev"
 }
 
 # ---- Python environments ------------------------------------------------------------------------------------
@@ -203,7 +213,7 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test ... or python main|newest|old|cu12"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|fuzz ... or python main|newest|old|cu12"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -212,6 +222,7 @@ esac
 for what in "$@"; do
 	case $what in
 	build) packages "${BUILD_PACKAGES[@]}" ;;
+	fuzz) fuzz_packages ;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
 		packages "${TEST_PACKAGES[@]}"
