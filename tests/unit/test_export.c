@@ -406,12 +406,15 @@ static void test_kinds_of_files(void **state)
 		{"/usr/lib/python3.11/threading.py", FRAME_STDLIB},
 		{"/opt/py/lib/python3.13t/threading.py", FRAME_STDLIB},
 		{"<frozen runpy>", FRAME_STDLIB},
+		{"/opt/app/lib/python312.zip/threading.py", FRAME_STDLIB},
+		{"/tmp/torchinductor_ada/ab/cab.py", FRAME_TORCH},
+		{"<__array_function__ internals>", FRAME_LIBRARY},
 		{"/home/ada/python3/x.py", FRAME_USER},
 	};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
-		assert_int_equal(frames__kind_of_file(files[i].file), files[i].kind);
+		assert_int_equal(frames__kind_of_file(files[i].file, NULL), files[i].kind);
 }
 
 static void test_formats_are_found(void **state)

@@ -333,7 +333,7 @@ static int flamegraph_end(struct export_ctx *c, void *state)
 	int err = -ENOMEM;
 
 	(void)state;
-	p.frames = frames__new(c->dict);
+	p.frames = frames__new(c->dict, c->facts);
 	p.children = map64__new();
 	p.j = json__new(c->out, false);
 	if (p.frames && p.children && p.j)

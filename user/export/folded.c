@@ -132,7 +132,7 @@ static int put_device(struct export_ctx *c, struct frames *frames, size_t device
 
 static int folded_end(struct export_ctx *c, void *state)
 {
-	struct frames *frames = frames__new(c->dict);
+	struct frames *frames = frames__new(c->dict, c->facts);
 	size_t devices = model__devices(c->model);
 	bool found = false;
 	int err = 0;

@@ -11,6 +11,7 @@
 
 #include "lib/map64.h"
 #include "memtrace.h"
+#include "model/files.h"
 #include "record/dict.h"
 
 enum note {
@@ -44,6 +45,7 @@ static const char *const notes[] = {
 
 struct frames {
 	const struct dict *dict;
+	const struct facts *facts;
 	struct map64 *by_key;
 	struct frame *all;
 	char **owned; /* beside all: the name, where it is not the dict's; else NULL */
@@ -52,13 +54,14 @@ struct frames {
 	size_t row_room;
 };
 
-struct frames *frames__new(const struct dict *d)
+struct frames *frames__new(const struct dict *d, const struct facts *facts)
 {
 	struct frames *f = calloc(1, sizeof(*f));
 
 	if (!f)
 		return NULL;
 	f->dict = d;
+	f->facts = facts;
 	f->by_key = map64__new();
 	if (!f->by_key) {
 		free(f);
@@ -91,62 +94,16 @@ const struct frame *frames__at(const struct frames *f, uint32_t i)
 	return &f->all[i];
 }
 
-/* The last folder of that name in the path: what follows it, or NULL. */
-static const char *after_folder(const char *path, const char *folder)
+enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts)
 {
-	const char *found = NULL;
-
-	for (const char *p = path; (p = strstr(p, folder)); p++)
-		found = p + strlen(folder);
-	return found;
-}
-
-static bool starts_with(const char *s, const char *prefix)
-{
-	return !strncmp(s, prefix, strlen(prefix));
-}
-
-/* A checkout or a build of torch itself: not under site-packages, but one of the package's own folders. */
-static bool is_torch_source(const char *file)
-{
-	static const char *const inside[] = {
-		"nn/",	       "optim/",       "autograd/",	"utils/",      "_dynamo/", "_inductor/",
-		"_functorch/", "distributed/", "amp/",		"cuda/",       "fx/",	   "jit/",
-		"_tensor.py",  "_ops.py",      "functional.py", "__init__.py",
+	static const enum frame_kind kinds[] = {
+		[FILE_USER] = FRAME_USER,
+		[FILE_TORCH] = FRAME_TORCH,
+		[FILE_PACKAGE] = FRAME_LIBRARY,
+		[FILE_STDLIB] = FRAME_STDLIB,
 	};
-	const char *rest = after_folder(file, "/torch/");
 
-	for (size_t i = 0; rest && i < sizeof(inside) / sizeof(inside[0]); i++)
-		if (starts_with(rest, inside[i]))
-			return true;
-	return false;
-}
-
-/* ".../lib/python3.12/train.py", ".../lib64/python3.12/...", "python312.zip/..." */
-static bool is_stdlib(const char *file)
-{
-	const char *p = after_folder(file, "/python3");
-
-	if (!p)
-		return false;
-	while ((*p >= '0' && *p <= '9') || *p == '.' || *p == 't')
-		p++;
-	return *p == '/' && (strstr(file, "/lib/python3") || strstr(file, "/lib64/python3"));
-}
-
-enum frame_kind frames__kind_of_file(const char *file)
-{
-	const char *package = after_folder(file, "/site-packages/") ?: after_folder(file, "/dist-packages/");
-
-	if (package)
-		return starts_with(package, "torch/") ? FRAME_TORCH : FRAME_LIBRARY;
-	if (starts_with(file, "<frozen "))
-		return FRAME_STDLIB;
-	if (starts_with(file, "<eval_with_key>"))
-		return FRAME_TORCH;
-	if (is_stdlib(file))
-		return FRAME_STDLIB;
-	return is_torch_source(file) ? FRAME_TORCH : FRAME_USER;
+	return kinds[file__origin(file, facts)];
 }
 
 /* Room for one more. */
@@ -236,7 +193,7 @@ static int location(struct frames *f, uint32_t id, uint32_t *ret)
 	}
 	if (!*frame.name && !*frame.file)
 		return note(f, NOTE_UNRESOLVED, ret);
-	frame.kind = frames__kind_of_file(frame.file);
+	frame.kind = frames__kind_of_file(frame.file, f->facts);
 	if (!*frame.file)
 		frame.file = NULL;
 	if (!*frame.name)

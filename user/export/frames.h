@@ -32,8 +32,8 @@ struct frame {
 
 struct frames;
 
-struct frames *frames__new(const struct dict *d); /* NULL on ENOMEM */
-void frames__free(struct frames *f);		  /* NULL is fine */
+struct frames *frames__new(const struct dict *d, const struct facts *facts); /* borrows both. NULL on ENOMEM */
+void frames__free(struct frames *f); /* NULL is fine */
 size_t frames__count(const struct frames *f);
 const struct frame *frames__at(const struct frames *f, uint32_t i); /* good until the next frames__of_row() */
 /* The frames of a row grouped BY_STACK, outermost first, never none; *ret is f's, good until the next call. 0
@@ -42,7 +42,7 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 /* The frame for what a format does not show one by one. 0 or -ENOMEM. */
 int frames__smaller(struct frames *f, uint32_t *ret);
 
-/* What a file is part of, by its path. */
-enum frame_kind frames__kind_of_file(const char *file);
+/* What a file is part of: see file__origin(). */
+enum frame_kind frames__kind_of_file(const char *file, const struct facts *facts);
 
 #endif

@@ -232,7 +232,7 @@ static void put_document(struct export_ctx *c, struct json *j, const struct prof
 
 static int speedscope_end(struct export_ctx *c, void *state)
 {
-	struct profiles profiles = {.frames = frames__new(c->dict)};
+	struct profiles profiles = {.frames = frames__new(c->dict, c->facts)};
 	struct json *j = json__new(c->out, false);
 	int err = -ENOMEM;
 

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/files.h"
+
 enum file_flag {
 	FILE_KNOWN = 1,
 	FILE_LIBRARY = 2,
@@ -19,90 +21,6 @@ const char *phase__name(enum phase p)
 	static const char *const names[PHASE_NR] = { "forward", "backward", "optimizer", "data", "other" };
 
 	return (unsigned)p < PHASE_NR ? names[p] : "other";
-}
-
-static bool starts(const char *s, const char *with)
-{
-	return !strncmp(s, with, strlen(with));
-}
-
-/* What follows dir ("torch/optim/") in path, where dir stands at its start or after a slash; else NULL. */
-static const char *after_dir(const char *path, const char *dir)
-{
-	const char *p = path;
-
-	while ((p = strstr(p, dir))) {
-		if (p == path || p[-1] == '/')
-			return p + strlen(dir);
-		p++;
-	}
-	return NULL;
-}
-
-/* A folder named torch may be a user's own: what is in PyTorch's must follow. */
-static bool file__in_torch(const char *path)
-{
-	static const char *const parts[] = {
-		"nn/", "optim/", "autograd/", "utils/", "cuda/", "distributed/", "jit/", "fx/", "amp/", "ao/", "cpu/",
-		"backends/", "distributions/", "export/", "fft/", "func/", "futures/", "linalg/", "masked/", "mps/",
-		"multiprocessing/", "nested/", "onnx/", "package/", "profiler/", "quantization/", "sparse/", "special/",
-		"testing/", "xpu/", "mtia/", "accelerator/", "compiler/", "_", "functional.py", "library.py", "overrides.py",
-		"random.py", "serialization.py", "storage.py", "types.py", "hub.py", "quasirandom.py", "return_types.py",
-	};
-	const char *rest = after_dir(path, "torch/");
-
-	while (rest) {
-		for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
-			if (starts(rest, parts[i]))
-				return true;
-		rest = after_dir(rest, "torch/");
-	}
-	return false;
-}
-
-/* ".../lib/python3.12/..." and its kin (lib64, python3.13t, python312.zip). */
-static bool file__in_pylib(const char *path)
-{
-	static const char *const dirs[] = { "lib/python3", "lib64/python3" };
-
-	for (size_t i = 0; i < 2; i++) {
-		const char *p = after_dir(path, dirs[i]);
-
-		if (!p)
-			continue;
-		if (*p == '.')
-			p++;
-		p += strspn(p, "0123456789");
-		if (*p == 't')
-			p++;
-		if (*p == '/' || starts(p, ".zip/"))
-			return true;
-	}
-	return false;
-}
-
-static bool file__library(const char *path, const struct facts *facts)
-{
-	/* Names of code that is in no file and that nobody wrote as such; "<stdin>", "<string>", cells are the user's. */
-	static const char *const generated[] = {
-		"<frozen ", "<eval_with_key>", "<__array_function__ internals>", "<attrs generated ", "<decorator-gen-",
-		"<lambdifygenerated-",
-	};
-	static const char *const dirs[] = { "/site-packages/", "/dist-packages/", "/torchinductor_" };
-	const char *std = facts__get(facts, "stdlib");
-	size_t len = std ? strlen(std) : 0;
-
-	for (size_t i = 0; i < sizeof(generated) / sizeof(*generated); i++)
-		if (starts(path, generated[i]))
-			return true;
-	for (size_t i = 0; i < sizeof(dirs) / sizeof(*dirs); i++)
-		if (strstr(path, dirs[i]))
-			return true;
-	while (len && std[len - 1] == '/')
-		len--;
-	if (len && !strncmp(path, std, len) && path[len] == '/')
-		return true;
-	return file__in_pylib(path) || file__in_torch(path);
 }
 
 static bool file__is(const char *path, const char *name)
@@ -120,16 +38,16 @@ static uint8_t words__file(struct words *w, uint32_t file)
 	if (file < w->nfiles && w->files[file])
 		return w->files[file];
 	path = dict__str(w->dict, file);
-	if (file__library(path, w->facts))
+	if (file__origin(path, w->facts) != FILE_USER)
 		flags |= FILE_LIBRARY;
 	if (file__is(path, "torch/autograd/graph.py") || file__is(path, "torch/autograd/__init__.py") ||
 	    file__is(path, "torch/_tensor.py"))
 		flags |= FILE_AUTOGRAD;
 	if (file__is(path, "torch/autograd/function.py"))
 		flags |= FILE_FUNCTION;
-	if (after_dir(path, "torch/optim/"))
+	if (file__after_dir(path, "torch/optim/"))
 		flags |= FILE_OPTIM;
-	if (after_dir(path, "torch/utils/data/"))
+	if (file__after_dir(path, "torch/utils/data/"))
 		flags |= FILE_DATA;
 	/* Without memory for the cache it is worked out again. */
 	if (file < dict__counts(w->dict).strings &&
@@ -242,11 +160,13 @@ static bool words__old_torch(struct words *w)
 
 static bool words__autograd_thread(struct words *w, uint32_t thread)
 {
+	const char *name;
 	uint8_t state;
 
 	if (thread < w->nthreads && w->threads[thread])
 		return w->threads[thread] == 2;
-	state = starts(dict__str(w->dict, dict__get_thread(w->dict, thread).name), "pt_autograd_") ? 2 : 1;
+	name = dict__str(w->dict, dict__get_thread(w->dict, thread).name);
+	state = strncmp(name, "pt_autograd_", strlen("pt_autograd_")) ? 1 : 2;
 	if (thread < dict__counts(w->dict).threads &&
 	    !array__reserve(&w->threads, &w->nthreads, sizeof(*w->threads), (uint64_t)thread + 1))
 		w->threads[thread] = state;

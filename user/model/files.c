@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/files.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "record/stream.h"
+
+static bool starts(const char *s, const char *with)
+{
+	return !strncmp(s, with, strlen(with));
+}
+
+const char *file__after_dir(const char *path, const char *dir)
+{
+	const char *p = path;
+
+	while ((p = strstr(p, dir))) {
+		if (p == path || p[-1] == '/')
+			return p + strlen(dir);
+		p++;
+	}
+	return NULL;
+}
+
+/* A folder named torch may be a user's own: what is in PyTorch's must follow. */
+static bool in_torch(const char *path)
+{
+	static const char *const parts[] = {
+		"nn/", "optim/", "autograd/", "utils/", "cuda/", "distributed/", "jit/", "fx/", "amp/", "ao/", "cpu/",
+		"backends/", "distributions/", "export/", "fft/", "func/", "futures/", "linalg/", "masked/", "mps/",
+		"multiprocessing/", "nested/", "onnx/", "package/", "profiler/", "quantization/", "sparse/", "special/",
+		"testing/", "xpu/", "mtia/", "accelerator/", "compiler/", "_", "functional.py", "library.py", "overrides.py",
+		"random.py", "serialization.py", "storage.py", "types.py", "hub.py", "quasirandom.py", "return_types.py",
+	};
+	const char *rest = file__after_dir(path, "torch/");
+
+	while (rest) {
+		for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++)
+			if (starts(rest, parts[i]))
+				return true;
+		rest = file__after_dir(rest, "torch/");
+	}
+	return false;
+}
+
+/* ".../lib/python3.12/..." and its kin (lib64, python3.13t, python312.zip). */
+static bool in_stdlib(const char *path, const struct facts *facts)
+{
+	static const char *const dirs[] = { "lib/python3", "lib64/python3" };
+	const char *std = facts ? facts__get(facts, "stdlib") : NULL;
+	size_t len = std ? strlen(std) : 0;
+
+	while (len && std[len - 1] == '/')
+		len--;
+	if (len && !strncmp(path, std, len) && path[len] == '/')
+		return true;
+	for (size_t i = 0; i < 2; i++) {
+		const char *p = file__after_dir(path, dirs[i]);
+
+		if (!p)
+			continue;
+		if (*p == '.')
+			p++;
+		p += strspn(p, "0123456789");
+		if (*p == 't')
+			p++;
+		if (*p == '/' || starts(p, ".zip/"))
+			return true;
+	}
+	return false;
+}
+
+enum file_origin file__origin(const char *path, const struct facts *facts)
+{
+	/* Names of code that is in no file and that nobody wrote as such; "<stdin>", "<string>", cells are the user's. */
+	static const struct {
+		const char *name;
+		enum file_origin origin;
+	} generated[] = {
+		{ "<frozen ", FILE_STDLIB },
+		{ "<eval_with_key>", FILE_TORCH },
+		{ "<__array_function__ internals>", FILE_PACKAGE },
+		{ "<attrs generated ", FILE_PACKAGE },
+		{ "<decorator-gen-", FILE_PACKAGE },
+		{ "<lambdifygenerated-", FILE_PACKAGE },
+	};
+	static const char *const packages[] = { "/site-packages/", "/dist-packages/" };
+	enum file_origin found = FILE_USER;
+
+	for (size_t i = 0; i < sizeof(generated) / sizeof(*generated); i++)
+		if (starts(path, generated[i].name))
+			return generated[i].origin;
+	/* A package may bring folders of packages along: the innermost counts. */
+	for (size_t i = 0; i < sizeof(packages) / sizeof(*packages); i++)
+		for (const char *p = path; (p = strstr(p, packages[i]));) {
+			p += strlen(packages[i]);
+			found = starts(p, "torch/") ? FILE_TORCH : FILE_PACKAGE;
+		}
+	if (found != FILE_USER)
+		return found;
+	if (strstr(path, "/torchinductor_"))
+		return FILE_TORCH;
+	if (in_stdlib(path, facts))
+		return FILE_STDLIB;
+	return in_torch(path) ? FILE_TORCH : FILE_USER;
+}
