@@ -4,6 +4,7 @@
 #include <string.h>
 #include <linux/types.h>
 
+#include "export/export.h"
 #include "lib/json.h"
 #include "memtrace.h"
 #include "report_doc.h"
@@ -65,7 +66,7 @@ static void put_stacks(struct json *j, const struct model *m)
 	json__open_object(j, "failed");
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (report__walk_failed(i) && model__walks(m, i))
-			json__uint(j, report__walk_name(i), model__walks(m, i));
+			json__uint(j, walk__name(i), model__walks(m, i));
 	json__close_object(j);
 	json__close_object(j);
 }
@@ -307,12 +308,7 @@ static void put_layer(struct json *j, const struct named_layer *n)
 	json__string(j, "layer_name", l->name);
 	json__string(j, "layer_class", l->cls);
 	json__string(j, "root_class", l->root);
-	json__uint(j, "peak_allocated", l->peak_allocated);
-	json__uint(j, "peak_reserved", l->peak_reserved);
-	json__uint(j, "total_allocations", l->allocs);
-	json__uint(j, "total_deallocations", l->frees);
-	json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
-	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+	export__layer(j, l);
 	json__close_object(j);
 }
 

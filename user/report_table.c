@@ -8,6 +8,7 @@
 
 #include "lib/text.h"
 #include "record/dict.h"
+#include "record/stream.h"
 #include "report_text.h"
 #include "report_words.h"
 
@@ -249,7 +250,7 @@ static void print_stack(struct table *t, const struct row *r)
 		fprintf(t->out, "    %s\n", t->text);
 	}
 	if (s.walk)
-		fprintf(t->out, "    (%s)\n", report__walk_name(s.walk));
+		fprintf(t->out, "    (%s)\n", walk__name(s.walk));
 	fputc('\n', t->out);
 }
 

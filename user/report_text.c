@@ -12,6 +12,7 @@
 #include "lib/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
+#include "record/stream.h"
 #include "report_words.h"
 
 #define DOT " \xc2\xb7 "
@@ -302,7 +303,7 @@ static void stack_words(struct line *l, const struct model *m)
 		part(l, "%s truncated", percent(p, sizeof(p), s.truncated, s.all));
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (report__walk_failed(i) && model__walks(m, i))
-			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all), report__walk_name(i));
+			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all), walk__name(i));
 }
 
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)

@@ -152,15 +152,6 @@ char *report__module(char *buf, const struct row *r)
 	return buf;
 }
 
-const char *report__walk_name(unsigned walk)
-{
-	static const char *const names[] = { "ok",	     "off",	    "no_thread",  "no_frame", "truncated",
-					     "fault_thread", "fault_frame", "fault_self", "busy",     "lost" };
-
-	_Static_assert(sizeof(names) / sizeof(*names) == MT_WALK_NR, "a name for every outcome");
-	return walk < MT_WALK_NR ? names[walk] : "unknown";
-}
-
 bool report__walk_failed(unsigned walk)
 {
 	return walk != MT_WALK_OK && walk != MT_WALK_TRUNCATED && walk != MT_WALK_NO_THREAD &&

@@ -42,8 +42,7 @@ struct report_stacks {
 	uint64_t failed;    /* all others */
 };
 void report__stacks(const struct model *m, struct report_stacks *ret);
-/* The name of a walk's outcome, as in the facts: "no_thread"; of those that report__stacks() counts as failed or not. */
-const char *report__walk_name(unsigned walk);
+/* Is it one of those that report__stacks() counts as failed? */
 bool report__walk_failed(unsigned walk);
 /* Events lost: what the stream says, or the facts, whichever is more. */
 uint64_t report__lost(const struct model *m, const struct facts *f);

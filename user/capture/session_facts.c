@@ -124,13 +124,10 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call",
 					     [MT_REC_CUDA_CALL] = "cuda_call",	   [MT_REC_ASKED] = "asked",
 					     [MT_REC_SET_DEVICE] = "set_device" };
-	static const char *const walks[] = { "ok",	    "off",	   "no_thread",	  "no_frame", "truncated",
-					     "fault_thread", "fault_frame", "fault_self", "busy",     "lost" };
 	struct names_stats ns = names__stats(s->names);
 	char key[64];
 	size_t i;
 
-	_Static_assert(sizeof(walks) / sizeof(walks[0]) == MT_WALK_NR, "a name for every outcome");
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
 		snprintf(key, sizeof(key), "counter.hits.%s", types[i]);
 		if (c[MT_CNT_HIT + i])
@@ -140,7 +137,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_RING_LOST + i]);
 	}
 	for (i = 0; i < MT_WALK_NR; i++) {
-		snprintf(key, sizeof(key), "counter.walks.%s", walks[i]);
+		snprintf(key, sizeof(key), "counter.walks.%s", walk__name(i));
 		if (c[MT_CNT_WALK + i])
 			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_WALK + i]);
 	}

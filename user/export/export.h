@@ -10,6 +10,8 @@
 #include "model/model.h"
 #include "record/stream.h"
 
+struct json;
+
 struct export_ctx {
 	FILE *out;
 	const struct dict *dict;
@@ -46,5 +48,8 @@ extern const struct export_format export_flamegraph, export_folded, export_speed
 /* NULL-terminated. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);
+
+/* The figures of a layer as keys of the open object: from peak_allocated to duration_ms. */
+void export__layer(struct json *j, const struct model_layer *l);
 
 #endif

@@ -20,6 +20,16 @@ static int by_name(const void *a, const void *b)
 	return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
+void export__layer(struct json *j, const struct model_layer *l)
+{
+	json__uint(j, "peak_allocated", l->peak_allocated);
+	json__uint(j, "peak_reserved", l->peak_reserved);
+	json__uint(j, "total_allocations", l->allocs);
+	json__uint(j, "total_deallocations", l->frees);
+	json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
+	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+}
+
 static void put_layer(struct json *j, const struct named *n, const char *key)
 {
 	const struct model_layer *l = &n->layer;
@@ -27,12 +37,7 @@ static void put_layer(struct json *j, const struct named *n, const char *key)
 	json__open_object(j, key);
 	json__string(j, "layer_name", n->name);
 	json__string(j, "layer_class", l->cls);
-	json__uint(j, "peak_allocated", l->peak_allocated);
-	json__uint(j, "peak_reserved", l->peak_reserved);
-	json__uint(j, "total_allocations", l->allocs);
-	json__uint(j, "total_deallocations", l->frees);
-	json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
-	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+	export__layer(j, l);
 	json__close_object(j);
 }
 

@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/types.h>
 
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "lib/text.h"
+#include "memtrace.h"
 #include "record/limits.h"
 
 struct fact {
@@ -195,4 +197,23 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 {
 	*key = f->facts[i].key;
 	*value = f->facts[i].value;
+}
+
+const char *walk__name(unsigned walk)
+{
+	static const char *const names[] = {
+		[MT_WALK_OK] = "ok",
+		[MT_WALK_OFF] = "off",
+		[MT_WALK_NO_THREAD] = "no_thread",
+		[MT_WALK_NO_FRAME] = "no_frame",
+		[MT_WALK_TRUNCATED] = "truncated",
+		[MT_WALK_FAULT_THREAD] = "fault_thread",
+		[MT_WALK_FAULT_FRAME] = "fault_frame",
+		[MT_WALK_FAULT_SELF] = "fault_self",
+		[MT_WALK_BUSY] = "busy",
+		[MT_WALK_LOST] = "lost",
+	};
+
+	_Static_assert(sizeof(names) / sizeof(*names) == MT_WALK_NR, "a name for every outcome");
+	return walk < MT_WALK_NR ? names[walk] : "unknown";
 }

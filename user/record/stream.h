@@ -106,6 +106,9 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
  * window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it).
  */
 
+/* The outcome of a walk (enum mt_walk) as in counter.walks.<name>: "no_thread". Of none: "unknown". */
+const char *walk__name(unsigned walk);
+
 /* A consumer of a stream. Each call returns 0 or -errno; the producer stops on an error. */
 struct sink {
 	int (*event)(struct sink *s, const struct event *e);
