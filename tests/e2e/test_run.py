@@ -5,6 +5,7 @@
 does from the first instruction on is missing from that.
 """
 import fcntl
+import functools
 import json
 import os
 import pty
@@ -352,6 +353,40 @@ def test_stops_before_the_command():
     equal((code, out), (7, "end\n"), "exit code and output")
     doc = report(path)
     check(doc["capture"]["complete"] and doc["capture"]["stop_reason"] == "max-events", "%s", doc["capture"])
+
+
+BUSY = """
+import random, sys, torch
+for i in range(200000):
+    torch.empty(random.randrange(1, 100000), dtype=torch.uint8)
+print("whole", flush=True)
+sys.exit(7)
+"""
+
+
+def test_disk_full():
+    """A recording that finds no room ends, and says so; the command does not notice."""
+    mount = folder("tiny")
+    done = subprocess.run(sudo(["mount", "-t", "tmpfs", "-o", "size=128k,mode=777", "tmpfs", mount]), capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        raise Skip("cannot mount a tmpfs: " + done.stderr.strip())
+    undo = functools.partial(subprocess.run, sudo(["umount", mount]), check=False)
+    harness.undo_on_signal.append(undo)
+    try:
+        path = os.path.join(mount, "full.mtr")
+        code, out, err = tool("run", "-o", path, "--", python(), "-c", BUSY, root=True, seconds=120)
+        equal((code, out), (7, "whole\n"), "exit code and output of the command (%r)" % err[-500:])
+        said = [line for line in err.splitlines() if path in line and "no space left" in line.lower()]
+        check(said, "the message does not name %s and the reason: %r", path, err)
+        check("goes on" in err, "does not say that the command goes on: %r", err)
+        own(path)
+        code, out, err = tool("report", "--format", "json", path)
+        doc = json.loads(out)
+        check(code == OK and not doc["capture"]["complete"] and doc["capture"]["events"], "report of it: %d, %r", code, err[-400:])
+    finally:
+        undo()
+        harness.undo_on_signal.remove(undo)
 
 
 def test_nothing_runs_for_nothing():
