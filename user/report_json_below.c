@@ -186,6 +186,7 @@ static void put_sums(struct json *j, const struct model_segments *s, const struc
 	json__uint(j, "releasable", s->releasable);
 	json__uint(j, "stuck", s->stuck);
 	json__uint(j, "pending", s->pending);
+	json__bool(j, "pending_known", s->pending_known);
 	json__uint(j, "largest_gap", s->largest_gap);
 	json__uint(j, "blocks", s->inside);
 	json__uint(j, "blocks_outside", s->outside);

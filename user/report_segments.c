@@ -183,6 +183,8 @@ static void print_sums(FILE *out, const struct model_segments *s)
 	if (s->pending)
 		fprintf(out, "    %s waits for a stream\n", text__bytes(b, sizeof(b), s->pending));
 	fprintf(out, "    largest gap %s\n", text__bytes(c, sizeof(c), s->largest_gap));
+	if (cached && !s->pending_known)
+		fputs("    (may include blocks freed with record_stream that still wait for a stream)\n", out);
 }
 
 /* What is not known has a name and a size. */

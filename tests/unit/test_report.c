@@ -588,6 +588,7 @@ static void test_segments(void **state)
 				       "    2.00 MiB can go back to CUDA (1 empty segment)\n"
 				       "    15.00 MiB stuck beside blocks\n"
 				       "    largest gap 10.00 MiB\n"));
+	assert_null(strstr(o->out, "record_stream")); /* nothing was freed */
 	assert_non_null(strstr(o->out, "15.00 MiB  20.00 MiB   5.00 MiB    10.00 MiB"));
 	assert_non_null(strstr(o->out, "   40.00 MiB  used by the process"));
 	assert_non_null(strstr(o->out, "    8.00 MiB  taken by others (cudaMalloc, a.py:1 (f))\n"));

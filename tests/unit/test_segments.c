@@ -218,6 +218,7 @@ static void test_told(void **state)
 	assert_int_equal(s.inside, s.allocated);
 	assert_int_equal(s.requested, 11 * MB - 5);
 	assert_int_equal(s.pending, 512);
+	assert_true(s.pending_known);
 	assert_int_equal(s.empties, 0);
 	assert_int_equal(at(&s, 100 * MB)->releasable, 40 * MB); /* of three mappings one has blocks */
 	assert_int_equal(at(&s, 100 * MB)->cuda_stream, 0x77);
@@ -243,6 +244,7 @@ static void test_told(void **state)
 	assert_int_equal(s.known, 42 * MB);
 	assert_int_equal(s.known, s.reserved);
 	assert_int_equal(s.pending, 0);
+	assert_false(s.pending_known); /* what was freed above: nobody says whether a stream uses it */
 	assert_int_equal(at(&s, 100 * MB)->size, 40 * MB);
 	model__free_segments(&s);
 	world__free(&w);

@@ -171,6 +171,7 @@ struct model_segments {
 	uint64_t outside, outside_blocks; /* blocks that lie in no known segment */
 	uint64_t requested;  /* of all blocks; 0: not known */
 	uint64_t pending;
+	bool pending_known;  /* false: what was freed since may wait for a stream too, and counts as free */
 	uint64_t empty, empties; /* bytes in, number of segments without a block */
 	uint64_t releasable; /* free bytes that can go back to CUDA, those of empty segments included */
 	uint64_t stuck;	     /* free bytes that cannot */

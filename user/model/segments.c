@@ -546,6 +546,8 @@ static void sum_up(const struct sweep *s, struct model_segments *ret)
 	}
 	for (size_t i = 0; i < ret->nothers; i++)
 		*(ret->others[i].how == MEM_MANAGED ? &ret->managed : &ret->others_bytes) += ret->others[i].row.bytes;
+	/* The profiler is told of a free when it is asked for, and of its end, streams later, not at all. */
+	ret->pending_known = !dev->pub.frees;
 	ret->has_totals = dev->pub.has_totals;
 	ret->allocated = s->at_mark ? dev->pub.mark_allocated : dev->pub.allocated;
 	ret->reserved = s->at_mark ? dev->pub.mark_reserved : dev->pub.reserved;
