@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 
 import harness
 import mtr_reader
@@ -222,6 +223,44 @@ def test_two_devices():
     said, recorded, _ = calls("devices", [("cuda_devices", "", "")], env=environment(devices=2))
     equal({e[4] for e in said.events}, {0, 1, UNKNOWN}, "devices in the program's own account")
     equal(recorded.calls(), said.events, "what was taken and given back")
+
+
+# ---- the driver's figure ----------------------------------------------------------------------------------
+
+CONTEXT = 300 << 20
+
+
+def test_used():
+    """A job that takes 13 GiB in a moment: the driver's figure is told of where it belongs, and is the peak's own."""
+    path = scratch("grow.mtr")
+    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_grow.py"), "600"],
+              env=dict(environment(), MEMTRACE_DRYRUN_CONTEXT=str(CONTEXT)))
+    before = json.loads(p.wait_line("^ready", 60)[len("ready"):])
+    recorder = record(p.popen.pid, path)
+    p.send()
+    peak = json.loads(p.wait_line("^peak", 30)[len("peak"):])
+    time.sleep(0.3)
+    p.send()
+    p.wait_line("^done", 30)
+    time.sleep(0.3)
+    p.send()
+    equal((p.wait(30), recorder.wait(30)), (0, 0), "exit codes")
+    recorded, below, used = Recorded(path), before["reserved"], []
+    for e in recorded.of("take", "give", "used"):
+        if e["kind"] == mtr_reader.USED:
+            used.append((below, e["size"] - CONTEXT - below))
+        else:
+            below += e["size"] if e["kind"] == mtr_reader.TAKE else -e["size"]
+    top = peak["reserved"] + peak["others"]
+    check(top > 12 << 30 and below < top // 2, "the job did not grow and shrink: %d, %d", top, below)
+    check((top, 0) in used and used[-1] == (below, 0), "at the peak (%d) and the end (%d) not told: %s", top, below, used)
+    # One call at most is under way, whose memory is taken and whose record is not there yet.
+    check(all(abs(more) <= 22 << 20 for _, more in used), "told where it does not belong: %s", used)
+    doc = report(path, at="peak")
+    sums = harness.device(doc, "cuda:0")["reconciliation"]
+    equal((sums["used"], sums["used_reserved"], sums["used_others"], sums["not_seen"]),
+          (top + CONTEXT, peak["reserved"], peak["others"], CONTEXT), "at the peak: used, reserved, others, context")
+    equal((doc["allocated"], sums["adds_up"]), (peak["allocated"], True), "the report's own sums")
 
 
 # ---- allocators that hand on what CUDA gives them ---------------------------------------------------------

@@ -404,6 +404,59 @@ static void test_asked(void **state)
 	world__free(&w);
 }
 
+/* The driver's figure comes a moment after what it is about. */
+static void test_used_of_the_peak(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct event used = { .kind = EVENT_USED, .device = CUDA(0) };
+	struct model_segments s;
+	uint64_t time;
+
+	(void)state;
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	used.size = 520 * MB;
+	feed(&w, used);
+	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
+	take(&w, CUDA(0), 200 * MB, 20 * MB, a);
+	alloc(&w, CUDA(0), 200 * MB, 10 * MB, a); /* the peak: at the mark the last figure is an old one */
+	s = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(s.used, 520 * MB);
+	model__free_segments(&s);
+	used.size = 541 * MB; /* as much is taken as at the mark; 1 MB more than before goes to what nobody saw */
+	feed(&w, used);
+	time = w.time;
+	used.size = 542 * MB;
+	feed(&w, used); /* not the nearest any more */
+	dealloc(&w, CUDA(0), 200 * MB, 10 * MB);
+	w.reserved -= 20 * MB;
+	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
+	used.size = 521 * MB;
+	feed(&w, used);
+	s = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(s.used, 541 * MB);
+	assert_int_equal(s.used_below + s.used_others, 40 * MB);
+	assert_int_equal(s.reserved, 40 * MB);
+	assert_int_equal(s.used_time, time);
+	model__free_segments(&s);
+	s = segments(&w, "cuda", ROWS_NOW);
+	assert_int_equal(s.used, 521 * MB);
+	assert_int_equal(s.used_below + s.used_others, 20 * MB);
+	model__free_segments(&s);
+	/* Another peak, of which no figure tells: taken and given back between two. */
+	take(&w, CUDA(0), 300 * MB, 50 * MB, a);
+	alloc(&w, CUDA(0), 300 * MB, 50 * MB, a);
+	dealloc(&w, CUDA(0), 300 * MB, 50 * MB);
+	w.reserved -= 50 * MB;
+	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 300 * MB, 0, 0, MEM_BY_ALLOCATOR);
+	feed(&w, used);
+	s = segments(&w, "cuda", ROWS_AT_MARK);
+	assert_int_equal(s.used, 521 * MB);
+	assert_int_equal(s.used_below + s.used_others, 20 * MB); /* its own time's */
+	model__free_segments(&s);
+	world__free(&w);
+}
+
 static void test_ooms(void **state)
 {
 	struct world w = world__new(AT_OOM, 0);
@@ -818,6 +871,7 @@ int main(void)
 		cmocka_unit_test(test_others),
 		cmocka_unit_test(test_unknown_device),
 		cmocka_unit_test(test_asked),
+		cmocka_unit_test(test_used_of_the_peak),
 		cmocka_unit_test(test_ooms),
 		cmocka_unit_test(test_all_devices),
 		cmocka_unit_test(test_told_again),

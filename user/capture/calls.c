@@ -21,7 +21,10 @@
 
 #define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
 #define SCAN_EVERY 100000000ULL /* ns: what code */
-#define USED_EVERY 1000000000ULL
+#define USED_EVERY 1000000000ULL /* the driver's figure, whatever happens */
+#define USED_PAUSE 50000000ULL	 /* and at most, where it changes */
+#define USED_AGAIN 10000000ULL	 /* where it changed while being asked for */
+#define USED_SHARE 20		 /* of the time that asking may take: one in so many */
 #define FILES_MAX 4096
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
@@ -69,7 +72,12 @@ struct calls {
 	struct smi *smi;  /* NULL: no CUDA in the process so far */
 	uint64_t dry_run; /* address of the dry-run library's table, 0: none */
 	bool sites;	  /* any function is there */
-	uint64_t next_used;
+	/* The driver's figures. */
+	struct smi_figures figures;
+	uint64_t next_used, next_regular; /* not before, and not later than, ns since the start */
+	bool moved;	  /* something was taken or given back since they were asked for */
+	bool asking;	  /* they were, before this drain */
+	bool to_tell;	  /* and are to be told of */
 	enum alloc_backend backend; /* of PyTorch's allocator */
 	bool asked;		    /* a library was looked into for pytorch:malloc */
 	bool settled;		    /* it has been used, and cannot be changed any more */
@@ -332,26 +340,84 @@ static void set_device_facts(struct session *s)
 	}
 }
 
-int calls__used(struct session *s, uint64_t now)
+/*
+ * Those are known that did not change from before the ring was drained to after it: they belong to what has been drained.
+ * Else it is tried again soon, and after a second the later ones have to do.
+ */
+static bool compare(struct calls *c, const struct smi_figures *after, bool whole, bool overdue)
+{
+	bool steady = whole && after->n == c->figures.n;
+	unsigned i;
+
+	for (i = 0; i < after->n; i++)
+		steady = steady && after->known[i] == c->figures.known[i] && after->used[i] == c->figures.used[i];
+	c->figures = *after;
+	c->to_tell = steady || overdue;
+	return steady;
+}
+
+void calls__before_drain(struct session *s)
 {
 	struct calls *c = s->calls;
-	int err;
+	uint64_t now = session__now(s);
 
-	if (c && now == UINT64_MAX && s->opts.requested && !c->asked)
+	if (!c || !c->smi)
+		return;
+	c->asking = now >= c->next_used && (c->moved || now >= c->next_regular);
+	if (c->asking)
+		smi__read(c->smi, &c->figures);
+}
+
+void calls__after_drain(struct session *s, bool whole)
+{
+	struct calls *c = s->calls;
+	struct smi_figures after;
+	uint64_t begin, now, pause;
+
+	if (!c || !c->asking)
+		return;
+	c->asking = false;
+	begin = session__now(s);
+	smi__read(c->smi, &after);
+	now = session__now(s);
+	pause = USED_AGAIN;
+	if (compare(c, &after, whole, now >= c->next_regular + USED_EVERY)) {
+		c->moved = false;
+		pause = USED_PAUSE;
+	}
+	if (c->to_tell)
+		c->next_regular = now + USED_EVERY;
+	c->next_used = now + (pause > (now - begin) * USED_SHARE ? pause : (now - begin) * USED_SHARE);
+}
+
+int calls__used(struct session *s, bool last)
+{
+	struct calls *c = s->calls;
+
+	if (c && last && s->opts.requested && !c->asked)
 		log_warn("--requested: there was no PyTorch with CUDA in the process");
-	if (!c || !c->smi || now < c->next_used)
+	if (!c || !c->smi)
 		return 0;
-	c->next_used = now + USED_EVERY;
-	err = smi__poll(c->smi, say_used, s);
+	if (last) {
+		smi__read(c->smi, &c->figures);
+		c->next_used = UINT64_MAX;
+	} else if (!c->to_tell) {
+		return 0;
+	}
+	c->to_tell = false;
 	set_device_facts(s);
-	return err;
+	return smi__tell(c->smi, &c->figures, say_used, s);
 }
 
 int calls__used_at_oom(struct session *s)
 {
 	struct calls *c = s->calls;
+	struct smi_figures now;
 
-	return c && c->smi && smi__is_dry_run(c->smi) ? smi__poll(c->smi, say_used, s) : 0;
+	if (!c || !c->smi || !smi__is_dry_run(c->smi))
+		return 0;
+	smi__read(c->smi, &now);
+	return smi__tell(c->smi, &now, say_used, s);
 }
 
 /* ---- what is taken ---- */
@@ -657,6 +723,7 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 		return 0;
 	}
 	c->done[r->fn]++;
+	c->moved = c->moved || on_device(fn->how);
 	count_devices(c);
 	e.thread = t->number;
 	e.time = session__since(s, r->h.time);

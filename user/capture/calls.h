@@ -19,8 +19,14 @@ int calls__attach(struct session *s);
 void calls__free(struct calls *c); /* NULL is fine */
 /* Probes what has been mapped since, which is cheap where nothing has; now: ns since the start. */
 void calls__look(struct session *s, uint64_t now);
-/* Tells what the driver says (EVENT_USED) where that has changed, once a second; now UINT64_MAX: at the end. 0 or a sink's error. */
-int calls__used(struct session *s, uint64_t now);
+/*
+ * What the driver says, asked for when memory was taken or given back, and once a second: before the ring is drained and
+ * after it. Where both are the same it is the figure of that place in the stream. whole: all there was has been drained.
+ */
+void calls__before_drain(struct session *s);
+void calls__after_drain(struct session *s, bool whole);
+/* Tells of it (EVENT_USED) where it has changed, behind what that drain brought; last: at the end. 0 or a sink's error. */
+int calls__used(struct session *s, bool last);
 /* The same at an out-of-memory, where asking is cheap. */
 int calls__used_at_oom(struct session *s);
 

@@ -236,7 +236,8 @@ static int consume(struct session *s)
 {
 	int err = probes__consume(s->probes, enqueue, s);
 
-	return err == -EAGAIN ? 0 : err;
+	s->behind = err == -EAGAIN;
+	return s->behind ? 0 : err;
 }
 
 static int prefetch(struct session *s)
@@ -311,7 +312,9 @@ int session__round(struct session *s)
 	int err;
 
 	s->read_until = UINT64_MAX;
+	calls__before_drain(s);
 	err = consume(s);
+	calls__after_drain(s, err >= 0 && !s->behind);
 	if (err >= 0 && !s->blind)
 		err = prefetch(s);
 	end = s->queue.len;
@@ -320,6 +323,8 @@ int session__round(struct session *s)
 	while (err >= 0 && (rec = queue__at(&s->queue, &pos, end, &len)))
 		err = session__record(s, rec, len);
 	queue__drop(&s->queue, pos);
+	if (err >= 0)
+		err = calls__used(s, false);
 	return err < 0 ? err : 0;
 }
 
@@ -380,9 +385,6 @@ static int housekeeping(struct session *s, uint64_t now)
 	maybe_go_sleepable(s, c);
 	look_into_torch(s, now);
 	calls__look(s, now);
-	err = calls__used(s, now);
-	if (err)
-		return err;
 	if (names__recheck(s->names, now))
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
@@ -437,7 +439,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	err = session__last_segments(s);
 	probes__stop(s->probes);
 	err = err ? err : session__pump(s, sinks, n_sinks);
-	err = err ? err : calls__used(s, UINT64_MAX);
+	err = err ? err : calls__used(s, true);
 	probes__detach(s->probes);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
 	s->blind = true;

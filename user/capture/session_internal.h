@@ -67,6 +67,7 @@ struct session {
 	bool attached, tried_sleepable, have_codes;
 	bool from_start; /* the probes were in place before any of PyTorch's code could run */
 	bool threads_forgotten; /* one that is heard of may have been heard of before */
+	bool behind; /* the ring was not drained to its end */
 	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
 	size_t n_sinks;

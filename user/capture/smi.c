@@ -370,45 +370,58 @@ static int say(struct smi *s, unsigned device, uint64_t used,
 	return fn(ctx, device, used);
 }
 
-static int poll_dry_run(struct smi *s, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
+int smi__tell(struct smi *s, const struct smi_figures *f, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
 {
-	struct dryrun_usage u;
 	unsigned i;
 	int err = 0;
 
-	smi__refresh(s);
-	if (!read_table(s, &u))
-		return 0;
-	for (i = 0; i < s->dry_devices && !err; i++)
-		err = say(s, i, u.device[i].used, fn, ctx);
+	for (i = 0; i < f->n && i < SMI_DEVICES_MAX && !err; i++)
+		if (f->known[i])
+			err = say(s, i, f->used[i], fn, ctx);
 	return err;
 }
 
-int smi__poll(struct smi *s, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx)
+static void read_dry_run(struct smi *s, struct smi_figures *ret)
 {
-	uint64_t used[SMI_DEVICES_MAX];
-	int err = 0, got[SMI_DEVICES_MAX];
+	struct dryrun_usage u;
 	unsigned i;
 
-	if (s->table)
-		return poll_dry_run(s, fn, ctx);
+	smi__refresh(s);
+	if (!read_table(s, &u))
+		return;
+	ret->n = s->dry_devices;
+	for (i = 0; i < ret->n; i++) {
+		ret->used[i] = u.device[i].used;
+		ret->known[i] = true;
+	}
+}
+
+void smi__read(struct smi *s, struct smi_figures *ret)
+{
+	uint64_t used[SMI_DEVICES_MAX];
+	int got[SMI_DEVICES_MAX];
+	unsigned i;
+
+	*ret = (struct smi_figures){ .n = 0 };
+	if (s->table) {
+		read_dry_run(s, ret);
+		return;
+	}
 	if (!ready(s))
-		return 0;
+		return;
 	for (i = 0; i < s->n_gpus; i++) {
 		got[i] = ask_gpu(s, &s->gpu[i], &used[i]);
 		/* It uses CUDA by now, so what it sees is settled. */
 		if (!got[i])
 			find_order(s);
 	}
-	if (!proc__alive(s->proc))
-		return 0; /* what is missing now has not been given back, it ended with the process */
-	for (i = 0; (int)i < s->n_order && !err; i++) {
+	if (!proc__alive(s->proc) || s->n_order < 0)
+		return; /* what is missing now has not been given back, it ended with the process */
+	ret->n = (unsigned)s->n_order;
+	for (i = 0; i < ret->n; i++) {
 		unsigned k = s->order[i];
 
-		if (got[k] == -ENOENT)
-			used[k] = 0;
-		if (got[k] != -EIO)
-			err = say(s, i, used[k], fn, ctx);
+		ret->used[i] = got[k] ? 0 : used[k];
+		ret->known[i] = got[k] != -EIO;
 	}
-	return err;
 }

@@ -31,11 +31,16 @@ unsigned smi__devices(const struct smi *s);
 /* A device's name and bytes, by the process's own numbering. False: not known. */
 bool smi__device(const struct smi *s, unsigned device, const char **name, uint64_t *total);
 
-/*
- * Asks, and calls fn for each device whose figure is another than at the last time. 0 or what fn returned. What cannot be
- * read is not told of.
- */
-int smi__poll(struct smi *s, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
+struct smi_figures {
+	unsigned n; /* devices, in the process's own numbering */
+	uint64_t used[SMI_DEVICES_MAX];
+	bool known[SMI_DEVICES_MAX];
+};
+
+/* Asks, of a dry run in microseconds; what cannot be read is not known. Of a process that has ended nothing is. */
+void smi__read(struct smi *s, struct smi_figures *ret);
+/* Calls fn for each device whose figure is another than what was told of last. 0 or what fn returned. */
+int smi__tell(struct smi *s, const struct smi_figures *f, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
 
 /* ---- for tests ---- */
 

@@ -217,6 +217,18 @@ static int below__state(struct model *m, const struct event *e)
 	return 0;
 }
 
+uint64_t below__reserved(const struct dev *dev)
+{
+	if (dev->pub.has_totals)
+		return dev->pub.reserved;
+	return dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS] : dev->pub.allocated;
+}
+
+static bool is_of_mark(const struct dev *dev, const struct used *u)
+{
+	return u->below + u->others == dev->mark_below + dev->mark_others;
+}
+
 static int below__used(struct model *m, const struct event *e)
 {
 	struct dev *dev;
@@ -236,11 +248,11 @@ static int below__used(struct model *m, const struct event *e)
 		.known = true,
 		.time = e->time,
 		.bytes = e->size,
-		.below = dev->pub.has_totals ? dev->pub.reserved :
-			 dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS] : dev->pub.allocated,
+		.below = below__reserved(dev),
 		.others = dev->extents.sums[SUM_OTHERS],
 	};
-	if (dev->pub.marked && !dev->mark_used.known)
+	/* The figure comes after what it is about. If as much is taken as was at the mark, it is the mark's. */
+	if (dev->pub.marked && (!dev->mark_used.known || (is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))
 		dev->mark_used = dev->used;
 	return 0;
 }

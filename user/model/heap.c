@@ -127,6 +127,8 @@ void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->mark_outside = (int64_t)dev->outside > 0 ? dev->outside : 0;
 	dev->mark_seq = m->seq;
 	dev->mark_used = dev->used;
+	dev->mark_below = below__reserved(dev);
+	dev->mark_others = dev->extents.sums[SUM_OTHERS];
 	dev->notes.n = 0;
 	extents__mark(&dev->extents);
 	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));

@@ -148,6 +148,7 @@ struct dev {
 	uint32_t round;	       /* of telling */
 	uint64_t round_seq;
 	struct used used, mark_used;
+	uint64_t mark_below, mark_others; /* as in struct used, at the mark */
 	uint64_t mark_loose[SUM_NR]; /* of model.loose at the mark */
 	struct model_oom *ooms;
 	uint32_t nooms;
@@ -175,6 +176,8 @@ uint64_t heap__before_attach(const struct dev *dev);
 /* TAKE, GIVE, SEGMENT, STATE, USED; anything else is passed over. 0 or -ENOMEM. */
 int below__event(struct model *m, const struct event *e);
 /* A block of dev lies at addr: memory taken on a device not known that holds it is dev's. */
+/* What PyTorch's allocator has taken, as far as that is known. */
+uint64_t below__reserved(const struct dev *dev);
 int below__found(struct model *m, struct dev *dev, uint64_t addr);
 
 /* --- oom.c */
