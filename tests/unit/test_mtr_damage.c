@@ -425,9 +425,10 @@ static void test_checksum(void **state)
 
 static void test_varints(void **state)
 {
-	uint8_t buf[VARINT_MAX + 1];
+	uint8_t buf[2 * VARINT_MAX];
 
 	(void)state;
+	memset(buf, 0xff, sizeof(buf));
 	for (int shift = 0; shift < 64; shift++) {
 		for (int64_t add = -1; add <= 1; add++) {
 			uint64_t v = (UINT64_C(1) << shift) + (uint64_t)add, got = 0;
@@ -436,6 +437,10 @@ static void test_varints(void **state)
 
 			assert_true(end - buf <= VARINT_MAX);
 			assert_true(varint__get(&p, end, &got));
+			assert_true(got == v && p == end);
+			p = buf; /* with more behind it */
+			got = 0;
+			assert_true(varint__get(&p, buf + sizeof(buf), &got));
 			assert_true(got == v && p == end);
 			p = buf; /* cut short */
 			assert_false(varint__get(&p, end - 1, &got));

@@ -18,7 +18,7 @@ struct mtr_decoder {
 	const struct dict *dict;
 	struct dict_counts counts; /* of dict, which does not grow within a block */
 	struct cursor cols[MTR_COLS];
-	uint32_t version; /* of the file */
+	uint16_t allowed[EVENT_KINDS]; /* fields, by kind, in a file of its version */
 	uint32_t n, left;
 	uint64_t time;
 	uint32_t thread;
@@ -70,6 +70,32 @@ static int make_room(struct mtr_decoder *dec, size_t events)
 	return 0;
 }
 
+/* The fields that a kind may have; 0: the file's version has no such kind. */
+static uint16_t allowed_fields(uint32_t version, unsigned int kind)
+{
+	unsigned int allowed = MTR_THREAD | MTR_DEVICE;
+
+	if (kind < EVENT_ALLOC || (version == 1 && kind > EVENT_LOST))
+		return 0;
+	if (mtr_has_totals(kind))
+		allowed |= MTR_TOTALS;
+	if (mtr_has_size(kind) || kind == EVENT_ASKED)
+		allowed |= MTR_SIZE;
+	if (mtr_has_block(kind) || kind == EVENT_ASKED)
+		allowed |= MTR_ADDR;
+	if (mtr_has_stack(kind))
+		allowed |= MTR_WALK;
+	if (mtr_has_how(kind))
+		allowed |= MTR_HOW;
+	if (mtr_has_requested(kind) && kind != EVENT_ASKED)
+		allowed |= MTR_REQUESTED;
+	if (mtr_has_stream(kind))
+		allowed |= MTR_STREAM;
+	if (mtr_has_pool(kind))
+		allowed |= MTR_POOL;
+	return version == 1 ? allowed & MTR_FIELDS_V1 : allowed;
+}
+
 int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t *data, size_t len, uint64_t first,
 		       const char **why)
 {
@@ -100,7 +126,8 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 	}
 	if (p != end || (!n && p != dec->cols[0].at))
 		return -EBADMSG;
-	dec->version = version;
+	for (unsigned int kind = 0; kind < EVENT_KINDS; kind++)
+		dec->allowed[kind] = allowed_fields(version, kind);
 	dec->counts = dict__counts(dec->dict);
 	dec->n = 0;
 	dec->thread = 0;
@@ -281,17 +308,21 @@ static bool get_memory(struct mtr_decoder *dec, unsigned int fields, struct even
 static bool get_below(struct mtr_decoder *dec, unsigned int fields, struct event *e)
 {
 	const struct mtr_last *last = last_of(dec, e);
-	uint64_t how = last->how, flags = last->flags;
+	uint64_t how, flags;
 
+	e->how = last->how;
+	e->flags = last->flags;
+	if (fields & MTR_HOW) {
+		if (!get(dec, MTR_COL_REST, &how) || !get(dec, MTR_COL_REST, &flags) || how >= MEM_HOW_NR || flags > UINT8_MAX)
+			return false;
+		e->how = (uint8_t)how;
+		e->flags = (uint8_t)flags;
+	}
+	if (!mtr_has_stream(e->kind))
+		return true;
 	e->cuda_stream = last->cuda_stream;
 	e->pool[0] = last->pool[0];
 	e->pool[1] = last->pool[1];
-	if ((fields & MTR_HOW) && (!get(dec, MTR_COL_REST, &how) || !get(dec, MTR_COL_REST, &flags)))
-		return false;
-	if (how >= MEM_HOW_NR || flags > UINT8_MAX)
-		return false;
-	e->how = (uint8_t)how;
-	e->flags = (uint8_t)flags;
 	if ((fields & MTR_STREAM) && !get(dec, MTR_COL_REST, &e->cuda_stream))
 		return false;
 	return !(fields & MTR_POOL) || (get(dec, MTR_COL_REST, &e->pool[0]) && get(dec, MTR_COL_REST, &e->pool[1]));
@@ -349,29 +380,7 @@ static bool get_totals(struct mtr_decoder *dec, unsigned int fields, struct even
 /* The tag has only bits that its kind, its place and the file's version allow. */
 static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t fields)
 {
-	uint64_t allowed = MTR_THREAD | MTR_DEVICE;
-
-	if (kind < EVENT_ALLOC || kind >= EVENT_KINDS || (dec->version == 1 && kind > EVENT_LOST))
-		return false;
-	if (mtr_has_totals(kind))
-		allowed |= MTR_TOTALS;
-	if (mtr_has_size(kind) || kind == EVENT_ASKED)
-		allowed |= MTR_SIZE;
-	if (mtr_has_block(kind) || kind == EVENT_ASKED)
-		allowed |= MTR_ADDR;
-	if (mtr_has_stack(kind))
-		allowed |= MTR_WALK;
-	if (mtr_has_how(kind))
-		allowed |= MTR_HOW;
-	if (mtr_has_requested(kind) && kind != EVENT_ASKED)
-		allowed |= MTR_REQUESTED;
-	if (mtr_has_stream(kind))
-		allowed |= MTR_STREAM;
-	if (mtr_has_pool(kind))
-		allowed |= MTR_POOL;
-	if (dec->version == 1)
-		allowed &= MTR_FIELDS_V1;
-	if (fields & ~allowed)
+	if (kind >= EVENT_KINDS || !dec->allowed[kind] || (fields & ~(uint64_t)dec->allowed[kind]))
 		return false;
 	/* The first event says thread and device: there is nothing before it to be as. */
 	return dec->n || (~fields & (MTR_THREAD | MTR_DEVICE)) == 0;
@@ -388,6 +397,7 @@ static bool at_ends(const struct mtr_decoder *dec)
 
 static bool get_event(struct mtr_decoder *dec, struct event *e)
 {
+	static const struct event blank;
 	unsigned int kind, fields;
 	uint64_t v, tag, bits;
 
@@ -398,7 +408,9 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 		return false;
 	fields = (unsigned int)bits;
 	dec->time += unzigzag(v);
-	*e = (struct event){ .kind = (uint8_t)kind, .time = dec->time };
+	*e = blank; /* compilers clear a structure of this size by a string instruction, which takes as long as all the rest */
+	e->kind = (uint8_t)kind;
+	e->time = dec->time;
 	if ((fields & MTR_THREAD) && !get_thread(dec))
 		return false;
 	if ((fields & MTR_DEVICE) && !get_device(dec))
@@ -424,18 +436,15 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 
 int mtr_decoder__next(struct mtr_decoder *dec, struct event *e, const char **why)
 {
-	struct event got;
-
 	if (!dec->left)
 		return 0;
 	/* With the last event every column must be used up. */
-	if (!get_event(dec, &got) || (dec->left == 1 && !at_ends(dec))) {
+	if (!get_event(dec, e) || (dec->left == 1 && !at_ends(dec))) {
 		dec->left = 0;
 		*why = "an event that makes no sense";
 		return -EBADMSG;
 	}
 	dec->n++;
 	dec->left--;
-	*e = got;
 	return 1;
 }
