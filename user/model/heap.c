@@ -308,6 +308,12 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 	return 0;
 }
 
+static bool site__is(const struct site *s, const struct site_key *k)
+{
+	return s->size == k->size && s->stack == k->stack && s->thread == k->thread && s->dev == k->dev && s->walk == k->walk;
+}
+
+/* The seeded hash, which a target cannot make collide, is dear: it is for what is not in the table of recent ones. */
 static int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk, uint32_t *ret)
 {
 	struct site_key k = {
@@ -317,19 +323,26 @@ static int heap__site(struct model *m, const struct dev *dev, const struct event
 		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
 		.walk = walk,
 	};
-	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
+	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ e->thread) * UINT64_C(0x9e3779b97f4a7c15);
+	uint32_t *recent = &m->recent_sites[quick >> 52], hash, pos, id;
+	int err;
 
-	while ((id = hidx__next(&m->site_index, hash, &pos)) != UINT32_MAX) {
-		const struct site *s = &m->sites[id];
-
-		if (s->size == k.size && s->stack == k.stack && s->thread == k.thread && s->dev == k.dev &&
-		    s->walk == k.walk) {
-			*ret = id;
-			return 0;
-		}
+	if (*recent && site__is(&m->sites[*recent - 1], &k)) {
+		*ret = *recent - 1;
+		return 0;
 	}
-	return heap__new_site(m, &k, hash, ret);
+	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
+	while ((id = hidx__next(&m->site_index, hash, &pos)) != UINT32_MAX && !site__is(&m->sites[id], &k))
+		;
+	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
+	if (err)
+		return err;
+	*recent = id + 1;
+	*ret = id;
+	return 0;
 }
+
+_Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
 
 static struct site *heap__touch(struct model *m, const struct dev *dev, uint32_t id)
 {

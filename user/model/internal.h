@@ -113,6 +113,8 @@ struct site {
 	uint8_t walk;
 };
 
+#define SITE_RECENT 4096
+
 enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };
 
 struct step_level {
@@ -267,6 +269,7 @@ struct model {
 	struct site *sites;
 	uint32_t nsites, capsites;
 	struct hidx site_index;
+	uint32_t recent_sites[SITE_RECENT]; /* 1 + number, by what is quickly worked out of the key: a step is like the one before */
 	struct layers layers;
 	struct steps steps;
 	struct thread_state **threads;
