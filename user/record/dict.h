@@ -40,6 +40,17 @@ struct dict_thread {
 	uint32_t name; /* string */
 };
 
+/*
+ * What an autograd node is, for allocations made while it runs: the same for all nodes of a class that one line of
+ * forward made.
+ */
+struct dict_node {
+	uint32_t cls;	 /* string: "AddmmBackward0" */
+	uint32_t stack;	 /* of the forward call that made it; 0: not seen */
+	uint32_t name;	 /* string: of the parameter whose gradient it accumulates, else 0 */
+	uint32_t module; /* where the stack does not tell: the module that the parameter, or a saved one, belongs to; 0: none */
+};
+
 #define DICT_MAX_STRING 4096 /* longer ones are cut, with "..." at the end */
 
 struct dict *dict__new(void);	 /* NULL on ENOMEM */

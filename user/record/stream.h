@@ -38,7 +38,25 @@ enum event_kind {
 	EVENT_STATE = 11,  /* of this device all has been told that could be read: totals as of this moment, flags */
 	EVENT_ASKED = 12,  /* of the block at addr, just allocated by this thread: requested, cuda_stream */
 	EVENT_USED = 13,   /* size: the driver's own figure of what the process holds on the device, as nvidia-smi shows it */
+	/* What blocks are, read from the program's own objects, at attach and now and then. */
+	EVENT_TENSOR = 14, /* a tensor's storage is at addr: size, device, category, name, module; time is when the reading
+			      began, and all events up to its end come before: it speaks of the block that was there all the
+			      while. CENSUS_FIRST: it was there before the first event, if no block is known at addr */
+	EVENT_CENSUS = 15, /* that was all of one reading: size: bytes of storages on this device, flags */
 	EVENT_KINDS,
+};
+
+/* What a block is for. The order is that of the reports. */
+enum category {
+	CATEGORY_UNKNOWN = 0,
+	CATEGORY_PARAMETER,
+	CATEGORY_BUFFER,	  /* of a module */
+	CATEGORY_GRADIENT,
+	CATEGORY_OPTIMIZER_STATE,
+	CATEGORY_ACTIVATION,	  /* made in forward, alive when backward begins */
+	CATEGORY_INPUT,		  /* made outside of forward, backward and the optimizer, alive when forward begins */
+	CATEGORY_TEMPORARY,	  /* given back in the phase that it came in */
+	CATEGORY_NR,
 };
 
 /* How memory is taken from CUDA, for EVENT_TAKE and EVENT_GIVE; runtime and driver calls of one kind are one. */
@@ -61,6 +79,8 @@ enum event_flag {
 	BLOCK_PENDING = 1 << 3,	    /* BLOCK: freed, and waits for a stream to be done with it: not in the allocated total */
 	STATE_EXACT = 1 << 4,	    /* STATE: blocks and segments told of add up to the allocator's totals, to the byte */
 	STATE_SEGMENTS_EXACT = 1 << 5, /* STATE: the segments do, the blocks may not */
+	CENSUS_FIRST = 1 << 6,	   /* TENSOR, CENSUS: of the reading at attach */
+	CENSUS_TORN = 1 << 7,	   /* CENSUS: parts kept changing and are left out */
 };
 
 #define DEVICE_UNKNOWN 255 /* index, where a call's current device is not known */
@@ -74,7 +94,10 @@ struct event {
 	struct device device;
 	uint32_t thread; /* dict thread number */
 	uint32_t stack;	 /* dict stack number; 0: none (walk says why) */
-	uint32_t module; /* EVENT_CALL */
+	uint32_t module; /* EVENT_CALL; EVENT_TENSOR: the one it belongs to, 0: none */
+	uint32_t node;	 /* EVENT_ALLOC, EVENT_OOM: dict number of the autograd node that was running, 0: none */
+	uint32_t name;	 /* EVENT_TENSOR: dict string, as a person is to read it: "layers.3.weight", "AdamW exp_avg of layers.3.weight" */
+	uint8_t category; /* EVENT_TENSOR: enum category */
 	uint64_t time;	 /* ns since the capture's start; not sorted across threads, off by < 1 ms */
 	uint64_t addr;
 	uint64_t size; /* bytes, rounded as handed out; 0 for a free whose allocator does not say it */
