@@ -57,6 +57,9 @@ static inline void assert_event(const struct event *got, const struct event *wan
 	assert_int_equal(got->flags, want->flags);
 	assert_true(got->requested == want->requested);
 	assert_true(got->cuda_stream == want->cuda_stream);
+	assert_int_equal(got->node, want->node);
+	assert_int_equal(got->name, want->name);
+	assert_int_equal(got->category, want->category);
 	assert_true(got->pool[0] == want->pool[0] && got->pool[1] == want->pool[1]);
 }
 
@@ -118,7 +121,7 @@ static inline struct mtr_reader *read_all(int fd, struct events *l)
 struct world {
 	struct dict *d;
 	struct facts *f;
-	uint32_t stack, cut_stack, module, thread;
+	uint32_t stack, cut_stack, module, thread, node, name;
 };
 
 static inline struct world world__new(void)
@@ -137,6 +140,10 @@ static inline struct world world__new(void)
 	w.stack = dict__stack(w.d, frames, 2, MT_WALK_OK);
 	w.cut_stack = dict__stack(w.d, frames, 1, MT_WALK_FAULT_FRAME);
 	w.thread = dict__thread(w.d, (struct dict_thread){ 4242, func });
+	w.name = dict__string(w.d, "fc.weight", 9);
+	dict__node(w.d, (struct dict_node){ func, 0, w.name, w.module });
+	w.node = dict__node(w.d, (struct dict_node){ func, w.stack, 0, 0 });
+	assert_int_equal(w.node, 2);
 	assert_int_equal(facts__set(w.f, "comm", "python"), 0);
 	return w;
 }
@@ -161,21 +168,24 @@ static inline void write_events(struct world *w, int fd, const struct events *l,
 }
 
 /* What stream.h says of the kinds. */
-enum { HAS_TOTALS = 1, HAS_ADDR = 2, HAS_SIZE = 4, HAS_STACK = 8, HAS_HOW = 16, HAS_REQUESTED = 32, HAS_STREAM = 64, HAS_POOL = 128 };
-static const uint8_t kind_has[EVENT_KINDS] = {
-	[EVENT_ALLOC] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW,
+enum { HAS_TOTALS = 1, HAS_ADDR = 2, HAS_SIZE = 4, HAS_STACK = 8, HAS_HOW = 16, HAS_REQUESTED = 32, HAS_STREAM = 64, HAS_POOL = 128,
+       HAS_NODE = 256, HAS_MODULE = 512, HAS_NAME = 1024 };
+static const uint16_t kind_has[EVENT_KINDS] = {
+	[EVENT_ALLOC] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_NODE,
 	[EVENT_FREE] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_HOW,
-	[EVENT_OOM] = HAS_TOTALS | HAS_SIZE | HAS_STACK,
+	[EVENT_OOM] = HAS_TOTALS | HAS_SIZE | HAS_STACK | HAS_NODE,
 	[EVENT_STEP] = HAS_TOTALS | HAS_STACK,
-	[EVENT_CALL] = HAS_TOTALS | HAS_STACK,
+	[EVENT_CALL] = HAS_TOTALS | HAS_STACK | HAS_MODULE,
 	[EVENT_LOST] = HAS_TOTALS | HAS_SIZE,
 	[EVENT_TAKE] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW,
 	[EVENT_GIVE] = HAS_ADDR | HAS_SIZE | HAS_HOW,
 	[EVENT_SEGMENT] = HAS_ADDR | HAS_SIZE | HAS_HOW | HAS_STREAM | HAS_POOL,
-	[EVENT_BLOCK] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_REQUESTED | HAS_STREAM,
+	[EVENT_BLOCK] = HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_REQUESTED | HAS_STREAM | HAS_NODE,
 	[EVENT_STATE] = HAS_TOTALS | HAS_HOW,
 	[EVENT_ASKED] = HAS_ADDR | HAS_REQUESTED | HAS_STREAM,
 	[EVENT_USED] = HAS_SIZE,
+	[EVENT_TENSOR] = HAS_ADDR | HAS_SIZE | HAS_HOW | HAS_MODULE | HAS_NAME,
+	[EVENT_CENSUS] = HAS_SIZE | HAS_HOW,
 };
 
 /* Anything that an event of a kind up to max can say; with more devices than a block can hold. */
@@ -183,7 +193,7 @@ static inline void add_random_kind(const struct world *w, struct gen *g, struct 
 {
 	uint64_t r = gen__random(g), s = gen__random(g), more = gen__random(g);
 	struct event e = { .kind = (uint8_t)(1 + r % max), .time = s >> (r >> 8 & 63) };
-	uint8_t has = kind_has[e.kind];
+	uint16_t has = kind_has[e.kind];
 
 	e.device.type = (uint8_t)(r >> 16 & 0xff) >> (more & 7);
 	e.device.index = (uint8_t)(r >> 24 & 3);
@@ -203,7 +213,7 @@ static inline void add_random_kind(const struct world *w, struct gen *g, struct 
 		e.stack = r >> 36 & 1 ? w->stack : r >> 37 & 1 ? w->cut_stack : 0;
 		e.walk = (uint8_t)((s >> 40) % MT_WALK_NR);
 	}
-	if (e.kind == EVENT_CALL)
+	if (has & HAS_MODULE)
 		e.module = r >> 38 & 1 ? w->module : 0;
 	if (has & HAS_HOW && more >> 6 & 1) {
 		e.how = (uint8_t)((more >> 8) % MEM_HOW_NR);
@@ -216,6 +226,12 @@ static inline void add_random_kind(const struct world *w, struct gen *g, struct 
 	if (has & HAS_POOL) {
 		e.pool[0] = more >> 31 & 1;
 		e.pool[1] = more >> 32 & 1 ? more : 0;
+	}
+	if (has & HAS_NODE)
+		e.node = (uint32_t)(more >> 33 & 3) % 3;
+	if (has & HAS_NAME) {
+		e.name = more >> 35 & 1 ? w->name : 0;
+		e.category = (uint8_t)((more >> 36 & 7) % CATEGORY_NR);
 	}
 	events__add(l, &e);
 }

@@ -11,8 +11,10 @@ import ctypes.util
 import struct
 import sys
 
-KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used")
-ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED = range(1, 14)
+KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used",
+         "tensor", "census")
+ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS = range(1, 16)
+LAST_KIND = {1: LOST, 2: USED, 3: CENSUS}  # by version
 MASK = (1 << 64) - 1
 
 
@@ -69,24 +71,24 @@ class Cursor:
         return self.take(self.varint()).decode()
 
 
-Last = collections.namedtuple("Last", "addr size requested how flags stream pool")
+Last = collections.namedtuple("Last", "addr size requested how flags stream pool name module")
 
 
 class Device:
     def __init__(self, kind, index):
         self.type, self.index, self.totals, self.allocated, self.reserved = kind, index, 0, 0, 0
-        self.last = [Last(0, 0, 0, 0, 0, 0, (0, 0))] * len(KINDS)  # by kind
+        self.last = [Last(0, 0, 0, 0, 0, 0, (0, 0), 0, 0)] * len(KINDS)  # by kind
 
 
 class Recording:
-    """facts, and strings, locations, modules, stacks, threads by number; all grow while events() goes on."""
+    """facts, and strings, locations, modules, stacks, threads, nodes by number; all grow while events() goes on."""
 
     def __init__(self, stream):
         self.stream, self.count, self.complete, self.facts = stream, 0, False, {}
         self.strings, self.locations, self.modules = [""], [(0, 0, 0)], [(0, 0, 0)]
-        self.stacks, self.threads = [(0, [])], [(0, 0)]
+        self.stacks, self.threads, self.nodes = [(0, [])], [(0, 0)], [(0, 0, 0, 0)]
         magic, self.version, order = struct.unpack("<8sII", stream.read(16))
-        if magic != b"\x89MTR\r\n\x1a\n" or self.version not in (1, 2) or order != 0x01020304:
+        if magic != b"\x89MTR\r\n\x1a\n" or self.version not in LAST_KIND or order != 0x01020304:
             raise ValueError("not a recording that this reader knows")
 
     def events(self):
@@ -115,7 +117,7 @@ class Recording:
 
     def section(self, c):
         kind, first, count = c.varint(), c.varint(), c.varint()
-        table = (self.strings, self.locations, self.modules, self.stacks, self.threads)[kind - 1]
+        table = (self.strings, self.locations, self.modules, self.stacks, self.threads, self.nodes)[kind - 1]
         if first != len(table):
             raise ValueError("a dictionary entry is missing")
         for _ in range(count):
@@ -125,13 +127,13 @@ class Recording:
                 walk = c.varint()
                 table.append((walk, [(c.varint(), c.varint()) for _ in range(c.varint())]))
             else:
-                table.append(tuple(c.varint() for _ in range(2 if kind == 5 else 3)))
+                table.append(tuple(c.varint() for _ in range({5: 2, 6: 4}.get(kind, 3))))
 
     def block(self, head):
         first, count, time = head.varint(), head.varint(), head.varint()
         lengths = [head.varint() for _ in range(6)]
         tags, times, addrs, sizes, stacks, rest = (Cursor(head.take(n)) for n in lengths)
-        thread = device = addr_stored = walk0 = 0
+        thread = device = addr_stored = walk0 = node0 = 0
         devices, touched, known_sizes = [], [], []
         if first != self.count:
             raise ValueError("a block of events is missing")
@@ -151,9 +153,9 @@ class Recording:
                 kind = ASKED
             elif kind == 7:
                 kind, fields = 7 + (fields & 15), fields >> 4
-            if kind > (LOST if self.version == 1 else USED):
+            if kind > LAST_KIND[self.version]:
                 raise ValueError("kind")
-            addr = size = stack = walk = module = requested = 0
+            addr = size = stack = walk = module = requested = node = name = category = 0
             time = (time + times.zigzag()) & MASK
             if fields & 1:
                 thread = rest.varint()
@@ -173,7 +175,7 @@ class Recording:
                 size = size_or(8, before[1])
                 remembered = size or before[1]
                 touched.append((addr, remembered, before[2] if remembered == before[1] else 0))
-            elif kind in (TAKE, GIVE, SEGMENT, BLOCK):
+            elif kind in (TAKE, GIVE, SEGMENT, BLOCK, TENSOR):
                 addr = (last.addr + last.size + addrs.zigzag()) & MASK
                 size = size_or(8, last.size)
                 if kind == BLOCK:
@@ -194,7 +196,7 @@ class Recording:
                     touched[place] = (*of[:2], requested)
             elif kind in (OOM, LOST):
                 size = size_or(8, 0)
-            elif kind == USED:
+            elif kind in (USED, CENSUS):
                 size = size_or(8, last.size)
             if kind in (ALLOC, OOM, STEP, CALL, TAKE, BLOCK):
                 stack = stacks.varint()
@@ -217,12 +219,17 @@ class Recording:
             how, flags = (rest.varint(), rest.varint()) if fields & 64 else (last.how, last.flags)
             stream = rest.varint() if fields & 256 else last.stream
             pool = (rest.varint(), rest.varint()) if fields & 512 else last.pool
-            d.last[kind] = Last(addr, size, requested, how, flags, stream, pool)
+            if fields & 1024:
+                node = node0 = node0 + rest.zigzag()
+            if kind == TENSOR:
+                name, module, category = last.name + rest.zigzag(), last.module + rest.zigzag(), rest.varint()
+            d.last[kind] = Last(addr, size, requested, how, flags, stream, pool, name, module)
             self.count += 1
             yield {"kind": kind, "walk": walk, "totals": int(totals), "type": d.type, "index": d.index, "thread": thread,
                    "stack": stack, "module": module, "time": time, "addr": addr, "size": size,
                    "allocated": d.allocated if totals else 0, "reserved": d.reserved if totals else 0,
-                   "how": how, "flags": flags, "requested": requested, "stream": stream, "pool": pool}
+                   "how": how, "flags": flags, "requested": requested, "stream": stream,
+                   "node": node, "name": name, "category": category, "pool": pool}
 
 
 def main():

@@ -37,6 +37,10 @@ static void test_interning(void **state)
 	assert_int_equal(dict__thread(d, (struct dict_thread){ 10, 1 }), 1);
 	assert_int_equal(dict__thread(d, (struct dict_thread){ 10, 2 }), 2); /* a later name */
 	assert_int_equal(dict__thread(d, (struct dict_thread){ 10, 1 }), 1);
+	assert_int_equal(dict__node(d, (struct dict_node){ 0 }), 0);
+	assert_int_equal(dict__node(d, (struct dict_node){ 1, 2, 0, 0 }), 1);
+	assert_int_equal(dict__node(d, (struct dict_node){ 1, 2, 0, 1 }), 2);
+	assert_int_equal(dict__node(d, (struct dict_node){ 1, 2, 0, 0 }), 1);
 	assert_int_equal(dict__stack(d, NULL, 0, MT_WALK_OK), 0);
 	assert_int_equal(dict__stack(d, frames, 2, MT_WALK_OK), 1);
 	assert_int_equal(dict__stack(d, frames, 3, MT_WALK_OK), 2);
@@ -49,6 +53,9 @@ static void test_interning(void **state)
 	assert_int_equal(n.modules, 2);
 	assert_int_equal(n.stacks, 5);
 	assert_int_equal(n.threads, 3);
+	assert_int_equal(n.nodes, 3);
+	assert_int_equal(dict__get_node(d, 2).module, 1);
+	assert_int_equal(dict__get_node(d, 3).cls, 0); /* out of range */
 	assert_int_equal(dict__get_loc(d, 2).line, 4);
 	assert_int_equal(dict__get_module(d, 1).cls, 2);
 	assert_int_equal(dict__get_thread(d, 2).name, 2);

@@ -128,6 +128,7 @@ static void assert_live(struct live *got, struct live *want)
 		assert_true(a->cuda_stream == b->cuda_stream);
 		assert_int_equal(a->stack, b->stack);
 		assert_int_equal(a->thread, b->thread);
+		assert_int_equal(a->node, b->node);
 		assert_int_equal(a->walk, b->walk);
 		assert_int_equal(a->how, b->how);
 	}
@@ -184,6 +185,7 @@ static void job__step(struct job *j, struct box *b)
 		e.size = j->sizes[i];
 	} else {
 		e.stack = r >> 36 & 1 ? b->w.stack : r >> 37 & 1 ? b->w.cut_stack : 0;
+		e.node = (uint32_t)(r >> 55 & 3) % 3;
 		e.walk = e.stack == b->w.stack ? MT_WALK_OK : e.stack ? MT_WALK_FAULT_FRAME : MT_WALK_NO_THREAD;
 	}
 	if (r >> 38 % 50 == 0) /* of what nobody allocated */
@@ -559,6 +561,68 @@ static void test_expandable(void **state)
 
 /* ---- errors ---- */
 
+/* What a block is for goes with it out of the window; what came to its address later is not meant. */
+static void test_tensors(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .window = SECOND });
+	const struct device cpu = { DEVICE_CPU, 0 };
+	const struct event tensor = { .kind = EVENT_TENSOR, .device = GPU, .time = 2000, .size = 500, .name = b->w.name,
+				      .module = b->w.module, .category = CATEGORY_PARAMETER };
+	struct events all = { 0 };
+	struct event e;
+	struct live got;
+	size_t i = 0;
+
+	(void)state;
+	for (uint64_t k = 1; k <= 4; k++)
+		feed(b, (struct event){ .kind = EVENT_ALLOC, .device = GPU, .time = 1000 * k, .addr = k << 12, .size = 512 });
+	for (uint64_t k = 1; k <= 4; k++) { /* the third and the fourth are newer than the reading; nothing is at the fifth */
+		e = tensor;
+		e.addr = (k == 4 ? 5 : k) << 12;
+		e.category = (uint8_t)k;
+		feed(b, e);
+	}
+	feed(b, (struct event){ .kind = EVENT_FREE, .device = GPU, .time = 5000, .addr = 2 << 12, .size = 512 });
+	feed(b, (struct event){ .kind = EVENT_ALLOC, .device = GPU, .time = 6000, .addr = 2 << 12, .size = 512 });
+	/* The CPU's allocator tells of nothing that was there before; one of these is freed. */
+	for (uint64_t k = 1; k <= 2; k++) {
+		e = tensor;
+		e.device = cpu;
+		e.addr = k << 12;
+		e.flags = CENSUS_FIRST;
+		feed(b, e);
+	}
+	feed(b, (struct event){ .kind = EVENT_CENSUS, .device = GPU, .time = 7000, .size = 2000, .flags = CENSUS_TORN });
+	feed(b, (struct event){ .kind = EVENT_FREE, .device = cpu, .time = 8000, .addr = 2 << 12 });
+	assert_int_equal(flight__tick(b->fl, SECOND), 0);
+	assert_int_equal(flight__tick(b->fl, 10 * SECOND), 0);
+	feed(b, (struct event){ .kind = EVENT_OOM, .device = GPU, .time = 10 * SECOND, .size = 1, .node = b->w.node });
+	assert_int_equal(flight__finish(b->fl), 0);
+	assert_int_equal(b->n, 1);
+	got = read_box(b, 0, &all);
+	assert_int_equal(got.n, 4);
+	assert_int_equal(all.n, 8);
+	while (i < all.n && all.e[i].device.type != DEVICE_CUDA)
+		i++;
+	assert_true(i == 0 || i == 1);
+	/* Each is where its block is; the one on the CPU stands for its block. */
+	e = all.e[i ? 0 : 6];
+	assert_true(e.kind == EVENT_TENSOR && e.addr == 1 << 12 && e.size == 500 && e.flags == CENSUS_FIRST);
+	assert_true(e.name == b->w.name && e.module == b->w.module && e.category == CATEGORY_PARAMETER);
+	e = all.e[i + 1];
+	assert_true(all.e[i].kind == EVENT_BLOCK && e.kind == EVENT_TENSOR && e.addr == all.e[i].addr);
+	assert_true(e.addr == 1 << 12 && e.size == 500 && e.flags == CENSUS_FIRST && e.name == b->w.name);
+	assert_true(e.module == b->w.module && e.category == 1);
+	for (size_t k = i + 2; k < i + 5; k++)
+		assert_int_equal(all.e[k].kind, EVENT_BLOCK);
+	e = all.e[i + 5];
+	assert_true(e.kind == EVENT_CENSUS && e.size == 2000 && e.flags == (CENSUS_FIRST | CENSUS_TORN));
+	assert_int_equal(all.e[7].node, b->w.node);
+	free(got.e);
+	events__free(&all);
+	box__free(b);
+}
+
 static void test_errors(void **state)
 {
 	struct box *b = box__new((struct flight_opts){ .window = SECOND });
@@ -600,7 +664,7 @@ int main(void)
 		cmocka_unit_test(test_again_and_again), cmocka_unit_test(test_without_end),
 		cmocka_unit_test(test_flood),	     cmocka_unit_test(test_segments),
 		cmocka_unit_test(test_told_again),   cmocka_unit_test(test_expandable),
-		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_tensors), cmocka_unit_test(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

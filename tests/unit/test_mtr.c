@@ -39,6 +39,11 @@ static void assert_dicts(const struct dict *got, const struct dict *want)
 		if (x.n)
 			assert_memory_equal(x.frames, y.frames, x.n * sizeof(*x.frames));
 	}
+	for (uint32_t i = 0; i < a.nodes; i++) {
+		struct dict_node x = dict__get_node(got, i), y = dict__get_node(want, i);
+
+		assert_memory_equal(&x, &y, sizeof(x));
+	}
 	for (uint32_t i = 0; i < a.threads; i++) {
 		struct dict_thread x = dict__get_thread(got, i), y = dict__get_thread(want, i);
 
@@ -65,7 +70,7 @@ static void check_round_trip(struct world *w, const struct events *l, size_t flu
 	assert_true(offset == (uint64_t)st.st_size);
 	assert_true(mtr_reader__size(r) == (uint64_t)st.st_size);
 	assert_true(mtr_reader__position(r) == (uint64_t)st.st_size);
-	assert_int_equal(mtr_reader__version(r), 2);
+	assert_int_equal(mtr_reader__version(r), 3);
 	if (l->n) /* with no event nothing is needed */
 		assert_dicts(mtr_reader__dict(r), w->d);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
@@ -143,6 +148,23 @@ static void test_every_kind(void **state)
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 0 },
+		/* what the autograd made: by one node, the same, another, none, on another device, of no memory */
+		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000003000, .size = 512, .node = 2, .stack = w.stack },
+		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000004000, .size = 512, .node = 2 },
+		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000005000, .size = 512, .node = 1 },
+		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000006000, .size = 512 },
+		{ .kind = EVENT_OOM, .device = cpu, .size = 512, .node = 1 },
+		{ .kind = EVENT_BLOCK, .device = gpu, .addr = 0x7f0000007000, .size = 512, .node = 2 },
+		/* what blocks are for */
+		{ .kind = EVENT_TENSOR, .device = gpu, .addr = 0x7f0000003000, .size = 512, .name = w.name,
+		  .module = w.module, .category = CATEGORY_PARAMETER, .flags = CENSUS_FIRST },
+		{ .kind = EVENT_TENSOR, .device = gpu, .addr = 0x7f0000003000, .size = 512, .name = w.name,
+		  .category = CATEGORY_GRADIENT, .flags = CENSUS_FIRST },
+		{ .kind = EVENT_TENSOR, .device = cpu, .addr = UINT64_MAX, .size = UINT64_MAX, .module = w.module },
+		{ .kind = EVENT_TENSOR, .device = gpu, .addr = 0, .size = 0, .category = CATEGORY_TEMPORARY },
+		{ .kind = EVENT_CENSUS, .device = gpu, .size = 1024, .flags = CENSUS_FIRST | CENSUS_TORN },
+		{ .kind = EVENT_CENSUS, .device = gpu, .size = 1024, .flags = CENSUS_FIRST },
+		{ .kind = EVENT_CENSUS, .device = cpu, .size = 0 },
 	};
 
 	(void)state;
@@ -260,8 +282,9 @@ static void test_other_fields(void **state)
 		struct event e = { .kind = (uint8_t)(1 + i % (EVENT_KINDS - 1)), .walk = 1, .how = 2, .flags = 3,
 				   .totals = true, .device = { DEVICE_CUDA, 1 }, .thread = w.thread, .stack = w.stack,
 				   .module = w.module, .time = i, .addr = i % 5, .size = 6 + i % 3, .allocated = 7,
-				   .reserved = 8, .requested = 9, .cuda_stream = 10, .pool = { 11, 12 } };
-		uint8_t has = kind_has[e.kind];
+				   .reserved = 8, .requested = 9, .cuda_stream = 10, .pool = { 11, 12 },
+				   .node = w.node, .name = w.name, .category = 4 };
+		uint16_t has = kind_has[e.kind];
 
 		events__add(&l, &e);
 		if (!(has & HAS_TOTALS))
@@ -280,8 +303,12 @@ static void test_other_fields(void **state)
 			e.cuda_stream = 0;
 		if (!(has & HAS_POOL))
 			e.pool[0] = e.pool[1] = 0;
-		if (e.kind != EVENT_CALL)
+		if (!(has & HAS_MODULE))
 			e.module = 0;
+		if (!(has & HAS_NODE))
+			e.node = 0;
+		if (!(has & HAS_NAME))
+			e.name = e.category = 0;
 		events__add(&want, &e);
 	}
 	write_events(&w, fd, &l, 0);
@@ -385,6 +412,64 @@ static void test_asked_is_small(void **state)
 	world__free(&w);
 }
 
+struct nodes {
+	struct events *l;
+	uint32_t of[4 * GEN_STACKS]; /* node by stack, 0: none */
+};
+
+static int emit_with_node(void *arg, const struct event *e)
+{
+	struct nodes *n = arg;
+	struct event with = *e;
+
+	if (e->kind == EVENT_ALLOC)
+		with.node = n->of[e->stack];
+	events__add(n->l, &with);
+	return 0;
+}
+
+/* Two thirds as many nodes as stacks: each allocates in backward, in the order of the layers from last to first. */
+static void test_node_is_small(void **state)
+{
+	struct world w = world__new();
+	struct gen *g = malloc(sizeof(*g));
+	struct nodes *nodes = calloc(1, sizeof(*nodes));
+	struct events l = { 0 }, without = { 0 };
+	size_t with_node = 0;
+	double with, alone;
+
+	(void)state;
+	assert_non_null(g);
+	assert_non_null(nodes);
+	nodes->l = &l;
+	gen__init(g, w.d, 1, emit_with_node, nodes);
+	for (uint32_t i = GEN_STACKS / 3; i-- > 0;) {
+		assert_true(g->stacks[GEN_STACKS / 3 + i] < 4 * GEN_STACKS);
+		nodes->of[g->stacks[GEN_STACKS / 3 + i]] =
+			dict__node(w.d, (struct dict_node){ w.name, g->stacks[i], 0, i % 2 });
+	}
+	for (int i = 0; i < 50; i++)
+		gen__step(g);
+	for (size_t i = 0; i < l.n; i++) {
+		struct event e = l.e[i];
+
+		with_node += e.node != 0;
+		e.node = 0;
+		events__add(&without, &e);
+	}
+	with = bytes_each(&w, &l) * (double)l.n;
+	alone = bytes_each(&w, &without) * (double)without.n;
+	print_message("%zu of %zu with a node, %.2f bytes each for that\n", with_node, l.n, (with - alone) / (double)with_node);
+	assert_true(with_node > l.n / 20);
+	assert_true((with - alone) / (double)with_node <= 1.0);
+	check_round_trip(&w, &l, 5000);
+	events__free(&l);
+	events__free(&without);
+	free(nodes);
+	free(g);
+	world__free(&w);
+}
+
 /* The dictionary may grow beyond one block between two flushes. */
 static void test_large_dictionary(void **state)
 {
@@ -462,6 +547,10 @@ static void test_unfit_events(void **state)
 		{ .kind = EVENT_ALLOC, .stack = n.stacks },
 		{ .kind = EVENT_ALLOC, .thread = n.threads },
 		{ .kind = EVENT_CALL, .module = n.modules },
+		{ .kind = EVENT_ALLOC, .node = n.nodes },
+		{ .kind = EVENT_TENSOR, .name = n.strings },
+		{ .kind = EVENT_TENSOR, .module = n.modules },
+		{ .kind = EVENT_TENSOR, .category = CATEGORY_NR },
 	};
 	int fd = memory_file();
 	struct mtr_writer *wr = mtr_writer__new(fd, w.d, w.f, NULL);
@@ -662,6 +751,7 @@ int main(void)
 		cmocka_unit_test(test_every_kind),	cmocka_unit_test(test_random_events),
 		cmocka_unit_test(test_other_fields),	cmocka_unit_test(test_state_is_small),
 		cmocka_unit_test(test_training_loop),	cmocka_unit_test(test_asked_is_small),
+		cmocka_unit_test(test_node_is_small),
 		cmocka_unit_test(test_large_dictionary),
 		cmocka_unit_test(test_facts_follow),	cmocka_unit_test(test_unfit_events),
 		cmocka_unit_test(test_bounds),		cmocka_unit_test(test_full_disk),

@@ -96,7 +96,8 @@ static void write_random(struct world *w, int fd, struct events *l)
 static void test_other_reader(void **state)
 {
 	static const char *const kinds[] = { "",     "alloc",	"free",	 "oom",	  "step",  "call", "lost",
-					     "take", "give", "segment", "block", "state", "asked", "used" };
+					     "take", "give", "segment", "block", "state", "asked", "used",
+					     "tensor", "census" };
 	char path[] = "/tmp/memtrace-test-XXXXXX", command[128], line[512], want[512];
 	struct world w = world__new();
 	struct events l = { 0 };
@@ -116,10 +117,10 @@ static void test_other_reader(void **state)
 		assert_true(i < l.n);
 		snprintf(want, sizeof(want),
 			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64
-			 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+			 " %" PRIu64 " %u %u %u %" PRIu64 " %" PRIu64 "\n",
 			 kinds[e->kind], e->walk, e->totals, e->device.type, e->device.index, e->thread, e->stack,
 			 e->module, e->time, e->addr, e->size, e->allocated, e->reserved, e->how, e->flags, e->requested,
-			 e->cuda_stream, e->pool[0], e->pool[1]);
+			 e->cuda_stream, e->node, e->name, e->category, e->pool[0], e->pool[1]);
 		assert_string_equal(line, want);
 		l.e[i].kind = 0;
 	}
@@ -138,35 +139,47 @@ static void test_other_reader(void **state)
 	world__free(&w);
 }
 
-/* ---- version 1 ---- */
+/* ---- older versions ---- */
 
-static const char *const v1_kinds[] = { "", "alloc", "free", "oom", "step", "call", "lost" };
+static const char *const old_kinds[] = { "",	 "alloc", "free",    "oom",   "step",  "call",	"lost",
+					 "take", "give",  "segment", "block", "state", "asked", "used" };
 
-/* tests/data/recording-v1.bin was written when there was no other version; the text is what another reader read. */
-static void test_version_1(void **state)
+/*
+ * tests/data/recording-v<version>.bin was written when there was no later version; the text is what another reader read.
+ */
+static void check_old(unsigned int version, int events)
 {
-	FILE *text = fopen("tests/data/recording-v1.txt", "r");
-	struct mtr_reader *r = mtr_reader__open("tests/data/recording-v1.bin", NULL);
+	char path[64];
+	FILE *text;
+	struct mtr_reader *r;
 	char line[512], want[512];
 	struct event e;
 	int n = 0;
 
-	(void)state;
+	snprintf(path, sizeof(path), "tests/data/recording-v%u.txt", version);
+	text = fopen(path, "r");
+	snprintf(path, sizeof(path), "tests/data/recording-v%u.bin", version);
+	r = mtr_reader__open(path, NULL);
 	assert_non_null(text);
 	assert_non_null(r);
-	assert_int_equal(mtr_reader__version(r), 1);
+	assert_int_equal(mtr_reader__version(r), version);
 	while (mtr_reader__next(r, &e) == 1) {
 		assert_non_null(fgets(want, sizeof(want), text));
-		assert_in_range(e.kind, EVENT_ALLOC, EVENT_LOST);
+		assert_in_range(e.kind, EVENT_ALLOC, version == 1 ? EVENT_LOST : EVENT_USED);
 		snprintf(line, sizeof(line),
-			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
-			 v1_kinds[e.kind], e.walk, e.totals, e.device.type, e.device.index, e.thread, e.stack, e.module,
-			 e.time, e.addr, e.size, e.allocated, e.reserved);
+			 "%s %u %u %u %u %u %u %u %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %u %u %" PRIu64
+			 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+			 old_kinds[e.kind], e.walk, e.totals, e.device.type, e.device.index, e.thread, e.stack, e.module,
+			 e.time, e.addr, e.size, e.allocated, e.reserved, e.how, e.flags, e.requested, e.cuda_stream,
+			 e.pool[0], e.pool[1]);
+		want[strcspn(want, "\n")] = '\0';
+		if (version == 1) /* what there was not is 0 */
+			strcat(want, " 0 0 0 0 0 0");
 		assert_string_equal(line, want);
-		assert_true(!e.how && !e.flags && !e.requested && !e.cuda_stream && !e.pool[0] && !e.pool[1]);
+		assert_true(!e.node && !e.name && !e.category);
 		n++;
 	}
-	assert_int_equal(n, 140);
+	assert_int_equal(n, events);
 	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
 	assert_non_null(fgets(want, sizeof(want), text));
 	assert_string_equal(want, "# comm python\n");
@@ -175,34 +188,52 @@ static void test_version_1(void **state)
 	fclose(text);
 }
 
-/* What came with version 2 is damage in a file that says 1. */
-static void test_version_1_has_less(void **state)
+static void test_old_versions(void **state)
 {
-	const struct event list[] = {
-		{ .kind = EVENT_TAKE }, { .kind = EVENT_ASKED }, { .kind = EVENT_STATE }, { .kind = EVENT_FREE, .how = 1 },
-		{ .kind = EVENT_FREE },
+	(void)state;
+	check_old(1, 140);
+	check_old(2, 200);
+}
+
+/* What came later is damage in a file of that version. */
+static void test_old_versions_have_less(void **state)
+{
+	const struct {
+		struct event e;
+		char since;
+	} list[] = {
+		{ { .kind = EVENT_TAKE }, 2 },
+		{ { .kind = EVENT_ASKED }, 2 },
+		{ { .kind = EVENT_STATE }, 2 },
+		{ { .kind = EVENT_FREE, .how = 1 }, 2 },
+		{ { .kind = EVENT_FREE }, 1 },
+		{ { .kind = EVENT_TENSOR }, 3 },
+		{ { .kind = EVENT_CENSUS }, 3 },
+		{ { .kind = EVENT_ALLOC, .node = 1 }, 3 },
 	};
-	struct world w = world__new();
 
 	(void)state;
-	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
-		bool old = list[i].kind == EVENT_FREE && !list[i].how;
+	for (size_t i = 0; i < 2 * sizeof(list) / sizeof(list[0]); i++) {
+		const struct event *e = &list[i / 2].e;
+		char version = (char)(1 + i % 2);
+		bool good = version >= list[i / 2].since;
 		struct events l = { 0 }, got = { 0 };
+		struct world w = e->node ? world__new() : (struct world){ .d = dict__new(), .f = facts__new() };
 		int fd = memory_file();
 		struct mtr_reader *r;
 
-		events__add(&l, &list[i]);
+		events__add(&l, e);
 		write_events(&w, fd, &l, 0);
-		assert_int_equal(pwrite(fd, "\1", 1, 8), 1);
+		assert_int_equal(pwrite(fd, &version, 1, 8), 1);
 		r = read_all(fd, &got);
-		assert_int_equal(mtr_reader__end(r, NULL, NULL), old ? MTR_COMPLETE : MTR_DAMAGED);
-		assert_int_equal(got.n, old);
+		assert_int_equal(mtr_reader__end(r, NULL, NULL), good ? MTR_COMPLETE : MTR_DAMAGED);
+		assert_int_equal(got.n, good);
 		mtr_reader__free(r);
 		events__free(&l);
 		events__free(&got);
+		world__free(&w);
 		close(fd);
 	}
-	world__free(&w);
 }
 
 int main(void)
@@ -210,8 +241,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_example),
 		cmocka_unit_test(test_other_reader),
-		cmocka_unit_test(test_version_1),
-		cmocka_unit_test(test_version_1_has_less),
+		cmocka_unit_test(test_old_versions),
+		cmocka_unit_test(test_old_versions_have_less),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

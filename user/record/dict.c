@@ -40,7 +40,7 @@ struct string {
 	uint32_t len;
 };
 
-enum kind { STRINGS, LOCS, MODULES, STACKS, THREADS, KINDS };
+enum kind { STRINGS, LOCS, MODULES, STACKS, THREADS, NODES, KINDS };
 
 struct dict {
 	struct table tables[KINDS];
@@ -180,12 +180,13 @@ struct dict *dict__new(void)
 	    table__init(&d->tables[LOCS], sizeof(struct dict_loc), DICT_MAX_LOCS) ||
 	    table__init(&d->tables[MODULES], sizeof(struct dict_module), DICT_MAX_MODULES) ||
 	    table__init(&d->tables[STACKS], sizeof(struct dict_stack), DICT_MAX_STACKS) ||
-	    table__init(&d->tables[THREADS], sizeof(struct dict_thread), DICT_MAX_THREADS))
+	    table__init(&d->tables[THREADS], sizeof(struct dict_thread), DICT_MAX_THREADS) ||
+	    table__init(&d->tables[NODES], sizeof(struct dict_node), DICT_MAX_NODES))
 		goto fail;
 	/* The entries 0. */
 	if (dict__string(d, "", 0) || dict__loc(d, (struct dict_loc){ 0 }) ||
 	    dict__module(d, (struct dict_module){ 0 }) || dict__stack(d, NULL, 0, MT_WALK_OK) ||
-	    dict__thread(d, (struct dict_thread){ 0 }))
+	    dict__thread(d, (struct dict_thread){ 0 }) || dict__node(d, (struct dict_node){ 0 }))
 		goto fail;
 	return d;
 fail:
@@ -281,6 +282,11 @@ uint32_t dict__thread(struct dict *d, struct dict_thread t)
 	return intern_plain(d, THREADS, &t);
 }
 
+uint32_t dict__node(struct dict *d, struct dict_node n)
+{
+	return intern_plain(d, NODES, &n);
+}
+
 uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk)
 {
 	struct table *t = &d->tables[STACKS];
@@ -342,6 +348,11 @@ struct dict_thread dict__get_thread(const struct dict *d, uint32_t id)
 	return *(const struct dict_thread *)table__at(&d->tables[THREADS], id);
 }
 
+struct dict_node dict__get_node(const struct dict *d, uint32_t id)
+{
+	return *(const struct dict_node *)table__at(&d->tables[NODES], id);
+}
+
 struct dict_counts dict__counts(const struct dict *d)
 {
 	return (struct dict_counts){
@@ -350,5 +361,6 @@ struct dict_counts dict__counts(const struct dict *d)
 		.modules = d->tables[MODULES].n,
 		.stacks = d->tables[STACKS].n,
 		.threads = d->tables[THREADS].n,
+		.nodes = d->tables[NODES].n,
 	};
 }

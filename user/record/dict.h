@@ -2,7 +2,7 @@
 #ifndef MT_RECORD_DICT_H
 #define MT_RECORD_DICT_H
 /*
- * What events refer to by number: strings, code locations, modules, stacks, threads. Append-only and
+ * What events refer to by number: strings, code locations, modules, stacks, threads, autograd nodes. Append-only and
  * interned by content, so that a number, once handed out, means the same thing for ever and two
  * captures of one program give the same rows. A live capture fills a dict while it resolves; a reader
  * fills one from a file. Number 0 of strings is "", of all others "none".
@@ -66,6 +66,7 @@ uint32_t dict__loc(struct dict *d, struct dict_loc loc);
 uint32_t dict__module(struct dict *d, struct dict_module m);
 uint32_t dict__stack(struct dict *d, const struct dict_frame *frames, uint32_t n, uint8_t walk);
 uint32_t dict__thread(struct dict *d, struct dict_thread t); /* a later name for a tid is a new number */
+uint32_t dict__node(struct dict *d, struct dict_node n);
 
 /*
  * Look-ups; a number out of range gives the entry 0 ("" / none), never a crash. What they return stays
@@ -76,10 +77,11 @@ struct dict_loc dict__get_loc(const struct dict *d, uint32_t id);
 struct dict_module dict__get_module(const struct dict *d, uint32_t id);
 struct dict_stack dict__get_stack(const struct dict *d, uint32_t id);
 struct dict_thread dict__get_thread(const struct dict *d, uint32_t id);
+struct dict_node dict__get_node(const struct dict *d, uint32_t id);
 
 /* Entries so far (number 0 included): what a writer has still to write is [last, now). */
 struct dict_counts {
-	uint32_t strings, locs, modules, stacks, threads;
+	uint32_t strings, locs, modules, stacks, threads, nodes;
 };
 struct dict_counts dict__counts(const struct dict *d);
 

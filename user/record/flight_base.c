@@ -11,8 +11,13 @@
 
 struct block {
 	uint64_t size, requested, cuda_stream;
-	uint32_t stack, thread;
-	uint8_t walk, flags, how;
+	uint64_t time; /* when it came */
+	uint64_t tensor_size;
+	uint32_t stack, thread, node;
+	uint32_t name, module; /* what EVENT_TENSOR said, if it did */
+	uint8_t walk, flags, how, category;
+	bool tensor;
+	bool untold; /* nothing but EVENT_TENSOR ever told of it */
 };
 
 /* EVENT_TAKE, _GIVE, _SEGMENT: kept as they came. */
@@ -30,6 +35,9 @@ struct base_device {
 	uint64_t allocated, reserved;
 	bool used; /* the driver's figure is known */
 	uint64_t used_size;
+	bool census; /* there was one; as it was */
+	uint64_t census_size;
+	uint8_t census_flags;
 	uint64_t telling; /* number of the first of the EVENT_SEGMENTs that come now; 0: none came since the last STATE */
 };
 
@@ -153,8 +161,10 @@ static int put_block(struct flight_base *b, struct base_device *d, const struct 
 	b->blocks[i] = (struct block){ .size = e->size,
 				       .requested = e->requested,
 				       .cuda_stream = e->cuda_stream,
+				       .time = e->kind == EVENT_ALLOC ? e->time : 0,
 				       .stack = e->stack,
 				       .thread = e->thread,
+				       .node = e->node,
 				       .walk = e->walk,
 				       .flags = e->flags,
 				       .how = e->how };
@@ -190,6 +200,34 @@ static int told_block(struct flight_base *b, struct base_device *d, const struct
 	    ((b->blocks[i].flags ^ e->flags) & BLOCK_PENDING))
 		return put_block(b, d, e);
 	set_asked(b, d, e);
+	return 0;
+}
+
+/* A storage that was there before the first event, on a device that tells of no such blocks, becomes a block here. */
+static int set_tensor(struct flight_base *b, struct base_device *d, const struct event *e)
+{
+	struct block *k;
+	uint64_t i;
+	int err;
+
+	if (!map64__get(d->blocks, e->addr, &i)) {
+		const struct event block = { .kind = EVENT_BLOCK, .device = e->device, .addr = e->addr, .size = e->size };
+
+		if (!(e->flags & CENSUS_FIRST))
+			return 0;
+		err = put_block(b, d, &block);
+		if (err || !map64__get(d->blocks, e->addr, &i))
+			return err;
+		b->blocks[i].untold = true;
+	}
+	k = &b->blocks[i];
+	if (k->time > e->time) /* the tensor was in the one before */
+		return 0;
+	k->tensor = true;
+	k->tensor_size = e->size;
+	k->name = e->name;
+	k->module = e->module;
+	k->category = e->category;
 	return 0;
 }
 
@@ -324,6 +362,13 @@ static int fold_on_device(struct flight_base *b, struct base_device *d, const st
 			drop_untold(b, d, d->telling);
 		d->telling = 0;
 		break;
+	case EVENT_TENSOR:
+		return set_tensor(b, d, e);
+	case EVENT_CENSUS:
+		d->census = true;
+		d->census_size = e->size;
+		d->census_flags = e->flags;
+		break;
 	case EVENT_USED:
 		d->used = true;
 		d->used_size = e->size;
@@ -420,6 +465,35 @@ static int by_addr(const void *x, const void *y)
 	return a->addr < b->addr ? -1 : a->addr > b->addr;
 }
 
+static int tell_block(const struct teller *t, struct device device, uint64_t addr, const struct block *k)
+{
+	int err = 0;
+
+	if (!k->untold)
+		err = tell(t, (struct event){ .kind = EVENT_BLOCK,
+					      .device = device,
+					      .addr = addr,
+					      .size = k->size,
+					      .requested = k->requested,
+					      .cuda_stream = k->cuda_stream,
+					      .stack = k->stack,
+					      .thread = k->thread,
+					      .node = k->node,
+					      .walk = k->walk,
+					      .flags = k->flags,
+					      .how = k->how });
+	if (!err && k->tensor)
+		err = tell(t, (struct event){ .kind = EVENT_TENSOR,
+					      .device = device,
+					      .addr = addr,
+					      .size = k->tensor_size,
+					      .flags = CENSUS_FIRST,
+					      .name = k->name,
+					      .module = k->module,
+					      .category = k->category });
+	return err;
+}
+
 /* *sum: bytes of those that count as allocated. */
 static int tell_blocks(const struct teller *t, const struct base_device *d, uint64_t *sum)
 {
@@ -436,17 +510,7 @@ static int tell_blocks(const struct teller *t, const struct base_device *d, uint
 		const struct block *k = &t->b->blocks[all[i].block];
 
 		*sum += k->flags & BLOCK_PENDING ? 0 : k->size;
-		err = tell(t, (struct event){ .kind = EVENT_BLOCK,
-					      .device = d->device,
-					      .addr = all[i].addr,
-					      .size = k->size,
-					      .requested = k->requested,
-					      .cuda_stream = k->cuda_stream,
-					      .stack = k->stack,
-					      .thread = k->thread,
-					      .walk = k->walk,
-					      .flags = k->flags,
-					      .how = k->how });
+		err = tell_block(t, d->device, all[i].addr, k);
 	}
 	free(all);
 	return err;
@@ -511,6 +575,11 @@ static int tell_device(const struct teller *t, const struct base_device *d)
 			state.flags = STATE_SEGMENTS_EXACT | (blocks == d->allocated ? STATE_EXACT : 0);
 		err = tell(t, state);
 	}
+	if (!err && d->census) /* the beginning of the window stands for the attach */
+		err = tell(t, (struct event){ .kind = EVENT_CENSUS,
+					      .device = d->device,
+					      .size = d->census_size,
+					      .flags = d->census_flags | CENSUS_FIRST });
 	if (!err && d->used)
 		err = tell(t, (struct event){ .kind = EVENT_USED, .device = d->device, .size = d->used_size });
 	return err;

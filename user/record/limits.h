@@ -13,6 +13,7 @@
 #define DICT_MAX_FRAMES (64u << 20) /* all stacks together */
 #define DICT_MAX_STACK_FRAMES 1024  /* in one stack; the outermost ones are cut */
 #define DICT_MAX_THREADS (1u << 20)
+#define DICT_MAX_NODES (1u << 20)
 
 #define FACTS_MAX 4096
 #define FACTS_MAX_KEY 255

@@ -35,7 +35,7 @@ struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f
  * what d does not have (nothing happens); -errno of the write, and from then on of every call: nothing is
  * written after a torn block. Kept are time, thread and device of every kind; totals of the kinds up to LOST and of
  * STATE; stack and walk of ALLOC, OOM, STEP, CALL, TAKE and BLOCK; how and flags of ALLOC, FREE, TAKE, GIVE, SEGMENT,
- * BLOCK and STATE; of all else what stream.h names with the kind.
+ * BLOCK, STATE, TENSOR and CENSUS; of all else what stream.h names with the kind.
  */
 int mtr_writer__event(struct mtr_writer *w, const struct event *e);
 /* Writes out what is buffered and the facts as they are now. Call about once a second. */

@@ -154,12 +154,19 @@ static int put_thread(struct buf *b, const struct dict *d, uint32_t id)
 	return buf__varint(b, t.tid) ?: buf__varint(b, t.name);
 }
 
+static int put_node(struct buf *b, const struct dict *d, uint32_t id)
+{
+	struct dict_node n = dict__get_node(d, id);
+
+	return buf__varint(b, n.cls) ?: buf__varint(b, n.stack) ?: buf__varint(b, n.name) ?: buf__varint(b, n.module);
+}
+
 /* One section of entries from *from on, as many as fit a block. */
 static int put_section(struct buf *b, const struct dict *d, enum mtr_section kind, uint32_t *from, uint32_t to)
 {
 	static int (*const put[])(struct buf *, const struct dict *, uint32_t) = {
 		[MTR_STRINGS] = put_string, [MTR_LOCS] = put_loc,	[MTR_MODULES] = put_module,
-		[MTR_STACKS] = put_stack,   [MTR_THREADS] = put_thread,
+		[MTR_STACKS] = put_stack,   [MTR_THREADS] = put_thread, [MTR_NODES] = put_node,
 	};
 	uint32_t first = *from, id = first;
 	struct buf entries = { 0 };
@@ -186,7 +193,7 @@ int mtr_block__append_dict(struct buf *out, ZSTD_CCtx *zstd, const struct dict *
 	} sections[] = {
 		{ MTR_STRINGS, from->strings, to->strings }, { MTR_LOCS, from->locs, to->locs },
 		{ MTR_MODULES, from->modules, to->modules }, { MTR_STACKS, from->stacks, to->stacks },
-		{ MTR_THREADS, from->threads, to->threads },
+		{ MTR_THREADS, from->threads, to->threads }, { MTR_NODES, from->nodes, to->nodes },
 	};
 	struct buf b = { 0 };
 	int err = 0;

@@ -22,6 +22,7 @@ struct mtr_decoder {
 	uint32_t n, left;
 	uint64_t time;
 	uint32_t thread;
+	uint32_t node; /* the last one */
 	uint64_t new_addr;
 	uint8_t walk;
 	struct mtr_touched *touched; /* by each event with a block, in order */
@@ -70,12 +71,18 @@ static int make_room(struct mtr_decoder *dec, size_t events)
 	return 0;
 }
 
+/* The last kind that a file of the version may have. */
+static unsigned int last_kind(uint32_t version)
+{
+	return version == 1 ? EVENT_LOST : version == 2 ? EVENT_USED : EVENT_KINDS - 1;
+}
+
 /* The fields that a kind may have; 0: the file's version has no such kind. */
 static uint16_t allowed_fields(uint32_t version, unsigned int kind)
 {
 	unsigned int allowed = MTR_THREAD | MTR_DEVICE;
 
-	if (kind < EVENT_ALLOC || (version == 1 && kind > EVENT_LOST))
+	if (kind < EVENT_ALLOC || kind > last_kind(version))
 		return 0;
 	if (mtr_has_totals(kind))
 		allowed |= MTR_TOTALS;
@@ -93,7 +100,11 @@ static uint16_t allowed_fields(uint32_t version, unsigned int kind)
 		allowed |= MTR_STREAM;
 	if (mtr_has_pool(kind))
 		allowed |= MTR_POOL;
-	return version == 1 ? allowed & MTR_FIELDS_V1 : allowed;
+	if (mtr_has_node(kind))
+		allowed |= MTR_NODE;
+	if (version < 3)
+		allowed &= version == 1 ? MTR_FIELDS_V1 : MTR_FIELDS_V2;
+	return (uint16_t)allowed;
 }
 
 int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t *data, size_t len, uint64_t first,
@@ -131,6 +142,7 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 	dec->counts = dict__counts(dec->dict);
 	dec->n = 0;
 	dec->thread = 0;
+	dec->node = 0;
 	dec->new_addr = 0;
 	dec->walk = MT_WALK_OK;
 	dec->n_touched = 0;
@@ -290,7 +302,7 @@ static bool get_memory(struct mtr_decoder *dec, unsigned int fields, struct even
 	} else if (e->kind == EVENT_ASKED) {
 		good = get_asked(dec, fields, e, &t);
 	} else if (mtr_has_size(e->kind)) {
-		e->size = e->kind == EVENT_USED ? last_of(dec, e)->size : 0;
+		e->size = mtr_repeats_size(e->kind) ? last_of(dec, e)->size : 0;
 		if (fields & MTR_SIZE)
 			good = get_size(dec, &e->size);
 	}
@@ -377,6 +389,36 @@ static bool get_totals(struct mtr_decoder *dec, unsigned int fields, struct even
 	return true;
 }
 
+static bool get_node(struct mtr_decoder *dec, struct event *e)
+{
+	uint64_t v;
+
+	if (!get(dec, MTR_COL_REST, &v))
+		return false;
+	v = dec->node + unzigzag(v);
+	if (!v || v >= dec->counts.nodes)
+		return false;
+	e->node = dec->node = (uint32_t)v;
+	return true;
+}
+
+static bool get_tensor(struct mtr_decoder *dec, struct event *e)
+{
+	const struct mtr_last *last = last_of(dec, e);
+	uint64_t name, module, category;
+
+	if (!get(dec, MTR_COL_REST, &name) || !get(dec, MTR_COL_REST, &module) || !get(dec, MTR_COL_REST, &category))
+		return false;
+	name = last->name + unzigzag(name);
+	module = last->module + unzigzag(module);
+	if (name >= dec->counts.strings || module >= dec->counts.modules || category >= CATEGORY_NR)
+		return false;
+	e->name = (uint32_t)name;
+	e->module = (uint32_t)module;
+	e->category = (uint8_t)category;
+	return true;
+}
+
 /* The tag has only bits that its kind, its place and the file's version allow. */
 static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t fields)
 {
@@ -429,6 +471,8 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 		e->module = (uint32_t)v;
 	}
 	if (!get_below(dec, fields, e))
+		return false;
+	if (kind == EVENT_TENSOR ? !get_tensor(dec, e) : fields & MTR_NODE && !get_node(dec, e))
 		return false;
 	mtr_remember(last_of(dec, e), e);
 	return true;

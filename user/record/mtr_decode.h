@@ -18,7 +18,7 @@ void mtr_decoder__free(struct mtr_decoder *dec);
  */
 int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t *data, size_t len, uint64_t first,
 		       const char **why);
-/* The next event: 1; 0 at the end of the block; -EBADMSG and *why. */
+/* The next event: 1; 0 at the end of the block; -EBADMSG and *why, and *e is anything. */
 int mtr_decoder__next(struct mtr_decoder *dec, struct event *e, const char **why);
 
 #endif

@@ -113,6 +113,18 @@ static bool read_thread(struct dict *d, struct cursor *c, const struct dict_coun
 	return true;
 }
 
+static bool read_node(struct dict *d, struct cursor *c, const struct dict_counts *have, uint32_t *id)
+{
+	struct dict_node n;
+
+	if (!get32(c, &n.cls) || !get32(c, &n.stack) || !get32(c, &n.name) || !get32(c, &n.module))
+		return false;
+	if (n.cls >= have->strings || n.stack >= have->stacks || n.name >= have->strings || n.module >= have->modules)
+		return false;
+	*id = dict__node(d, n);
+	return true;
+}
+
 static uint32_t count_of(const struct dict_counts *have, enum mtr_section kind)
 {
 	switch (kind) {
@@ -126,21 +138,23 @@ static uint32_t count_of(const struct dict_counts *have, enum mtr_section kind)
 		return have->stacks;
 	case MTR_THREADS:
 		return have->threads;
+	case MTR_NODES:
+		return have->nodes;
 	}
 	return 0;
 }
 
-static int read_section(struct dict *d, struct cursor *c, const char **why)
+static int read_section(struct dict *d, uint32_t version, struct cursor *c, const char **why)
 {
 	static const read_entry readers[] = {
 		[MTR_STRINGS] = read_string, [MTR_LOCS] = read_loc,	  [MTR_MODULES] = read_module,
-		[MTR_STACKS] = read_stack,   [MTR_THREADS] = read_thread,
+		[MTR_STACKS] = read_stack,   [MTR_THREADS] = read_thread, [MTR_NODES] = read_node,
 	};
 	/* Entries refer only to earlier sections, never to their own kind. */
 	struct dict_counts have = dict__counts(d);
-	uint32_t kind, first, n, id;
+	uint32_t kind, first, n, id, last = version < 3 ? MTR_THREADS : MTR_NODES;
 
-	if (!get32(c, &kind) || kind < MTR_STRINGS || kind > MTR_THREADS || !get32(c, &first) || !get32(c, &n))
+	if (!get32(c, &kind) || kind < MTR_STRINGS || kind > last || !get32(c, &first) || !get32(c, &n))
 		return -EBADMSG;
 	if (first != count_of(&have, kind)) {
 		*why = "a dictionary block that does not follow on the one before";
@@ -158,14 +172,14 @@ static int read_section(struct dict *d, struct cursor *c, const char **why)
 	return 0;
 }
 
-int mtr_dict__read(struct dict *d, const uint8_t *data, size_t len, const char **why)
+int mtr_dict__read(struct dict *d, uint32_t version, const uint8_t *data, size_t len, const char **why)
 {
 	struct cursor c = { data, data + len };
 	int err = 0;
 
 	*why = "a bad entry in a dictionary block";
 	while (c.at < c.end && !err)
-		err = read_section(d, &c, why);
+		err = read_section(d, version, &c, why);
 	return err;
 }
 

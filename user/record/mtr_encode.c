@@ -20,7 +20,8 @@ struct mtr_encoder {
 	uint32_t n;
 	uint64_t first_time, time;
 	uint32_t thread;
-	uint64_t new_addr; /* the last one */
+	uint32_t node;	   /* the last one */
+	uint64_t new_addr; /* likewise */
 	uint8_t walk;	   /* of the last event without a stack */
 	struct map64 *addrs; /* address -> its last place in touched */
 	struct mtr_touched *touched; /* by each event with a block, in order */
@@ -70,6 +71,7 @@ void mtr_encoder__reset(struct mtr_encoder *enc)
 	enc->n = 0;
 	enc->n_touched = 0;
 	enc->thread = 0;
+	enc->node = 0;
 	enc->new_addr = 0;
 	enc->walk = 0;
 	enc->n_devices = 0;
@@ -220,7 +222,7 @@ static int put_memory(struct mtr_encoder *enc, const struct event *e, unsigned i
 		err = put_range(enc, e, fields);
 	else if (e->kind == EVENT_ASKED)
 		t = put_asked(enc, e, fields);
-	else if (e->kind == EVENT_USED)
+	else if (mtr_repeats_size(e->kind))
 		err = put_size(enc, e->size, enc->devices[enc->device].last[e->kind].size, fields);
 	else if (mtr_has_size(e->kind))
 		err = put_size(enc, e->size, 0, fields);
@@ -294,6 +296,24 @@ static unsigned int put_below(struct mtr_encoder *enc, const struct event *e)
 	return fields;
 }
 
+static unsigned int put_node(struct mtr_encoder *enc, uint32_t node)
+{
+	if (!node)
+		return 0;
+	put(enc, MTR_COL_REST, zigzag((uint64_t)node - enc->node));
+	enc->node = node;
+	return MTR_NODE;
+}
+
+static void put_tensor(struct mtr_encoder *enc, const struct event *e)
+{
+	const struct mtr_last *last = &enc->devices[enc->device].last[e->kind];
+
+	put(enc, MTR_COL_REST, zigzag((uint64_t)e->name - last->name));
+	put(enc, MTR_COL_REST, zigzag((uint64_t)e->module - last->module));
+	put(enc, MTR_COL_REST, e->category);
+}
+
 /* Only what the kind has: predictions are made from events as a reader gets them. */
 static struct event as_read(const struct event *e)
 {
@@ -324,8 +344,14 @@ static struct event as_read(const struct event *e)
 		r.pool[0] = e->pool[0];
 		r.pool[1] = e->pool[1];
 	}
-	if (e->kind == EVENT_CALL)
+	if (e->kind == EVENT_CALL || e->kind == EVENT_TENSOR)
 		r.module = e->module;
+	if (mtr_has_node(e->kind))
+		r.node = e->node;
+	if (e->kind == EVENT_TENSOR) {
+		r.name = e->name;
+		r.category = e->category;
+	}
 	return r;
 }
 
@@ -352,6 +378,9 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 	if (e->kind == EVENT_CALL)
 		put(enc, MTR_COL_REST, e->module);
 	fields |= put_below(enc, e);
+	fields |= put_node(enc, e->node);
+	if (e->kind == EVENT_TENSOR)
+		put_tensor(enc, e);
 	mtr_remember(&enc->devices[enc->device].last[e->kind], e);
 	put(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
 	enc->n++;

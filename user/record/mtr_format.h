@@ -10,7 +10,8 @@
 /* As in PNG: not ASCII, and broken by whatever converts line ends. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-#define MTR_VERSION 2 /* 1 is read too: it knows the kinds up to EVENT_LOST and their fields */
+/* Read too: 2, with the kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
+#define MTR_VERSION 3
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
 
@@ -30,6 +31,7 @@ enum mtr_section {
 	MTR_MODULES = 3,
 	MTR_STACKS = 4,
 	MTR_THREADS = 5,
+	MTR_NODES = 6,
 };
 
 /* Columns of an events block, in this order. */
@@ -64,7 +66,8 @@ enum mtr_field {
 	MTR_REQUESTED = 1 << 7,
 	MTR_STREAM = 1 << 8,
 	MTR_POOL = 1 << 9,
-	MTR_FIELDS = (1 << 10) - 1,
+	MTR_FIELDS_V2 = (1 << 10) - 1,
+	MTR_NODE = 1 << 10, /* there is one */
 };
 
 static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
@@ -98,12 +101,19 @@ static inline bool mtr_has_block(unsigned int kind) /* an address, mostly one th
 
 static inline bool mtr_has_range(unsigned int kind) /* an address and a size, predicted from the last of the kind */
 {
-	return kind == EVENT_TAKE || kind == EVENT_GIVE || kind == EVENT_SEGMENT || kind == EVENT_BLOCK;
+	return kind == EVENT_TAKE || kind == EVENT_GIVE || kind == EVENT_SEGMENT || kind == EVENT_BLOCK ||
+	       kind == EVENT_TENSOR;
+}
+
+static inline bool mtr_repeats_size(unsigned int kind) /* no address; the size is predicted from the last of the kind */
+{
+	return kind == EVENT_USED || kind == EVENT_CENSUS;
 }
 
 static inline bool mtr_has_size(unsigned int kind)
 {
-	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_OOM || kind == EVENT_LOST || kind == EVENT_USED;
+	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_OOM || kind == EVENT_LOST ||
+	       mtr_repeats_size(kind);
 }
 
 static inline bool mtr_has_stack(unsigned int kind)
@@ -119,7 +129,7 @@ static inline bool mtr_has_totals(unsigned int kind)
 
 static inline bool mtr_has_how(unsigned int kind)
 {
-	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_STATE;
+	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_STATE || kind == EVENT_CENSUS;
 }
 
 static inline bool mtr_has_requested(unsigned int kind)
@@ -137,11 +147,17 @@ static inline bool mtr_has_pool(unsigned int kind)
 	return kind == EVENT_SEGMENT;
 }
 
+static inline bool mtr_has_node(unsigned int kind)
+{
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_BLOCK;
+}
+
 /* What the last event of a kind on a device said: what the next one is predicted from. */
 struct mtr_last {
 	uint64_t end; /* address and size, one after the other */
 	uint64_t size;
 	uint64_t cuda_stream, pool[2];
+	uint32_t name, module; /* of EVENT_TENSOR */
 	uint8_t how, flags;
 	bool requested; /* it was known */
 };
@@ -197,6 +213,8 @@ static inline void mtr_remember(struct mtr_last *last, const struct event *e)
 	last->cuda_stream = e->cuda_stream;
 	last->pool[0] = e->pool[0];
 	last->pool[1] = e->pool[1];
+	last->name = e->name;
+	last->module = e->module;
 }
 
 static inline void put_le32(uint8_t *p, uint32_t v)

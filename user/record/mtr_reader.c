@@ -194,7 +194,7 @@ static int next_block(struct mtr_reader *r)
 	if (b.type == MTR_FACTS)
 		err = mtr_facts__read(r->facts, data, b.raw, &why);
 	else if (b.type == MTR_DICT)
-		err = mtr_dict__read(r->dict, data, b.raw, &why);
+		err = mtr_dict__read(r->dict, r->version, data, b.raw, &why);
 	else
 		err = mtr_decoder__begin(r->dec, r->version, data, b.raw, r->events, &why);
 	if (err == -EBADMSG)

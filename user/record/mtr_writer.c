@@ -210,7 +210,8 @@ static bool fit(const struct mtr_writer *w, const struct event *e)
 	struct dict_counts have = dict__counts(w->dict);
 
 	return e->kind >= EVENT_ALLOC && e->kind < EVENT_KINDS && e->walk < MT_WALK_NR && e->how < MEM_HOW_NR &&
-	       e->thread < have.threads && e->stack < have.stacks && e->module < have.modules;
+	       e->thread < have.threads && e->stack < have.stacks && e->module < have.modules && e->node < have.nodes &&
+	       e->name < have.strings && e->category < CATEGORY_NR;
 }
 
 int mtr_writer__event(struct mtr_writer *w, const struct event *e)
@@ -272,7 +273,7 @@ struct mtr_writer *mtr_writer__new(int fd, struct dict *d, const struct facts *f
 	if (opts)
 		w->opts = *opts;
 	/* What every reader knows without being told. */
-	w->defined = (struct dict_counts){ 1, 1, 1, 1, 1 };
+	w->defined = (struct dict_counts){ 1, 1, 1, 1, 1, 1 };
 	w->written = facts__new();
 	w->enc = mtr_encoder__new(d);
 	w->zstd = ZSTD_createCCtx();

@@ -34,7 +34,7 @@ enum event_kind {
 	/* Read from the allocator's own tables, at attach (time 0, before all other events) and now and then. */
 	EVENT_SEGMENT = 9, /* a segment is there: addr, size, device, cuda_stream, pool, flags; replaces what was known of it */
 	EVENT_BLOCK = 10,  /* a block was there before the first event: addr, size, requested, cuda_stream, flags; stack,
-			      walk and thread if we saw it come (a flight recorder's): else stack and walk are 0 */
+			      walk, thread and node if we saw it come (a flight recorder's): else they are 0 */
 	EVENT_STATE = 11,  /* of this device all has been told that could be read: totals as of this moment, flags */
 	EVENT_ASKED = 12,  /* of the block at addr, just allocated by this thread: requested, cuda_stream */
 	EVENT_USED = 13,   /* size: the driver's own figure of what the process holds on the device, as nvidia-smi shows it */
@@ -95,7 +95,7 @@ struct event {
 	uint32_t thread; /* dict thread number */
 	uint32_t stack;	 /* dict stack number; 0: none (walk says why) */
 	uint32_t module; /* EVENT_CALL; EVENT_TENSOR: the one it belongs to, 0: none */
-	uint32_t node;	 /* EVENT_ALLOC, EVENT_OOM: dict number of the autograd node that was running, 0: none */
+	uint32_t node;	 /* EVENT_ALLOC, _OOM, _BLOCK: dict number of the autograd node that was running, 0: none */
 	uint32_t name;	 /* EVENT_TENSOR: dict string, as a person is to read it: "layers.3.weight", "AdamW exp_avg of layers.3.weight" */
 	uint8_t category; /* EVENT_TENSOR: enum category */
 	uint64_t time;	 /* ns since the capture's start; not sorted across threads, off by < 1 ms */
