@@ -21,6 +21,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
 import harness  # noqa: E402
+import truth  # noqa: E402
 
 STATES = ("untraced", "empty", "recorded")
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -120,11 +121,11 @@ def tracer_of(rounds):
             "rss": max(x["VmHWM"] for x in t), "bytes_per_event": spread([x["bytes_event"] for x in t])}
 
 
-def bench_events(args, python):
-    path = harness.scratch("events.jsonl")
-    p = harness.spawn([python, os.path.join(harness.WORKLOADS, "events.py"), path])
+def bench_events(args, python, name="events", options=(), env=None):
+    path = harness.scratch(name + ".jsonl")
+    p = harness.spawn([python, os.path.join(harness.WORKLOADS, "events.py"), path, *options], env=env)
     p.wait_line("^ready", 120)
-    rounds = rounds_of("events", p.popen.pid, Tail(path), args, {"alloc": lambda r: r[1], "free": lambda r: r[2]},
+    rounds = rounds_of(name, p.popen.pid, Tail(path), args, {"alloc": lambda r: r[1], "free": lambda r: r[2]},
                        args.seconds)
     p.stop()
     out = {"tracer": tracer_of(rounds)}
@@ -135,6 +136,11 @@ def bench_events(args, python):
                      "recorded_to_empty": spread([(r["recorded"][what] - r["untraced"][what]) /
                                                   max(r["empty"][what] - r["untraced"][what], 1) for r in rounds])}
     return out
+
+
+def bench_calls(args, python):
+    """Blocks that are calls of CUDA's runtime, with a probe at the entry and one at the return; without a GPU."""
+    return bench_events(args, python, "calls", ("--device", "cuda"), truth.dry_run("async"))
 
 
 def bench_steps(args, python, name, seconds, options):
@@ -181,14 +187,15 @@ def show(doc):
     m = doc["machine"]
     print("%s, %d cores, kernel %s, torch %s; %d rounds of %.1f s a state" % (
         m["cpu"], m["cores"], m["kernel"], doc["torch"], doc["rounds"], doc["seconds"]))
-    print("\nAn event, CPU ns of the target's thread (about ten Python frames, three modules)")
-    for what in ("alloc", "free"):
-        e = doc["events"][what]
-        line("%s, untraced" % what, e["untraced_ns"])
-        line("%s, added by an empty probe" % what, e["empty_ns"])
-        line("%s, added by recording it" % what, e["recorded_ns"])
-        line("%s, recording against the empty probe" % what, e["recorded_to_empty"], 2)
-    tracer(doc["events"]["tracer"])
+    for part, words in (("events", "An event"), ("calls", "A call of cudaMallocAsync or cudaFreeAsync, on the dry run")):
+        print("\n%s, CPU ns of the target's thread (about ten Python frames, three modules)" % words)
+        for what in ("alloc", "free"):
+            e = doc[part][what]
+            line("%s, untraced" % what, e["untraced_ns"])
+            line("%s, added by an empty probe" % what, e["empty_ns"])
+            line("%s, added by recording it" % what, e["recorded_ns"])
+            line("%s, recording against the empty probe" % what, e["recorded_to_empty"], 2)
+        tracer(doc[part]["tracer"])
     for name in ("small", "demo"):
         s = doc[name]
         print("\nA training step, %s model, %.0f events a step" % (name, s["events_per_step"]))
@@ -203,7 +210,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--seconds", type=float, default=2.0, help="of each window; of the large model, twice that")
-    p.add_argument("--only", choices=("events", "small", "demo"), action="append")
+    p.add_argument("--only", choices=("events", "calls", "small", "demo"), action="append")
     args = p.parse_args()
     try:
         python = harness.python("main")
@@ -213,6 +220,7 @@ def main():
                            check=True).stdout.strip()
     doc = {"machine": machine(), "torch": torch, "rounds": args.rounds, "seconds": args.seconds}
     parts = {"events": lambda: bench_events(args, python),
+             "calls": lambda: bench_calls(args, python),
              "small": lambda: bench_steps(args, python, "small", args.seconds, harness.TINY),
              "demo": lambda: bench_steps(args, python, "demo", 2 * args.seconds, ())}
     for name, part in parts.items():

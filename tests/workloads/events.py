@@ -2,9 +2,10 @@
 """
 Measures what an allocation and a free cost the thread that makes them, again and again, for tools/bench.py: one
 JSON line [monotonic time, ns of CPU an allocation, ns of CPU a free] per batch. The allocations are made where
-a model makes them: inside three modules, some ten Python frames down.
+a model makes them: inside three modules, some ten Python frames down; on the device that is named.
 """
 import argparse
+import functools
 import json
 import time
 
@@ -15,8 +16,12 @@ BATCH = 2000
 
 
 class Inner(nn.Module):
+    def __init__(self, device):
+        super().__init__()
+        self.empty = torch.empty if device == "cpu" else functools.partial(torch.empty, device=device)
+
     def forward(self, out):
-        empty = torch.empty
+        empty = self.empty
         begin = time.thread_time_ns()
         for i in range(BATCH):
             out[i] = empty(64)
@@ -42,10 +47,11 @@ def drop(out):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("times", help="file for the lines")
+    p.add_argument("--device", default="cpu")
     p.add_argument("--pause", type=float, default=0.004, help="seconds between two batches")
     args = p.parse_args()
     torch.set_num_threads(1)
-    model = Outer(Outer(Inner()))
+    model = Outer(Outer(Inner(args.device)))
     out = [None] * BATCH
     with open(args.times, "w", encoding="utf-8") as f:
         print("ready", flush=True)
