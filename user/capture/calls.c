@@ -409,15 +409,15 @@ int calls__used(struct session *s, bool last)
 	return smi__tell(c->smi, &c->figures, say_used, s);
 }
 
-int calls__used_at_oom(struct session *s)
+void calls__used_soon(struct session *s)
 {
 	struct calls *c = s->calls;
-	struct smi_figures now;
 
-	if (!c || !c->smi || !smi__is_dry_run(c->smi))
-		return 0;
-	smi__read(c->smi, &now);
-	return smi__tell(c->smi, &now, say_used, s);
+	if (!c || !c->smi || c->next_used == UINT64_MAX)
+		return;
+	c->moved = true;
+	if (smi__is_dry_run(c->smi))
+		c->next_used = 0;
 }
 
 /* ---- what is taken ---- */

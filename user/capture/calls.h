@@ -27,8 +27,8 @@ void calls__before_drain(struct session *s);
 void calls__after_drain(struct session *s, bool whole);
 /* Tells of it (EVENT_USED) where it has changed, behind what that drain brought; last: at the end. 0 or a sink's error. */
 int calls__used(struct session *s, bool last);
-/* The same at an out-of-memory, where asking is cheap. */
-int calls__used_at_oom(struct session *s);
+/* At an out of memory: asks as soon as may be, where that is cheap with the next drain. */
+void calls__used_soon(struct session *s);
 
 /* One record each. 0, -ENOMEM, or a sink's error. */
 int calls__record(struct session *s, const struct mt_rec_call *r);

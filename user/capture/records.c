@@ -141,7 +141,6 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 {
 	struct thread *t = session__thread(s, r->h.tid);
 	struct event e = { .walk = r->h.walk, .addr = r->addr };
-	int err;
 
 	if (!t)
 		return -ENOMEM;
@@ -171,8 +170,9 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 	e.reserved = e.totals ? r->reserved : 0;
 	if (e.kind != EVENT_FREE)
 		e.stack = event_stack(s, r->stack, &e.walk, NULL);
-	err = session__hand_on(s, &e);
-	return err || e.kind != EVENT_OOM ? err : calls__used_at_oom(s);
+	if (e.kind == EVENT_OOM)
+		calls__used_soon(s);
+	return session__hand_on(s, &e);
 }
 
 static int on_cpu_delete(struct session *s, const struct mt_rec_free *r)
