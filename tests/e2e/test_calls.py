@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import harness
 import mtr_reader
@@ -67,6 +68,13 @@ def real_runtime(role):
 
 def fake(as_name="cuda_fake"):
     return compiled("cuda_fake", as_name, ("-Wl,-Bsymbolic",))  # its own functions, not those of PyTorch's libraries
+
+
+def both(*functions):
+    """At the same time, since each mostly waits for PyTorch to be imported."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for done in [pool.submit(f) for f in functions]:
+            done.result()
 
 
 class Said:
@@ -156,24 +164,16 @@ def agree(said, recorded):
 
 # ---- the real runtime, with no GPU ------------------------------------------------------------------------
 
-def no_gpu(name, jobs, early):
-    said, recorded, words = calls(name, jobs, early, environment(dry=False))
-    for _, runtime, _ in jobs:
+def test_no_gpu():
+    """Two wheels' runtimes in one process; the second is loaded after attaching. Nothing can succeed, and all of it is seen."""
+    first, second = real_runtime("main"), real_runtime("cu12")
+    said, recorded, words = calls("no-gpu", [("cuda_refused", first, ""), ("cuda_calls", first, ""), ("cuda_refused", second, "")], 2,
+                                  environment(dry=False))
+    for runtime in (first, second):
         check("%d CUDA functions probed in %s\n" % (len(RUNTIME), runtime) in words, "not all functions of %s: %s", runtime, words)
     equal(set(recorded.counted("calls_failed")), set(RUNTIME) - {"cudaSetDevice"}, "functions that were called")
+    equal((said.failed["cudaMalloc"], said.failed["cudaFreeAsync_ptsz"]), (1 + 8 + 1, 1 + 1), "failed calls of two functions")
     equal((recorded.of("take", "give", "alloc"), recorded.counted("calls")), ([], {}), "taken")
-    return said
-
-
-def test_no_gpu_main():
-    said = no_gpu("main", [("cuda_refused", real_runtime("main"), ""), ("cuda_calls", real_runtime("main"), "")], 1)
-    equal(said.failed["cudaMalloc"], 9, "failed cudaMalloc")
-
-
-def test_no_gpu_cu12():
-    """Beside that of PyTorch, which is there as well; loaded after attaching."""
-    said = no_gpu("cu12", [("cuda_refused", real_runtime("main"), ""), ("cuda_refused", real_runtime("cu12"), "")], 1)
-    equal(said.failed["cudaMalloc"], 2, "failed cudaMalloc")
 
 
 # ---- calls that succeed -----------------------------------------------------------------------------------
@@ -200,29 +200,46 @@ def test_several_libraries():
 
 
 def test_fake():
-    """Calls within calls and jumps between functions count once; nobody says which device it is."""
-    said, recorded, _ = calls("fake", [("cuda_calls", fake(), fake())], 0, environment(dry=False))
+    """
+    Calls within calls and jumps between functions count once. Calls that a longjmp leaves, or that end with their thread,
+    hide none of those after them, and the process lives. Nobody says which device it is.
+    """
+    said, recorded, _ = calls("fake", [("cuda_calls", fake(), fake()), ("cuda_odd", fake(), fake())], 0, environment(dry=False))
     check(any(e[1:4:2] == (ASYNC, 6000) for e in said.events), "no jump: %s", said.events)
     check(any(e[3] == 15 * 1024 for e in said.events), "no cudaMalloc3D: %s", said.events)
+    check(said.events[-1][1:4:2] == (MANAGED, 3000), "not to the end: %s", said.events)
     equal(recorded.calls(), said.with_no_device(), "what was taken and given back")
     counted, failed = recorded.counted("calls"), recorded.counted("calls_failed")
     equal((counted["cuMemAlloc_v2"], counted["cuMemFree_v2"]), (1, 1), "calls of the driver that nobody else made")
     # cudaMalloc calls the driver, cudaFree of anything but NULL as well; two are jumps.
     equal(recorded.counter("calls_inner"), counted["cudaMalloc"] + failed["cudaMalloc"] + counted["cudaFree"] - 1 + 2, "inner calls")
-
-
-def test_never_coming_back():
-    """Calls that a longjmp leaves, or that end with their thread: the process lives, and those after them are seen."""
-    said, recorded, _ = calls("odd", [("cuda_odd", fake(), fake())], 0, environment(dry=False))
-    equal(len(said.events), 14, "the program's own account")
-    equal(recorded.calls(), said.with_no_device(), "what was taken and given back")
     equal(recorded.counter("calls_stale"), 3, "calls that were left")
 
 
-def test_two_devices():
+def two_devices_attached():
     said, recorded, _ = calls("devices", [("cuda_devices", "", "")], env=environment(devices=2))
     equal({e[4] for e in said.events}, {0, 1, UNKNOWN}, "devices in the program's own account")
     equal(recorded.calls(), said.events, "what was taken and given back")
+
+
+def two_devices_from_the_start():
+    """Who was there before a thread began knows that it began with the first."""
+    path = scratch("from-start.mtr")
+    p = spawn([harness.TOOL, "run", "-o", path, "-f", "--dry-run-cuda", "--devices", "2", "--", python(),
+               os.path.join(harness.WORKLOADS, "cuda_calls.py"), compiled("cuda_calls"), "1", "cuda_devices", "", ""], root=True)
+    for line in ("ready", "loaded", "done"):
+        p.wait_line("^%s" % line, 60)
+        p.send()
+    equal(p.wait(30), 0, "exit code (%s)" % p.stderr())
+    said, recorded = Said(p.stdout()), Recorded(path)
+    equal(recorded.facts["attached_at"], "start", "attached")
+    agree(said, recorded)
+    equal(recorded.calls(), [(*e[:4], 0) if e[4] == UNKNOWN else e for e in said.events], "what was taken and given back")
+
+
+def test_two_devices():
+    compiled("cuda_calls")
+    both(two_devices_attached, two_devices_from_the_start)
 
 
 # ---- the driver's figure ----------------------------------------------------------------------------------
@@ -308,12 +325,12 @@ def same_report(path, told, total, allocator, words):
     check(code == 0 and words in out, "report says nothing of %r: %s %s", words, out, err)
 
 
-def test_async_backend():
+def async_backend():
     told, recorded, path = blocks("async", environment(backend="async"), (), "ready")
     same_report(path, told, same_blocks(told, recorded, ASYNC), "cudaMallocAsync", "cudaMallocAsync calls")
 
 
-def test_requested():
+def requested():
     """What was asked for of each block, and its stream: from PyTorch's own static probe."""
     told, recorded, _ = blocks("requested", environment(), (), "ready", ("--requested",))
     stream = told["beside"][2]
@@ -324,18 +341,20 @@ def test_requested():
     equal([e["kind"] for e in recorded.of("alloc", "asked")], [mtr_reader.ALLOC, mtr_reader.ASKED] * len(expected), "order")
 
 
+def test_blocks():
+    both(async_backend, requested)
+
+
 def pluggable(name, attach_at):
     told, recorded, path = blocks(name, environment(), (compiled("cuda_pluggable"),), attach_at)
     equal(recorded.facts.get("allocator"), "pluggable", "fact")
     same_report(path, told, same_blocks(told, recorded, DEVICE), "pluggable", "pluggable allocator")
 
 
-def test_pluggable_before_attach():
-    pluggable("chosen", "ready")
-
-
-def test_pluggable_after_attach():
-    pluggable("changed", "imported")
+def test_pluggable():
+    """Attached after the allocator was changed, and before."""
+    compiled("cuda_pluggable")
+    both(lambda: pluggable("chosen", "ready"), lambda: pluggable("changed", "imported"))
 
 
 if __name__ == "__main__":
