@@ -181,7 +181,10 @@ struct model_segments {
 	uint64_t others_bytes, managed; /* device memory taken by others; managed memory, which may be on the host */
 	uint64_t host, registered; /* pinned, of the whole process */
 	uint64_t unknown_device; /* device memory taken where the current device was not known, of the whole process */
-	/* The driver's figure nearest to the moment, and what was taken at that time: reserved and by others. */
+	/*
+	 * The driver's last figure before the moment, or the first after it where as much was taken as at the moment; and what
+	 * was taken at its time: reserved and by others.
+	 */
 	bool used_known;
 	uint64_t used, used_time, used_below, used_others;
 	void *pool;
