@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * One reading: all objects of the collector's lists, sorted by type; names from modules and optimizers; then the tensors
+ * themselves, in bulk, their gradients and what wrappers hold; then storages.
+ */
+#include "target/census.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/map64.h"
+#include "target/census_internal.h"
+#include "target/memcache.h"
+#include "target/proc.h"
+#include "target/pyobj.h"
+#include "target/python.h"
+#include "target/pytype.h"
+
+#define WALKS 3		 /* over lists that keep changing */
+#define SAMPLES 200	 /* tensors to find the layout by, of those with names and of all */
+#define MAX_TYPES (1u << 20)
+#define WRAPPED_DEPTH 3
+
+const char *census_kind__name(enum census_kind k)
+{
+	static const char *const names[CENSUS_KINDS] = {
+		[CENSUS_PARAMETER] = "parameter", [CENSUS_BUFFER] = "buffer",	[CENSUS_GRADIENT] = "gradient",
+		[CENSUS_OPTIMIZER] = "optimizer_state", [CENSUS_OTHER] = "unknown",
+	};
+
+	return k < CENSUS_KINDS ? names[k] : "unknown";
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+int census__grow(void **v, size_t *cap, size_t n, size_t size)
+{
+	size_t want = *cap ? *cap * 2 : 64;
+	void *bigger;
+
+	if (n <= *cap)
+		return 0;
+	want = want < n ? n : want;
+	bigger = reallocarray(*v, want, size);
+	if (!bigger)
+		return -ENOMEM;
+	*v = bigger;
+	*cap = want;
+	return 0;
+}
+
+bool census__is_local(int err)
+{
+	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT || err == -E2BIG;
+}
+
+bool census__late(const struct reading *r)
+{
+	return now_ns() > r->deadline;
+}
+
+/* ---- types ---- */
+
+static int type_object(const struct python *py, const char *module, const char *name, uint64_t *ret)
+{
+	uint64_t m;
+	int err = pyobj__module(py, module, &m);
+
+	return err ? err : pyobj__module_attr(py, m, name, ret);
+}
+
+static int find_types(struct census *c)
+{
+	int err;
+
+	err = type_object(c->py, "torch._C", "TensorBase", &c->tensor_base);
+	if (err) /* torch 2.0 and before */
+		err = type_object(c->py, "torch._C", "_TensorBase", &c->tensor_base);
+	if (!err)
+		err = type_object(c->py, "torch", "Tensor", &c->tensor);
+	if (!err)
+		err = type_object(c->py, "torch.nn.modules.module", "Module", &c->module);
+	if (!err)
+		err = type_object(c->py, "torch.nn.parameter", "Parameter", &c->parameter);
+	if (!err)
+		err = type_object(c->py, "torch.optim.optimizer", "Optimizer", &c->optimizer);
+	return err;
+}
+
+static int look_at_type(struct reading *r, uint64_t type, enum type_kind *ret)
+{
+	uint64_t mro[PYTYPE_MRO_MAX];
+	int n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
+
+	*ret = TYPE_OTHER;
+	if (n < 0)
+		return n == -ESRCH || n == -EPERM || n == -ENOMEM ? n : 0;
+	for (int i = 0; i < n; i++) {
+		if (mro[i] == r->c->tensor_base)
+			*ret = type == r->c->tensor || type == r->c->parameter ? TYPE_TENSOR : TYPE_WRAPPER;
+		else if (mro[i] == r->c->module)
+			*ret = TYPE_MODULE;
+		else if (mro[i] == r->c->optimizer)
+			*ret = TYPE_OPTIMIZER;
+	}
+	return 0;
+}
+
+int census__type_kind(struct reading *r, uint64_t type, enum type_kind *ret)
+{
+	uint64_t known;
+	int err;
+
+	if (map64__get(r->types, type, &known)) {
+		*ret = known;
+		return 0;
+	}
+	err = look_at_type(r, type, ret);
+	if (!err && map64__count(r->types) < MAX_TYPES)
+		err = map64__set(r->types, type, *ret);
+	return err;
+}
+
+int census__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret)
+{
+	uint64_t known, type;
+	int err;
+
+	*ret = TYPE_OTHER;
+	if (map64__get(r->seen, obj, &known)) {
+		*ret = known;
+		return 0;
+	}
+	err = pymem__type(&r->m, obj, &type);
+	if (err)
+		return err == -ESRCH || err == -EPERM || err == -ENOMEM ? err : 0;
+	return census__type_kind(r, type, ret);
+}
+
+/* ---- labels ---- */
+
+int census__add_text(struct reading *r, const char *s, uint32_t *ret)
+{
+	size_t len = strlen(s);
+	void *v = r->text;
+	int err;
+
+	if (!len) {
+		*ret = 0;
+		return 0;
+	}
+	if (r->text_len + len + 1 > CENSUS_MAX_TEXT)
+		return -E2BIG;
+	err = census__grow(&v, &r->text_cap, r->text_len + len + 1, 1);
+	r->text = v;
+	if (err)
+		return err;
+	memcpy(r->text + r->text_len, s, len + 1);
+	*ret = r->text_len;
+	r->text_len += len + 1;
+	return 0;
+}
+
+int census__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper)
+{
+	void *v = r->named;
+	uint64_t i;
+	int err;
+
+	if (map64__get(r->by_obj, obj, &i)) {
+		struct label *old = &r->named[i].label;
+
+		if (label->kind >= old->kind)
+			return 0;
+		if (old->cls && !label->cls)
+			old->kind = label->kind; /* a name within a module says more */
+		else
+			*old = *label;
+		return 0;
+	}
+	if (r->nnamed >= CENSUS_MAX_TENSORS)
+		return -E2BIG;
+	err = census__grow(&v, &r->named_cap, r->nnamed + 1, sizeof(*r->named));
+	r->named = v;
+	if (!err)
+		err = map64__set(r->by_obj, obj, r->nnamed);
+	if (!err)
+		r->named[r->nnamed++] = (struct named){ .obj = obj, .label = *label, .wrapper = wrapper };
+	return err;
+}
+
+bool census__label(const struct reading *r, uint64_t obj, struct label *ret)
+{
+	uint64_t i;
+
+	if (!map64__get(r->by_obj, obj, &i))
+		return false;
+	*ret = r->named[i].label;
+	return true;
+}
+
+/* ---- objects ---- */
+
+static int take(struct reading *r, struct found_list *list, size_t max, uint64_t obj, uint64_t type, enum type_kind kind)
+{
+	void *v = list->v;
+	uint64_t known;
+	int err;
+
+	if (map64__get(r->seen, obj, &known))
+		return 0;
+	if (list->n >= max)
+		return -E2BIG;
+	err = census__grow(&v, &list->cap, list->n + 1, sizeof(*list->v));
+	list->v = v;
+	if (!err)
+		err = map64__set(r->seen, obj, kind);
+	if (!err)
+		list->v[list->n++] = (struct found){ obj, type };
+	return err;
+}
+
+struct walk {
+	struct reading *r;
+	/* Of the last types seen: most objects are of a few. */
+	struct {
+		uint64_t type;
+		enum type_kind kind;
+	} last[64];
+};
+
+static int on_object(uint64_t obj, uint64_t type, void *ctx)
+{
+	struct walk *w = ctx;
+	size_t slot = type / 16 % 64;
+	enum type_kind kind;
+	int err;
+
+	if (w->last[slot].type != type) {
+		err = census__type_kind(w->r, type, &kind);
+		if (err)
+			return err;
+		w->last[slot].type = type;
+		w->last[slot].kind = kind;
+	}
+	switch (w->last[slot].kind) {
+	case TYPE_TENSOR:
+	case TYPE_WRAPPER:
+		return take(w->r, &w->r->tensors, CENSUS_MAX_TENSORS, obj, type, w->last[slot].kind);
+	case TYPE_MODULE:
+		return take(w->r, &w->r->modules, CENSUS_MAX_MODULES, obj, type, TYPE_MODULE);
+	case TYPE_OPTIMIZER:
+		return take(w->r, &w->r->optimizers, CENSUS_MAX_MODULES, obj, type, TYPE_OPTIMIZER);
+	default:
+		return 0;
+	}
+}
+
+static int walk_objects(struct reading *r, uint64_t *objects)
+{
+	static const struct timespec pause = { .tv_nsec = 5000000 };
+	struct pygc_stats stats = { 0 };
+	struct walk w = { .r = r };
+	int err = 0;
+
+	for (int i = 0; !err && i < WALKS; i++) {
+		memcache__forget(r->c->cache);
+		err = pygc__walk(&r->c->gc, r->c->cache, r->deadline, on_object, &w, &stats);
+		if (err || !stats.torn)
+			break;
+		/* The collector may be at work just now: it is done soon. */
+		nanosleep(&pause, NULL);
+	}
+	r->torn |= stats.torn;
+	*objects = stats.objects;
+	return err;
+}
+
+/* ---- tensors ---- */
+
+/* All that is to be read, with what it is called. */
+struct list {
+	struct pytensor *v;
+	struct label *labels;
+	bool *wrapper;
+	size_t n, cap;
+};
+
+static void list__free(struct list *l)
+{
+	free(l->v);
+	free(l->labels);
+	free(l->wrapper);
+}
+
+static int list__add(struct list *l, uint64_t obj, uint64_t impl, const struct label *label, bool wrapper)
+{
+	size_t cap[3] = { l->cap, l->cap, l->cap };
+	void *v = l->v, *labels = l->labels, *w = l->wrapper;
+	int err;
+
+	if (l->n >= 3 * (size_t)CENSUS_MAX_TENSORS)
+		return -E2BIG;
+	err = census__grow(&v, &cap[0], l->n + 1, sizeof(*l->v));
+	l->v = v;
+	if (!err)
+		err = census__grow(&labels, &cap[1], l->n + 1, sizeof(*l->labels));
+	l->labels = labels;
+	if (!err)
+		err = census__grow(&w, &cap[2], l->n + 1, sizeof(*l->wrapper));
+	l->wrapper = w;
+	if (err)
+		return err;
+	l->cap = cap[0];
+	memset(&l->v[l->n], 0, sizeof(*l->v));
+	l->v[l->n].obj = obj;
+	l->v[l->n].impl = impl;
+	l->labels[l->n] = *label;
+	l->wrapper[l->n++] = wrapper;
+	return 0;
+}
+
+static int calibrate(struct reading *r, const char **why)
+{
+	uint64_t objs[2 * SAMPLES];
+	size_t n = 0, i;
+
+	if (pytensors__calibrated(r->c->tensors) && pytensors__know_grad(r->c->tensors))
+		return 0;
+	for (i = 0; i < r->nnamed && n < SAMPLES; i += 1 + r->nnamed / SAMPLES)
+		objs[n++] = r->named[i].obj;
+	for (i = 0; i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
+		objs[n++] = r->tensors.v[i].obj;
+	i = pytensors__calibrate(r->c->tensors, objs, n, why);
+	/* Known before, and only the gradients still are not. */
+	return pytensors__calibrated(r->c->tensors) ? 0 : (int)i;
+}
+
+static int gather(struct reading *r, unsigned flags, struct list *l)
+{
+	static const struct label unnamed = { .kind = CENSUS_OTHER };
+	uint64_t i;
+	int err = 0;
+
+	for (size_t k = 0; !err && k < r->nnamed; k++)
+		err = list__add(l, r->named[k].obj, 0, &r->named[k].label, r->named[k].wrapper);
+	for (size_t k = 0; !err && !(flags & CENSUS_NAMED_ONLY) && k < r->tensors.n; k++)
+		if (!map64__get(r->by_obj, r->tensors.v[k].obj, &i))
+			err = list__add(l, r->tensors.v[k].obj, 0, &unnamed, false);
+	return err;
+}
+
+/* The gradients of the tensors from..to. */
+static int add_grads(struct reading *r, struct list *l, size_t from, size_t to)
+{
+	char name[CENSUS_NAME_ROOM];
+	int err = 0;
+
+	for (size_t i = from; !err && i < to; i++) {
+		struct label label = l->labels[i];
+
+		if (!l->v[i].grad || l->v[i].state == PYTENSOR_BAD || l->v[i].state == PYTENSOR_TORN)
+			continue;
+		label.kind = CENSUS_GRADIENT;
+		if (label.name) {
+			snprintf(name, sizeof(name), "grad of %s", r->text + label.name);
+			err = census__add_text(r, name, &label.name);
+		}
+		if (!err)
+			err = list__add(l, 0, l->v[i].grad, &label, true);
+	}
+	return err;
+}
+
+struct inner {
+	struct list *l;
+	size_t outer;
+};
+
+static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx)
+{
+	struct inner *in = ctx;
+	struct label label = in->l->labels[in->outer];
+	char text[CENSUS_NAME_ROOM];
+	enum type_kind kind;
+	int err;
+
+	/* A tensor that has memory of its own is no mere wrapper: what hangs on it is something else. */
+	if (*name && in->l->v[in->outer].state != PYTENSOR_NO_STORAGE)
+		return 0;
+	if (*name && label.name) {
+		snprintf(text, sizeof(text), "%s.%s", r->text + label.name, name);
+		err = census__add_text(r, text, &label.name);
+		if (err)
+			return err;
+	}
+	err = census__kind_of(r, obj, &kind);
+	return err ? err : list__add(in->l, obj, 0, &label, kind == TYPE_WRAPPER);
+}
+
+/* What the wrappers among from..to hold. */
+static int add_inner(struct reading *r, struct list *l, size_t from, size_t to)
+{
+	int err = 0;
+
+	for (size_t i = from; !err && i < to; i++) {
+		struct inner in = { l, i };
+		uint64_t obj = l->v[i].obj ? l->v[i].obj : l->v[i].pyobj;
+		enum type_kind kind;
+
+		if (!l->wrapper[i] || !obj || l->v[i].state == PYTENSOR_BAD)
+			continue;
+		err = census__kind_of(r, obj, &kind);
+		if (!err && kind == TYPE_WRAPPER)
+			err = census__late(r) ? -ETIME : census__inner(r, obj, on_inner, &in);
+	}
+	return err;
+}
+
+static int read_tensors(struct reading *r, unsigned flags, struct list *l)
+{
+	size_t from = 0, to;
+	int err;
+
+	err = gather(r, flags, l);
+	pymem__forget(&r->m);
+	for (int depth = 0; !err && from < l->n && depth < WRAPPED_DEPTH; depth++) {
+		to = l->n;
+		err = census__late(r) ? -ETIME : pytensors__read(r->c->tensors, l->v + from, to - from);
+		if (!err)
+			err = add_grads(r, l, from, to);
+		if (!err)
+			err = add_inner(r, l, from, to);
+		from = to;
+	}
+	/* What came last of all is not looked into any more. */
+	if (!err && from < l->n)
+		err = pytensors__read(r->c->tensors, l->v + from, l->n - from);
+	return err;
+}
+
+static int read_all(struct reading *r, unsigned flags, struct list *l, struct census_state *s, const char **why)
+{
+	int err;
+
+	err = walk_objects(r, &s->objects);
+	if (!err)
+		err = census__name_modules(r);
+	if (!err)
+		err = census__name_optimizers(r);
+	if (err)
+		return err;
+	if (!r->tensors.n && !r->nnamed) {
+		*why = "there is no tensor yet";
+		return -EAGAIN;
+	}
+	err = calibrate(r, why);
+	if (!err)
+		err = read_tensors(r, flags, l);
+	return err ? err : census__merge(r, l->v, l->labels, l->n, s);
+}
+
+static int reading__init(struct reading *r, struct census *c)
+{
+	memset(r, 0, sizeof(*r));
+	r->c = c;
+	pymem__init(&r->m, c->py, true);
+	r->types = map64__new();
+	r->seen = map64__new();
+	r->by_obj = map64__new();
+	/* Offset 0 is "". */
+	r->text = calloc(1, 1);
+	r->text_len = r->text_cap = 1;
+	return r->types && r->seen && r->by_obj && r->text ? 0 : -ENOMEM;
+}
+
+static void reading__fini(struct reading *r)
+{
+	pymem__fini(&r->m);
+	map64__free(r->types);
+	map64__free(r->seen);
+	map64__free(r->by_obj);
+	free(r->tensors.v);
+	free(r->modules.v);
+	free(r->optimizers.v);
+	free(r->named);
+	free(r->text);
+}
+
+int census__read(struct census *c, unsigned flags, uint64_t limit_ns, struct census_state *ret, const char **why)
+{
+	uint64_t bytes = memcache__bytes(c->cache);
+	struct census_state s = { 0 };
+	struct list l = { 0 };
+	struct reading r;
+	int err;
+
+	*why = "";
+	s.begin = now_ns();
+	err = reading__init(&r, c);
+	r.deadline = s.begin + limit_ns;
+	if (!err)
+		err = read_all(&r, flags, &l, &s, why);
+	if (!err) {
+		s.end = now_ns();
+		s.modules = r.modules.n;
+		s.optimizers = r.optimizers.n;
+		s.torn_lists = r.torn;
+		s.know_grad = pytensors__know_grad(c->tensors);
+		s.bytes_read = memcache__bytes(c->cache) - bytes;
+		*ret = s;
+	} else {
+		census_state__free(&s);
+		if (err == -ETIME)
+			*why = "there are too many objects to read in the time given";
+		else if (!**why)
+			*why = err == -ESRCH ? "the process ended" : "its memory cannot be read";
+	}
+	list__free(&l);
+	reading__fini(&r);
+	return err;
+}
+
+struct census *census__open(const struct python *py, const char **why)
+{
+	struct census *c = calloc(1, sizeof(*c));
+	int err;
+
+	*why = "";
+	if (!c)
+		return NULL;
+	c->py = py;
+	c->proc = python__proc(py);
+	c->cache = memcache__new(c->proc);
+	c->tensors = pytensors__new(c->proc);
+	err = c->cache && c->tensors ? find_types(c) : -ENOMEM;
+	if (err == -ENOENT || err == -EBADMSG) {
+		*why = "torch is not imported (yet)";
+		err = -ENOENT;
+	} else if (!err) {
+		err = pygc__find(py, &c->gc);
+		if (err == -ENOENT)
+			err = -ENOTSUP;
+		if (err == -ENOTSUP)
+			*why = "the lists of this Python's garbage collector are not known to this version";
+	}
+	if (!err)
+		return c;
+	census__free(c);
+	errno = -err;
+	return NULL;
+}
+
+void census__free(struct census *c)
+{
+	if (!c)
+		return;
+	memcache__free(c->cache);
+	pytensors__free(c->tensors);
+	free(c);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Tensors that share a storage are one; the best of their names is its name. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+#include "target/census_internal.h"
+
+struct cand {
+	uint64_t addr, size;
+	uint32_t ix; /* of the tensor */
+	uint8_t kind, device_type, device_index;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct cand *x = a, *y = b;
+
+	if (x->device_type != y->device_type)
+		return x->device_type < y->device_type ? -1 : 1;
+	if (x->device_index != y->device_index)
+		return x->device_index < y->device_index ? -1 : 1;
+	if (x->addr != y->addr)
+		return x->addr < y->addr ? -1 : 1;
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	return x->ix < y->ix ? -1 : x->ix > y->ix;
+}
+
+/* One for each TensorImpl, with the best of what it is called. */
+static int candidates(const struct pytensor *v, const struct label *labels, size_t n, struct cand **ret, size_t *count,
+		      struct census_state *s)
+{
+	struct map64 *impls = map64__new();
+	struct cand *c = calloc(n ? n : 1, sizeof(*c));
+	size_t k = 0;
+	uint64_t at;
+	int err = impls && c ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < n; i++) {
+		s->torn += v[i].state == PYTENSOR_TORN;
+		s->unreadable += v[i].state == PYTENSOR_BAD;
+		if (v[i].state != PYTENSOR_OK)
+			continue;
+		if (map64__get(impls, v[i].impl, &at)) {
+			if (labels[i].kind < c[at].kind) {
+				c[at].kind = labels[i].kind;
+				c[at].ix = i;
+			}
+			continue;
+		}
+		err = map64__set(impls, v[i].impl, k);
+		c[k++] = (struct cand){
+			.addr = v[i].addr, .size = v[i].size, .ix = i, .kind = labels[i].kind,
+			.device_type = v[i].device_type, .device_index = v[i].device_index,
+		};
+	}
+	map64__free(impls);
+	if (err) {
+		free(c);
+		return err;
+	}
+	*ret = c;
+	*count = k;
+	return 0;
+}
+
+static void describe(const struct reading *r, const struct pytensor *v, const struct label *l, struct census_tensor *t)
+{
+	t->name = r->text + l->name;
+	t->module = r->text + l->module;
+	t->cls = r->text + l->cls;
+	t->root = r->text + l->root;
+	t->kind = l->kind;
+	t->ndim = v->ndim;
+	t->dtype = v->dtype;
+	memcpy(t->shape, v->sizes, sizeof(t->shape));
+}
+
+static bool is_inside(const struct census_tensor *t, const struct cand *c)
+{
+	return t->device_type == c->device_type && t->device_index == c->device_index && c->addr >= t->addr &&
+	       c->addr - t->addr <= t->size && c->size <= t->size - (c->addr - t->addr);
+}
+
+/* Storages in order; whose is which tensor goes to owner. */
+static void group(const struct reading *r, const struct pytensor *v, const struct label *labels, const struct cand *c,
+		  size_t n, struct census_state *s, uint32_t *owner)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct census_tensor *t = s->ntensors ? &s->tensors[s->ntensors - 1] : NULL;
+
+		if (!t || !is_inside(t, &c[i])) {
+			t = &s->tensors[s->ntensors++];
+			t->addr = c[i].addr;
+			t->size = c[i].size;
+			t->device_type = c[i].device_type;
+			t->device_index = c[i].device_index;
+			describe(r, &v[c[i].ix], &labels[c[i].ix], t);
+		} else if (c[i].kind < t->kind || (c[i].kind == t->kind && !*t->name && labels[c[i].ix].name)) {
+			describe(r, &v[c[i].ix], &labels[c[i].ix], t);
+		}
+		t->views++;
+		owner[c[i].ix] = s->ntensors - 1;
+	}
+}
+
+static int sum(struct census_state *s)
+{
+	struct census_device *d = NULL;
+	size_t cap = 0;
+	int err;
+
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct census_tensor *t = &s->tensors[i];
+
+		if (!d || d->type != t->device_type || d->index != t->device_index) {
+			void *v = s->devices;
+
+			err = census__grow(&v, &cap, s->ndevices + 1, sizeof(*s->devices));
+			s->devices = v;
+			if (err)
+				return err;
+			d = &s->devices[s->ndevices++];
+			*d = (struct census_device){ .type = t->device_type, .index = t->device_index };
+		}
+		d->bytes[t->kind] += t->size;
+		d->count[t->kind]++;
+	}
+	return 0;
+}
+
+static int index_params(const struct pytensor *v, const struct label *labels, size_t n, const uint32_t *owner,
+			struct census_state *s)
+{
+	int err = 0;
+
+	s->params = map64__new();
+	if (!s->params)
+		return -ENOMEM;
+	for (size_t i = 0; !err && i < n; i++)
+		if (labels[i].kind == CENSUS_PARAMETER && v[i].state == PYTENSOR_OK && owner[i] != UINT32_MAX)
+			err = map64__set(s->params, v[i].impl, owner[i]);
+	return err;
+}
+
+int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
+		  struct census_state *s)
+{
+	struct cand *c = NULL;
+	uint32_t *owner = malloc((n ? n : 1) * sizeof(*owner));
+	size_t count = 0;
+	int err = owner ? 0 : -ENOMEM;
+
+	if (!err) {
+		memset(owner, 0xff, n * sizeof(*owner));
+		err = candidates(v, labels, n, &c, &count, s);
+	}
+	if (!err) {
+		s->tensors = calloc(count ? count : 1, sizeof(*s->tensors));
+		err = s->tensors ? 0 : -ENOMEM;
+	}
+	if (!err) {
+		if (count)
+			qsort(c, count, sizeof(*c), by_place);
+		group(r, v, labels, c, count, s, owner);
+		err = sum(s);
+	}
+	if (!err)
+		err = index_params(v, labels, n, owner, s);
+	if (!err) {
+		s->text = r->text;
+		r->text = NULL;
+	}
+	free(c);
+	free(owner);
+	return err;
+}
+
+const struct census_tensor *census__param(const struct census_state *s, uint64_t impl)
+{
+	uint64_t i;
+
+	return s->params && map64__get(s->params, impl, &i) ? &s->tensors[i] : NULL;
+}
+
+void census_state__free(struct census_state *s)
+{
+	map64__free(s->params);
+	free(s->tensors);
+	free(s->devices);
+	free(s->text);
+	memset(s, 0, sizeof(*s));
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * An object of the collector's has PyGC_Head {next, prev} in front; the low bits of both words are flags. The lists are
+ * circular through a head that lies in the interpreter's state (3.9 on) or the runtime's (3.8):
+ *
+ *   struct { PyGC_Head head; int threshold, count; } generations[3];
+ *   PyGC_Head *generation0;                           always &generations[0].head, which is how they are found
+ *   struct { PyGC_Head head; ... } permanent_generation;
+ */
+#include "target/pygc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "target/memcache.h"
+#include "target/proc.h"
+#include "target/pylayout.h"
+#include "target/python.h"
+
+#define HEAD_SIZE 16
+#define GENERATION 24
+#define GENERATION0 (3 * GENERATION)		/* from the first head to the pointer to it, */
+#define PERMANENT (GENERATION0 + 8)		/* and to the permanent generation */
+#define SEARCH_MAX (512u << 10)			/* bytes of an interpreter's state: 3.13's has some 100 KiB */
+#define STEP 4096u
+#define FLAGS 3ull
+#define MAX_OBJECTS (256u << 20)
+#define MAX_REPAIRS 10000u
+#define CLOCK_EVERY 16384u
+
+struct link {
+	uint64_t next, prev;
+};
+
+struct object {
+	struct link link;
+	uint64_t refs, type;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+static bool is_link(uint64_t p)
+{
+	return p && p % 8 == 0 && p < 1ull << 56;
+}
+
+/* Whether both of its neighbours know of it. The program may be at work there, so more than one look. */
+static int is_head(const struct proc *p, uint64_t head)
+{
+	uint64_t prev, next;
+	struct link l;
+	int err = 0;
+
+	for (int i = 0; i < 8; i++) {
+		err = proc__read(p, head, &l, sizeof(l));
+		if (err)
+			return err;
+		l.next &= ~FLAGS;
+		l.prev &= ~FLAGS;
+		if (!is_link(l.next) || !is_link(l.prev))
+			return -ENOENT;
+		err = proc__read_u64(p, l.next + 8, &prev);
+		if (!err)
+			err = proc__read_u64(p, l.prev, &next);
+		if (err == -ESRCH || err == -EPERM)
+			return err;
+		if (!err && (prev & ~FLAGS) == head && (next & ~FLAGS) == head)
+			return 0;
+	}
+	return -ENOENT;
+}
+
+static int check_lists(const struct proc *p, uint64_t first, struct pygc *ret)
+{
+	struct pygc gc;
+	int err = 0;
+
+	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
+		gc.head[i] = first + (i < 3 ? i * GENERATION : PERMANENT);
+		err = is_head(p, gc.head[i]);
+	}
+	if (!err)
+		*ret = gc;
+	return err;
+}
+
+/* Looks through memory from base on for a word that is the address of the word GENERATION0 bytes before it. */
+static int search(const struct proc *p, uint64_t base, struct pygc *ret)
+{
+	uint64_t w[STEP / 8];
+	int err;
+
+	for (size_t at = 0; at < SEARCH_MAX; at += STEP) {
+		err = proc__read(p, base + at, w, sizeof(w));
+		if (err)
+			return err == -EFAULT ? -ENOENT : err;
+		for (size_t i = 0; i < STEP / 8; i++) {
+			uint64_t addr = base + at + 8 * i;
+
+			if (w[i] != addr - GENERATION0 || addr < GENERATION0)
+				continue;
+			err = check_lists(p, w[i], ret);
+			if (err != -ENOENT && err != -EFAULT)
+				return err;
+		}
+	}
+	return -ENOENT;
+}
+
+int pygc__find(const struct python *py, struct pygc *ret)
+{
+	const struct pylayout *l = python__layout(py);
+	const struct proc *p = python__proc(py);
+	uint64_t interp;
+	int err;
+
+	if (l->minor >= 14)
+		return -ENOTSUP;
+	if (l->minor <= 8)
+		return search(p, python__runtime(py), ret);
+	err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &interp);
+	if (err)
+		return err;
+	return is_link(interp) ? search(p, interp, ret) : -ENOENT;
+}
+
+struct walk {
+	struct memcache *c;
+	int (*fn)(uint64_t obj, uint64_t type, void *ctx);
+	void *ctx;
+	struct pygc_stats *stats;
+	uint64_t deadline, since_clock;
+};
+
+static int tell(struct walk *w, uint64_t at, const struct object *o)
+{
+	if (++w->stats->objects > MAX_OBJECTS)
+		return -E2BIG;
+	if (++w->since_clock >= CLOCK_EVERY) {
+		w->since_clock = 0;
+		if (now_ns() > w->deadline)
+			return -ETIME;
+	}
+	return w->fn(at + HEAD_SIZE, o->type, w->ctx);
+}
+
+static bool fatal(int err)
+{
+	return err == -ESRCH || err == -EPERM;
+}
+
+/*
+ * The link from `from` is not what was remembered of it. Looks at both ends as they are now; *to is the neighbour then.
+ * -EAGAIN: the lost place is no longer in this list.
+ */
+static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
+{
+	struct link l;
+	int err;
+
+	for (int i = 0; i < 3 && w->stats->repairs < MAX_REPAIRS; i++) {
+		w->stats->repairs++;
+		err = memcache__read_now(w->c, from, &l, sizeof(l));
+		if (err)
+			return fatal(err) ? err : -EAGAIN;
+		*to = (back ? l.prev : l.next) & ~FLAGS;
+		if (!is_link(*to))
+			return -EAGAIN;
+		err = memcache__read_now(w->c, *to, o, sizeof(*o));
+		if (fatal(err))
+			return err;
+		if (!err && ((back ? o->link.next : o->link.prev) & ~FLAGS) == from)
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+/* From the head on in one direction; *last is how far it came. -EAGAIN: it lost its way. */
+static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
+{
+	uint64_t from = head, to;
+	struct object o;
+	struct link l;
+	int err;
+
+	err = memcache__read_now(w->c, head, &l, sizeof(l));
+	if (err)
+		return fatal(err) ? err : -EAGAIN;
+	to = (back ? l.prev : l.next) & ~FLAGS;
+	for (;;) {
+		*last = from;
+		if (to == head)
+			return 0;
+		if (is_link(to)) {
+			err = memcache__read(w->c, to, &o, sizeof(o));
+			if (fatal(err))
+				return err;
+		}
+		if (!is_link(to) || err || ((back ? o.link.next : o.link.prev) & ~FLAGS) != from) {
+			err = repair(w, from, &to, &o, back);
+			if (err)
+				return err;
+			if (to == head)
+				return 0;
+		}
+		if (to == stop)
+			return 0;
+		err = tell(w, to, &o);
+		if (err)
+			return err;
+		from = to;
+		to = (back ? o.link.prev : o.link.next) & ~FLAGS;
+	}
+}
+
+int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
+	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx, struct pygc_stats *stats)
+{
+	struct walk w = { .c = c, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline };
+	uint64_t last, end;
+	int err;
+
+	memset(stats, 0, sizeof(*stats));
+	/* Objects move from younger to older lists, so none is missed that way. */
+	for (size_t i = 0; i < PYGC_LISTS; i++) {
+		err = walk_list(&w, gc->head[i], false, 0, &last);
+		if (err == -EAGAIN)
+			err = walk_list(&w, gc->head[i], true, last, &end);
+		if (err && err != -EAGAIN)
+			return err;
+		/* From the other end it met the place where the way was lost, or it did not. */
+		stats->torn |= err == -EAGAIN;
+	}
+	return 0;
+}
