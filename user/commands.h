@@ -7,6 +7,7 @@ int cmd_record(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_export(int argc, char **argv);
+int cmd_dump(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 
 #endif

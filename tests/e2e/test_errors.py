@@ -49,6 +49,7 @@ def test_usage():
     for bad in ("0", "-1", "1x", "4294967297", "99999999999999999999"):
         refused(tool("record", "-p", bad), USAGE)
         refused(tool("check", "-p", bad), USAGE)
+        refused(tool("dump", "-p", bad), USAGE)
     for bad in ("0", "-5s", "10x", "s", "1e400s"):
         refused(tool("record", "-p", "1", "-d", bad), USAGE)
     refused(tool("record", "-p", "1", "--max-size", "12Q"), USAGE)
@@ -58,6 +59,9 @@ def test_usage():
     refused(tool("report", "--at", "noon", "x.mtr"), USAGE, "noon")
     refused(tool("report", "--by", "colour", "x.mtr"), USAGE, "colour")
     refused(tool("report", "--format", "xml", "x.mtr"), USAGE, "xml")
+    refused(tool("dump"), USAGE, "-p")
+    refused(tool("dump", "-p", "1", "--by", "colour"), USAGE, "colour")
+    refused(tool("dump", "-p", "1", "--format", "xml"), USAGE, "xml")
 
 
 def test_help_and_version():
@@ -77,12 +81,14 @@ def test_no_such_pid():
         check(str(pid) in err, "the PID is not in %r", err)
     check(not os.path.exists(scratch("none.mtr")), "an output was left behind")
     refused(tool("record", "-p", str(pid), "-o", scratch("none.mtr"), root=True), UNUSABLE, "no process", str(pid))
+    refused(tool("dump", "-p", str(pid), root=True), UNUSABLE, "no process", str(pid))
 
 
 def test_not_python():
     p = sleeper()
     refused(tool("record", "-p", str(p.popen.pid), "-o", scratch("sleep.mtr"), root=True), UNUSABLE, "python", str(p.popen.pid))
     check(not os.path.exists(scratch("sleep.mtr")), "an output was left behind")
+    refused(tool("dump", "-p", str(p.popen.pid), root=True), UNUSABLE, "python", str(p.popen.pid))
     check(p.alive(), "the process that was looked at ended")
 
 
@@ -103,6 +109,9 @@ def test_not_permitted():
                           capture_output=True, text=True, timeout=30, check=False)
     check(not os.path.exists("/tmp/none-%d.mtr" % os.getpid()), "an output was left behind")
     refused((done.returncode, done.stdout, done.stderr), NOT_PERMITTED, "sudo")
+    done = subprocess.run([*prefix, binary, "dump", "-p", str(target.popen.pid)], capture_output=True, text=True, timeout=30,
+                          check=False)
+    refused((done.returncode, done.stdout, done.stderr), NOT_PERMITTED, "sudo")
     done = subprocess.run([*prefix, binary, "check"], capture_output=True, text=True, timeout=30, check=False)
     equal(done.returncode, NOT_PERMITTED, "exit code of check as nobody (%r)" % done.stderr[-300:])
     check(target.alive(), "the target ended")
@@ -111,6 +120,7 @@ def test_not_permitted():
 def test_python_without_torch():
     target = spawn([sys.executable, os.path.join(harness.WORKLOADS, "plain.py")])
     target.wait_line("^ready")
+    refused(tool("dump", "-p", str(target.popen.pid), root=True), UNUSABLE, "torch is not imported", str(target.popen.pid))
     recorder = spawn([harness.TOOL, "record", "-p", str(target.popen.pid), "-o", scratch("plain.mtr")], root=True)
     recorder.wait_line("waiting.*import torch", 10, stream="err")
     equal(interrupt(recorder), OK, "exit code after Ctrl-C while waiting")
