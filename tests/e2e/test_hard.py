@@ -445,6 +445,7 @@ def last_words(role, rounds=5):
         target.out.clear()
         recorder = spawn(["chrt", "-f", "1", TOOL, "record", "-p", pid, "-o", path], root=True)
         recorder.wait_line(ATTACHED, 30, stream="err")
+        time.sleep(0.5)  # what is done once after attaching is done
         with open(go, "w", encoding="utf-8"):
             pass
         equal(recorder.wait(60), 0, "exit code of record: %s" % recorder.stderr()[-300:])

@@ -305,14 +305,13 @@ static int settle(struct session *s)
 }
 
 /* One round: see the top of this file. */
-int session__round(struct session *s)
+static int go_round(struct session *s)
 {
 	size_t end, pos = 0, len;
 	const void *rec;
 	int err;
 
 	s->read_until = UINT64_MAX;
-	calls__before_drain(s);
 	err = consume(s);
 	calls__after_drain(s, err >= 0 && !s->behind);
 	if (err >= 0 && !s->blind)
@@ -326,6 +325,12 @@ int session__round(struct session *s)
 	if (err >= 0)
 		err = calls__used(s, false);
 	return err < 0 ? err : 0;
+}
+
+int session__round(struct session *s)
+{
+	calls__before_drain(s);
+	return go_round(s);
 }
 
 static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
@@ -424,7 +429,8 @@ int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
 {
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
-	return session__round(s);
+	/* The driver is not asked: that may take longer than what is to be read is there. */
+	return go_round(s);
 }
 
 int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason)
