@@ -20,6 +20,8 @@ struct call_slot {
 	__u64 word; /* what was read last */
 	__u32 fn;
 	__u32 flags;
+	__u32 node; /* enum mt_node */
+	__u32 pad;
 };
 
 struct {
@@ -32,23 +34,6 @@ struct {
 /* Set by user space before the sites are attached; a site's cookie is its index. */
 struct mt_usdt_args asked_args[MT_ASKED_SITES] = {};
 
-/* Of the kernel's own, where a probed function's return address is made to point. */
-struct xol_area___mt {
-	unsigned long vaddr;
-} __attribute__((preserve_access_index));
-
-struct uprobes_state___mt {
-	struct xol_area___mt *xol_area;
-} __attribute__((preserve_access_index));
-
-struct mm_struct___mt {
-	struct uprobes_state___mt uprobes_state;
-} __attribute__((preserve_access_index));
-
-struct task_struct___mt {
-	struct mm_struct___mt *mm;
-} __attribute__((preserve_access_index));
-
 static __always_inline struct call_slot *slot_of_task(__u64 flags)
 {
 	return bpf_task_storage_get(&calls, bpf_get_current_task_btf(), 0, flags);
@@ -60,18 +45,6 @@ static __always_inline bool read_call(void *dst, __u32 size, __u64 addr)
 		return true;
 	count(MT_CNT_CALL_FAULT);
 	return false;
-}
-
-/* 0 where this kernel does not tell. */
-static __always_inline __u64 return_trampoline(void)
-{
-	struct task_struct___mt *task = (void *)bpf_get_current_task();
-
-	if (!bpf_core_field_exists(struct xol_area___mt, vaddr) ||
-	    !bpf_core_field_exists(struct uprobes_state___mt, xol_area) ||
-	    !bpf_core_field_exists(struct mm_struct___mt, uprobes_state))
-		return 0;
-	return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
 }
 
 /* Is the kept call still under way, so that one that begins at sp is made within it? */
@@ -146,7 +119,12 @@ int call_enter(struct pt_regs *ctx)
 		c->caller = 0;
 	read_arguments(c);
 	c->entered = bpf_ktime_get_ns();
-	c->stack = c->flags & MT_CALL_WALK ? walk_stack_atomic(c->entered) : 0;
+	c->stack = 0;
+	c->node = MT_NODE_NONE;
+	if (c->flags & MT_CALL_WALK) {
+		c->stack = walk_stack_atomic(c->entered);
+		c->node = current_node(c->sp, c->entered);
+	}
 	return 0;
 }
 
@@ -175,6 +153,7 @@ int call_return(struct pt_regs *ctx)
 	if (!r)
 		return 0;
 	fill(&r->h, MT_REC_CUDA_CALL, bpf_ktime_get_ns(), c->stack, false);
+	r->h.node = c->node;
 	r->fn = c->fn;
 	r->result = (__s32)PT_REGS_RC(ctx);
 	r->arg[0] = c->arg[0];

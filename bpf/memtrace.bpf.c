@@ -12,6 +12,7 @@
 #include "memtrace.h"
 #include "maps.bpf.h"
 #include "pystack.bpf.h"
+#include "retaddr.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -38,7 +39,7 @@ static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 
 	h->type = type;
 	h->walk = stack & (MT_STACK_WALKS - 1);
 	h->sleepable = sleepable;
-	h->pad = 0;
+	h->node = 0;
 	h->tid = (__u32)bpf_get_current_pid_tgid();
 	h->time = time;
 }
@@ -60,17 +61,23 @@ static __always_inline __u64 stack_id(__u64 stack)
  */
 #define ARG(ctx, n) (*(volatile unsigned long *)&PT_REGS_PARM##n(ctx))
 
-static __always_inline struct mt_rec_mem *mem_record(__u8 type, bool walks, const bool sleepable)
+#include "autograd.bpf.h"
+
+static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, bool walks, const bool sleepable)
 {
 	__u64 time = bpf_ktime_get_ns(), stack = 0;
+	__u32 node = MT_NODE_NONE;
 	struct mt_rec_mem *r;
 
-	if (walks)
+	if (walks) {
 		stack = walk(time, sleepable);
+		node = current_node(PT_REGS_SP(ctx), time);
+	}
 	r = reserve(type, sizeof(*r));
 	if (!r)
 		return 0;
 	fill(&r->h, type, time, stack, sleepable);
+	r->h.node = node;
 	r->stack = stack_id(stack);
 	r->pad[0] = r->pad[1] = r->pad[2] = 0;
 	return r;
@@ -83,7 +90,7 @@ static __always_inline int do_report(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_REPORT))
 		return 0;
-	r = mem_record(MT_REC_REPORT, (__s64)ARG(ctx, 2) > 0, sleepable);
+	r = mem_record(ctx, MT_REC_REPORT, (__s64)ARG(ctx, 2) > 0, sleepable);
 	if (!r)
 		return 0;
 	r->addr = ARG(ctx, 1);
@@ -114,7 +121,7 @@ static __always_inline int do_oom(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_OOM))
 		return 0;
-	r = mem_record(MT_REC_OOM, true, sleepable);
+	r = mem_record(ctx, MT_REC_OOM, true, sleepable);
 	if (!r)
 		return 0;
 	r->addr = 0;
@@ -145,7 +152,7 @@ static __always_inline int do_cpu_new(struct pt_regs *ctx, const bool sleepable)
 
 	if (!begin(MT_REC_CPU_NEW))
 		return 0;
-	r = mem_record(MT_REC_CPU_NEW, (__s64)ARG(ctx, 3) > 0, sleepable);
+	r = mem_record(ctx, MT_REC_CPU_NEW, (__s64)ARG(ctx, 3) > 0, sleepable);
 	if (!r)
 		return 0;
 	r->addr = ARG(ctx, 2);

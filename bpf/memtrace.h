@@ -19,6 +19,8 @@
 #define MT_SHARED_SLOTS 64   /* and on all of them together beyond that */
 #define MT_ASKED_SITES 8     /* places of the USDT pytorch:malloc */
 #define MT_ASKED_ARGS 4
+#define MT_NODE_WORDS 7	     /* read of an autograd node */
+#define MT_NODE_DEPTH 8	     /* nodes that run within one another on a thread; a power of two */
 
 enum mt_rec_type {
 	MT_REC_REPORT = 1, /* c10::reportMemoryUsageToProfiler: struct mt_rec_mem */
@@ -32,6 +34,8 @@ enum mt_rec_type {
 	MT_REC_CUDA_CALL = 9,	/* a call into CUDA came back: struct mt_rec_call */
 	MT_REC_ASKED = 10,	/* USDT pytorch:malloc: struct mt_rec_asked */
 	MT_REC_SET_DEVICE = 11, /* cudaSetDevice entered: struct mt_rec_call, arg[0] */
+	MT_REC_EDGE = 12,	/* an autograd node becomes that of a tensor: struct mt_rec_node */
+	MT_REC_NODE = 13,	/* another node runs on this thread, as of its next record: struct mt_rec_node */
 };
 
 /* How the walk of a thread's Python frames ended. Counted by reason (MT_CNT_WALK + reason). */
@@ -60,6 +64,9 @@ enum mt_counter {
 	MT_CNT_CALL_STALE = 50,	   /* calls that never came back as seen from here: left by a jump, or the return missed */
 	MT_CNT_CALL_FAULT = 51,	   /* arguments or results of calls that could not be read */
 	MT_CNT_ASKED_FAULT = 52,   /* arguments of pytorch:malloc that could not be read: no record */
+	MT_CNT_NODE_RUN = 53,	   /* autograd nodes begun */
+	MT_CNT_NODE_FAULT = 54,	   /* nodes that could not be read or kept */
+	MT_CNT_NODE_DEEP = 55,	   /* nodes forgotten for others running within them */
 	MT_CNT_NR = 64,
 };
 
@@ -92,11 +99,18 @@ struct mt_py_layout {
 	__u64 type_cell; /* &PyCell_Type: a captured `self` lies in a cell */
 };
 
+/* Does an autograd node run? */
+enum mt_node {
+	MT_NODE_NONE = 0,
+	MT_NODE_CURRENT, /* the one of the thread's last MT_REC_NODE */
+	MT_NODE_UNKNOWN, /* one does, and which cannot be told */
+};
+
 struct mt_hdr {
 	__u8 type;  /* enum mt_rec_type */
 	__u8 walk;  /* enum mt_walk */
 	__u8 sleepable; /* 1: written by the sleepable programs */
-	__u8 pad;
+	__u8 node; /* enum mt_node, where memory is allocated; else 0 */
 	__u32 tid;
 	__u64 time; /* CLOCK_MONOTONIC, ns */
 };
@@ -193,6 +207,23 @@ struct mt_rec_asked {
 	__u32 pad;
 };
 
+/* The beginning of a torch::autograd::Node as it was then: see user/target/autograd.h */
+struct mt_rec_node {
+	struct mt_hdr h;
+	__u64 node;		     /* its address */
+	__u64 head[MT_NODE_WORDS];   /* its first words; all 0: could not be read */
+	__u64 extra;		     /* MT_REC_NODE: see struct mt_node_layout */
+	__u64 stack;		     /* MT_REC_EDGE: of the call, 0: none (see h.walk) */
+};
+
+/* What else is read of a node that begins to run. User space may change it at any time. */
+struct mt_node_layout {
+	__u64 extra;	   /* offset of the word that is read, 0: none */
+	__u64 object_vptr; /* of the class that points to an object, whose type is read instead; 0: none */
+	__u64 object;	   /* offset of that pointer */
+	__u64 object_type; /* offset of the type in an object */
+};
+
 #define MT_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed size")
 MT_ASSERT_SIZE(struct mt_hdr, 16);
 MT_ASSERT_SIZE(struct mt_rec_mem, 64);
@@ -204,6 +235,8 @@ MT_ASSERT_SIZE(struct mt_rec_stack, 40);
 MT_ASSERT_SIZE(struct mt_rec_call, 88);
 MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
+MT_ASSERT_SIZE(struct mt_rec_node, 96);
+MT_ASSERT_SIZE(struct mt_node_layout, 32);
 MT_ASSERT_SIZE(struct mt_py_layout, 88);
 
 #endif

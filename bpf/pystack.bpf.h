@@ -217,7 +217,7 @@ static __always_inline bool send_stack(struct scratch *s, struct loop_ctx *ctx, 
 	bpf_loop(n, mark_seen, ctx, 0);
 	s->rec.h.type = MT_REC_STACK;
 	s->rec.h.walk = s->outcome;
-	s->rec.h.pad = 0;
+	s->rec.h.node = 0;
 	s->rec.h.tid = (__u32)bpf_get_current_pid_tgid();
 	s->rec.stack = id;
 	s->rec.pad = 0;

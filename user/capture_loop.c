@@ -28,7 +28,8 @@
 int capture_loop__open(struct capture_loop *loop)
 {
 	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps,
-				   .started = loop->started, .requested = loop->args.requested };
+				   .started = loop->started, .requested = loop->args.requested,
+				   .no_autograd = loop->args.no_autograd };
 	struct failure f;
 
 	loop->session = session__new(loop->args.pid, &so, &f);

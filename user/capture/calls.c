@@ -642,6 +642,7 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 	e.device = t.device;
 	e.walk = r->h.walk;
 	e.stack = session__stack(s, r->stack, &e.walk);
+	e.node = t.block && r->h.node == MT_NODE_CURRENT ? thread->node : 0;
 	return session__hand_on(s, &e);
 }
 

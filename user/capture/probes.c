@@ -132,6 +132,8 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 		return sleepable ? p->skel->progs.oom_s : p->skel->progs.oom;
 	case HOOK_CPU_NEW:
 		return sleepable ? p->skel->progs.cpu_new_s : p->skel->progs.cpu_new;
+	case HOOK_EDGE:
+		return sleepable ? p->skel->progs.edge_s : p->skel->progs.edge;
 	case HOOK_SCOPE_END:
 		return sleepable ? p->skel->progs.scope_end_s : p->skel->progs.scope_end;
 	/* These read no memory of the target: one program does. */
@@ -141,6 +143,8 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 		return sleepable ? NULL : p->skel->progs.code_gone;
 	case HOOK_MODULE_CALL:
 		return sleepable ? NULL : p->skel->progs.module_call;
+	case HOOK_EVALUATE:
+		return sleepable ? NULL : p->skel->progs.evaluate;
 	case HOOK_NR:
 		break;
 	}
@@ -430,6 +434,18 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 	if (n > MT_ASKED_SITES)
 		n = MT_ASKED_SITES;
 	memcpy(p->skel->bss->asked_args, args, n * sizeof(*args));
+}
+
+void probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout)
+{
+	struct mt_node_layout *l = &p->skel->bss->node_layout;
+
+	/* What says that a word is to be read comes after where it is. */
+	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&l->object, layout->object, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&l->object_type, layout->object_type, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&l->object_vptr, layout->object_vptr, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&l->extra, layout->extra, __ATOMIC_SEQ_CST);
 }
 
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)

@@ -59,6 +59,8 @@ int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, con
 			 const struct probe_site *sites, size_t n);
 /* Where pytorch:malloc's arguments are, by site; before attaching to any. n <= MT_ASKED_SITES. */
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
+/* What else is read of autograd nodes, from now on. */
+void probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout);
 /* No event is recorded from now on; that code objects are freed still is. */
 void probes__stop(struct probes *p);
 /* Takes the probes out (some 50 ms). */

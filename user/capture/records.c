@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "capture/autograd.h"
 #include "capture/calls.h"
 #include "capture/codes.h"
 #include "capture/names.h"
@@ -168,8 +169,10 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 	e.time = session__since(s, r->h.time);
 	e.allocated = e.totals ? r->allocated : 0;
 	e.reserved = e.totals ? r->reserved : 0;
-	if (e.kind != EVENT_FREE)
+	if (e.kind != EVENT_FREE) {
 		e.stack = event_stack(s, r->stack, &e.walk, NULL);
+		e.node = r->h.node == MT_NODE_CURRENT ? t->node : 0;
+	}
 	if (e.kind == EVENT_OOM)
 		calls__used_soon(s);
 	return session__hand_on(s, &e);
@@ -303,6 +306,10 @@ int session__record(struct session *s, const void *rec, size_t len)
 		return calls__set_device(s, rec);
 	case MT_REC_ASKED:
 		return calls__asked(s, rec);
+	case MT_REC_EDGE:
+		return autograd__made(s, rec);
+	case MT_REC_NODE:
+		return autograd__runs(s, rec);
 	}
 	return -EBADMSG;
 }

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture/autograd.h"
 #include "capture/calls.h"
 #include "capture/codes.h"
 #include "capture/names.h"
@@ -76,6 +77,7 @@ void session__free(struct session *s)
 		return;
 	probes__free(s->probes);
 	calls__free(s->calls);
+	autograd__free(s->autograd);
 	session__close_state(s);
 	names__free(s->names);
 	map64__free(s->stacks);
@@ -193,6 +195,8 @@ int session__attach(struct session *s, struct failure *f)
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	/* Segments before blocks: the total that comes with a block has all segments in it that were taken until then. */
 	if (calls__attach(s))
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (!s->opts.no_autograd && autograd__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	err = attach_all(s, f);
 	if (err)
@@ -390,6 +394,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	maybe_go_sleepable(s, c);
 	look_into_torch(s, now);
 	calls__look(s, now);
+	autograd__look(s, now);
 	if (names__recheck(s->names, now))
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {

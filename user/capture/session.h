@@ -26,6 +26,7 @@ struct session_opts {
 	size_t ring_bytes; /* 0: default */
 	bool started; /* the process is ours and waits to run its program: anything may be in it later */
 	bool requested; /* EVENT_ASKED, where the target's PyTorch has the probe for it */
+	bool no_autograd; /* what backward allocates is not traced to lines of forward */
 	uint64_t steps; /* the stream ends with so many whole steps, to the event; 0: no bound */
 };
 

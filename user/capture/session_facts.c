@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture/autograd.h"
 #include "capture/calls.h"
 #include "capture/names.h"
 #include "lib/json.h"
@@ -123,7 +124,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 					     [MT_REC_STACK] = "stack",		   [MT_REC_CODE_GONE] = "code_gone",
 					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call",
 					     [MT_REC_CUDA_CALL] = "cuda_call",	   [MT_REC_ASKED] = "asked",
-					     [MT_REC_SET_DEVICE] = "set_device" };
+					     [MT_REC_SET_DEVICE] = "set_device",   [MT_REC_EDGE] = "autograd_edge",
+					     [MT_REC_NODE] = "autograd_node" };
 	struct names_stats ns = names__stats(s->names);
 	char key[64];
 	size_t i;
@@ -142,6 +144,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_WALK + i]);
 	}
 	calls__set_facts(s, c);
+	autograd__set_facts(s, c);
 	if (s->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
 	if (c[MT_CNT_FAULT_RETRIED])

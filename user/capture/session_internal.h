@@ -12,6 +12,7 @@
 #include "capture/session.h"
 #include "target/cudaalloc.h"
 
+struct autograd;
 struct calls;
 struct dict;
 struct map64;
@@ -22,6 +23,7 @@ struct session_state;
 struct thread {
 	uint32_t tid;
 	uint32_t number; /* in the dict */
+	uint32_t node;	/* in the dict: the autograd node that it last began to run, 0: not known */
 	uint8_t cuda_device; /* its current one + 1; 0: not known */
 	uint64_t said;	   /* address of the New or Delete right before, to tell a report that repeats it */
 	int64_t said_size; /* bytes, negative for Delete, whose bytes we are not told */
@@ -42,6 +44,7 @@ struct session {
 	struct target target;
 	struct probes *probes;
 	struct calls *calls; /* into CUDA: see calls.h */
+	struct autograd *autograd; /* see autograd.h; NULL: not wanted */
 	struct mt_py_layout layout; /* that the programs were loaded with */
 	struct waiting wait;
 	struct dict *dict;

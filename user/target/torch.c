@@ -14,6 +14,7 @@
 #define CODE_MAX (64u << 10) /* of one function; the probed ones have some hundred bytes */
 
 #define ARG(n) (1u << (n))
+#define AT_ENTRY 4 /* bytes: of an endbr64; behind it the stack is as it was */
 
 /* The functions of torch's libraries. args: the argument registers that the probe's program reads. */
 static const struct want {
@@ -34,6 +35,12 @@ static const struct want {
 	  { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm" }, "no mapped file exports it" },
 	{ HOOK_CPU_DELETE, true, ARG(1),
 	  { "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv" }, "no mapped file exports it" },
+	{ HOOK_EDGE, false, ARG(1), { "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE" },
+	  "no mapped file exports it: backward memory is not traced to lines of forward" },
+	{ HOOK_EVALUATE, false, ARG(2),
+	  { "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferE"
+	    "RKS2_INS0_10ReadyQueueEE" },
+	  "no mapped file exports it: backward memory is not traced to lines of forward" },
 };
 #define WANTS (sizeof(wants) / sizeof(wants[0]))
 
@@ -192,7 +199,8 @@ const char *hook__name(enum hook_id id)
 		[HOOK_REPORT] = "report",	  [HOOK_OOM] = "out of memory",
 		[HOOK_CPU_NEW] = "cpu new",	  [HOOK_CPU_DELETE] = "cpu delete",
 		[HOOK_SCOPE_END] = "scope end",	  [HOOK_CODE_GONE] = "code gone",
-		[HOOK_MODULE_CALL] = "module call",
+		[HOOK_MODULE_CALL] = "module call", [HOOK_EDGE] = "autograd edge",
+		[HOOK_EVALUATE] = "autograd node",
 	};
 
 	return (unsigned)id < HOOK_NR ? names[id] : "unknown";
@@ -315,8 +323,9 @@ static void hook_from_file(const struct proc *p, const struct maps *m, const str
 	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
 	if (!map)
 		(void)fail(h, -ENOENT, "its code is not mapped");
-	else
-		(void)fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
+	else if (!fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h) && w->id == HOOK_EVALUATE &&
+		 h->site.offset > AT_ENTRY)
+		(void)fail(h, -EINVAL, "no instruction that can be probed cheaply while its return address is on top of the stack");
 }
 
 /*

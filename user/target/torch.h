@@ -14,6 +14,8 @@ enum hook_id {
 	HOOK_OOM,      /* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, Device), libc10, torch >= 1.13 */
 	HOOK_CPU_NEW,  /* c10::ProfiledCPUMemoryReporter::New(void*, size_t), libc10 */
 	HOOK_CPU_DELETE, /* c10::ProfiledCPUMemoryReporter::Delete(void*), libc10 */
+	HOOK_EDGE,     /* torch::autograd::impl::set_gradient_edge(const Variable&, Edge), libtorch_cpu */
+	HOOK_EVALUATE, /* torch::autograd::Engine::evaluate_function(shared_ptr<GraphTask>&, Node*, ...), libtorch_cpu */
 	HOOK_SCOPE_END, /* the end of a record_function scope, libtorch_python: see torchpy.h */
 	HOOK_CODE_GONE, /* PyCode_Type.tp_dealloc, in the interpreter */
 	HOOK_MODULE_CALL, /* slot_tp_call, in the interpreter */

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef AUTOGRAD_BPF_H
+#define AUTOGRAD_BPF_H
+/*
+ * Which line of forward made an autograd node, and which node runs when memory is allocated.
+ *
+ * A node that begins to run is kept with the task: no record. When it has ended cannot be seen, since a C++ exception
+ * leaves the function that runs it and must not pass a return probe; it is told at the next allocation from the stack:
+ * the call is still under way if and only if its frame lies above and its return address is where it was. What is
+ * not is forgotten then, so that an allocation outside of backward costs a look at the task.
+ */
+struct running_node {
+	__u64 sp;     /* of the call: where its return address lies */
+	__u64 ret;    /* which; 0: could not be read */
+	__u64 number; /* of the call on this thread, from 1 on */
+	__u64 node;
+	__u64 extra;
+	__u64 head[MT_NODE_WORDS];
+};
+
+struct node_slot {
+	__u64 n;      /* nodes that run within one another, as far as is known */
+	__u64 calls;  /* so far */
+	__u64 told;   /* number of the last one that there is a record of */
+	__u64 word;   /* what was read last */
+	__u64 top;    /* where the innermost one is in at[], modulo its size */
+	struct running_node at[MT_NODE_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct node_slot);
+} nodes SEC(".maps");
+
+struct mt_node_layout node_layout = {};
+
+static __always_inline struct running_node *innermost(struct node_slot *s)
+{
+	return &s->at[s->top & (MT_NODE_DEPTH - 1)];
+}
+
+static __always_inline void leave(struct node_slot *s)
+{
+	s->top--;
+	s->n--;
+}
+
+/* Forgets calls that have been left, up to the first that has not. As of the stack pointer sp. */
+static __noinline __u32 find_running(struct node_slot *s, __u64 sp)
+{
+	struct running_node *r;
+	int i;
+
+	if (!s)
+		return MT_NODE_NONE;
+	for (i = 0; i < MT_NODE_DEPTH && s->n; i++) {
+		r = innermost(s);
+		if (r->sp > sp) {
+			if (!r->ret || bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)r->sp))
+				return MT_NODE_UNKNOWN;
+			/* Somebody else's return probe: the address is the kernel's. */
+			if (s->word == r->ret || (s->word && s->word == return_trampoline()))
+				return MT_NODE_CURRENT;
+		}
+		leave(s);
+	}
+	return MT_NODE_NONE;
+}
+
+static __noinline bool send_running(struct node_slot *s, __u64 time)
+{
+	struct running_node *n;
+	struct mt_rec_node *r;
+
+	if (!s)
+		return false;
+	n = innermost(s);
+	if (n->number == s->told)
+		return true;
+	count(MT_CNT_HIT + MT_REC_NODE);
+	r = reserve(MT_REC_NODE, sizeof(*r));
+	if (!r)
+		return false;
+	fill(&r->h, MT_REC_NODE, time, 0, false);
+	r->node = n->node;
+	r->extra = n->extra;
+	r->stack = 0;
+	__builtin_memcpy(r->head, n->head, sizeof(r->head));
+	s->told = n->number;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return true;
+}
+
+/*
+ * enum mt_node for an allocation at this stack pointer: the record of the node goes before that of the allocation. Where
+ * it is lost nobody must take the one before for it.
+ */
+static __noinline __u32 current_node(__u64 sp, __u64 time)
+{
+	struct node_slot *s = bpf_task_storage_get(&nodes, bpf_get_current_task_btf(), 0, 0);
+	__u32 is;
+
+	if (!s || !s->n)
+		return MT_NODE_NONE;
+	is = find_running(s, sp);
+	if (is == MT_NODE_CURRENT && !send_running(s, time))
+		return MT_NODE_UNKNOWN;
+	return is;
+}
+
+static __always_inline bool read_node(void *dst, __u32 size, __u64 addr)
+{
+	if (!bpf_probe_read_user(dst, size, (const void *)addr))
+		return true;
+	count(MT_CNT_NODE_FAULT);
+	return false;
+}
+
+static __always_inline void read_extra(struct running_node *r)
+{
+	if (!node_layout.extra)
+		return;
+	if (r->head[0] != node_layout.object_vptr) {
+		if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.extra))
+			r->extra = 0;
+		return;
+	}
+	if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.object) || !r->extra ||
+	    !read_node(&r->extra, sizeof(r->extra), r->extra + node_layout.object_type))
+		r->extra = 0;
+}
+
+static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
+{
+	struct running_node *r;
+	int i;
+
+	if (!s)
+		return 0;
+	for (i = 0; i < MT_NODE_DEPTH && s->n && innermost(s)->sp <= sp; i++)
+		leave(s);
+	s->top++;
+	if (s->n < MT_NODE_DEPTH)
+		s->n++;
+	else
+		count(MT_CNT_NODE_DEEP); /* the outermost one */
+	r = innermost(s);
+	r->sp = sp;
+	r->node = node;
+	r->number = ++s->calls;
+	r->extra = 0;
+	if (!read_node(&r->ret, sizeof(r->ret), sp))
+		r->ret = 0;
+	if (!read_node(r->head, sizeof(r->head), node))
+		__builtin_memset(r->head, 0, sizeof(r->head));
+	else
+		read_extra(r);
+	return 0;
+}
+
+/* void torch::autograd::Engine::evaluate_function(shared_ptr<GraphTask> &, Node *func, ...): parameter 1 is `this` */
+SEC("uprobe")
+int evaluate(struct pt_regs *ctx)
+{
+	struct node_slot *s;
+
+	if (*(volatile __u8 *)&stopped)
+		return 0;
+	count(MT_CNT_NODE_RUN);
+	if (bench_empty)
+		return 0;
+	s = bpf_task_storage_get(&nodes, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!s) {
+		count(MT_CNT_NODE_FAULT); /* and none is told of, as there is nothing to tell it by */
+		return 0;
+	}
+	return enter_node(s, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
+}
+
+/* void torch::autograd::impl::set_gradient_edge(const Variable &, Edge): the edge lies in memory, the node is its first word */
+static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
+{
+	struct mt_rec_node *r;
+	__u64 time, stack;
+
+	if (!begin(MT_REC_EDGE))
+		return 0;
+	time = bpf_ktime_get_ns();
+	stack = walk(time, sleepable);
+	r = reserve(MT_REC_EDGE, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_EDGE, time, stack, sleepable);
+	r->stack = stack_id(stack);
+	r->extra = 0;
+	/* Both were written a moment ago: a page that has to be waited for is not looked at, the ring would wait with us. */
+	if (!read_node(&r->node, sizeof(r->node), ARG(ctx, 2)) || !read_node(r->head, sizeof(r->head), r->node)) {
+		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		return 0;
+	}
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+SEC("uprobe")
+int edge(struct pt_regs *ctx)
+{
+	return do_edge(ctx, false);
+}
+
+SEC("uprobe.s")
+int edge_s(struct pt_regs *ctx)
+{
+	return do_edge(ctx, true);
+}
+
+#endif

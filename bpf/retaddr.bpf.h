@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef RETADDR_BPF_H
+#define RETADDR_BPF_H
+/* Where the return address of a function that anybody has put a return probe on is made to point. */
+
+/* The kernel's own. */
+struct xol_area___mt {
+	unsigned long vaddr;
+} __attribute__((preserve_access_index));
+
+struct uprobes_state___mt {
+	struct xol_area___mt *xol_area;
+} __attribute__((preserve_access_index));
+
+struct mm_struct___mt {
+	struct uprobes_state___mt uprobes_state;
+} __attribute__((preserve_access_index));
+
+struct task_struct___mt {
+	struct mm_struct___mt *mm;
+} __attribute__((preserve_access_index));
+
+/* 0 where this kernel does not tell. */
+static __always_inline __u64 return_trampoline(void)
+{
+	struct task_struct___mt *task = (void *)bpf_get_current_task();
+
+	if (!bpf_core_field_exists(struct xol_area___mt, vaddr) ||
+	    !bpf_core_field_exists(struct uprobes_state___mt, xol_area) ||
+	    !bpf_core_field_exists(struct mm_struct___mt, uprobes_state))
+		return 0;
+	return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
+}
+
+#endif

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/autograd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/names.h"
+#include "capture/session_internal.h"
+#include "lib/log.h"
+#include "lib/map64.h"
+#include "record/dict.h"
+#include "target/autograd.h"
+#include "target/proc.h"
+#include "target/pylayout.h"
+#include "target/pymem.h"
+#include "target/python.h"
+#include "target/pytype.h"
+
+#define NODES_MAX (1u << 20) /* kept; then the oldest goes for each that comes */
+#define LOOK_PAUSE 200000000ULL /* ns */
+#define LOOK_MAX 50
+#define OBJECT_WORDS 64 /* of a node, in which the pointer to its Python object is looked for */
+#define OBJECT_TRIES 64
+
+struct made {
+	uint64_t addr, vptr, sequence;
+	uint32_t thread;
+	uint32_t stack; /* in the dict */
+};
+
+struct autograd {
+	struct made *made; /* a ring once it is full */
+	uint32_t n, cap, next;
+	struct map64 *at;	 /* address -> place in made */
+	struct map64 *classes;	 /* vptr -> string in the dict, 0: has no name */
+	struct map64 *types;	 /* a Python class's address -> likewise */
+	struct node_guess guess;
+	const struct node_layout *layout; /* NULL: off */
+	struct mt_node_layout told; /* the programs */
+	autograd_parameter parameter;
+	void *parameter_ctx;
+	uint64_t next_look;
+	unsigned int looks, object_tries;
+	uint64_t joined, unjoined, accumulated, unnamed; /* nodes that ran with memory allocated */
+};
+
+void autograd__free(struct autograd *a)
+{
+	if (!a)
+		return;
+	map64__free(a->at);
+	map64__free(a->classes);
+	map64__free(a->types);
+	free(a->made);
+	free(a);
+}
+
+static void tell_layout(struct session *s)
+{
+	struct autograd *a = s->autograd;
+
+	a->told.extra = a->layout ? a->layout->size : 0;
+	probes__set_node_layout(s->probes, &a->told);
+}
+
+static bool attach(struct session *s)
+{
+	/* The makers first: a node that runs has been made. */
+	if (!probes__attached(s->probes, HOOK_EDGE))
+		session__attach_optional(s, HOOK_EDGE);
+	if (probes__attached(s->probes, HOOK_EDGE) && !probes__attached(s->probes, HOOK_EVALUATE))
+		session__attach_optional(s, HOOK_EVALUATE);
+	return probes__attached(s->probes, HOOK_EVALUATE);
+}
+
+int autograd__attach(struct session *s)
+{
+	struct autograd *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return -ENOMEM;
+	s->autograd = a;
+	a->at = map64__new();
+	a->classes = map64__new();
+	a->types = map64__new();
+	if (!a->at || !a->classes || !a->types)
+		return -ENOMEM;
+	node_guess__init(&a->guess, s->target.torch.version);
+	a->layout = node_guess__layout(&a->guess);
+	tell_layout(s);
+	attach(s);
+	return 0;
+}
+
+void autograd__look(struct session *s, uint64_t now)
+{
+	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE };
+	struct autograd *a = s->autograd;
+	struct hook *hooks;
+
+	if (!a || a->looks >= LOOK_MAX || now < a->next_look || probes__attached(s->probes, HOOK_EVALUATE))
+		return;
+	a->next_look = now + LOOK_PAUSE;
+	a->looks++;
+	session__renew(s);
+	hooks = calloc(HOOK_NR, sizeof(*hooks));
+	if (!hooks)
+		return;
+	(void)torch__hooks(s->target.proc, &s->target.maps, hooks);
+	for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
+		if (!probes__attached(s->probes, ids[i]))
+			s->target.hooks[ids[i]] = hooks[ids[i]];
+	}
+	free(hooks);
+	if (s->target.torch.version[0] && !a->guess.seen) {
+		node_guess__init(&a->guess, s->target.torch.version);
+		a->layout = node_guess__layout(&a->guess);
+		tell_layout(s);
+	}
+	attach(s);
+}
+
+void autograd__set_parameters(struct session *s, autograd_parameter fn, void *ctx)
+{
+	if (!s->autograd)
+		return;
+	s->autograd->parameter = fn;
+	s->autograd->parameter_ctx = ctx;
+}
+
+/* ---- made ---- */
+
+static void guess(struct session *s, const struct mt_rec_node *r)
+{
+	struct autograd *a = s->autograd;
+	const struct node_layout *was = a->layout;
+
+	node_guess__see(&a->guess, r->h.tid, r->node, r->head);
+	a->layout = node_guess__layout(&a->guess);
+	if (a->layout == was)
+		return;
+	/* What was read by the other layout is not to be compared with what is read by this one. */
+	map64__clear(a->at);
+	a->n = a->next = 0;
+	tell_layout(s);
+	if (a->layout)
+		log_debug("autograd nodes are not as in this version of PyTorch: another layout fits");
+	else
+		log_warn("PyTorch's autograd nodes are laid out in a way that is not known: what backward allocates is not "
+			 "traced to lines of forward");
+}
+
+static struct made identity(const struct autograd *a, const struct mt_rec_node *r)
+{
+	return (struct made){ .addr = r->node,
+			      .vptr = r->head[0],
+			      .sequence = r->head[a->layout->sequence],
+			      .thread = (uint32_t)r->head[a->layout->thread] };
+}
+
+static bool same(const struct made *a, const struct made *b)
+{
+	return a->addr == b->addr && a->vptr == b->vptr && a->sequence == b->sequence && a->thread == b->thread;
+}
+
+/* A place for one more: the oldest one's where there are enough. -ENOMEM or 0. */
+static int place_for(struct autograd *a, uint32_t *ret)
+{
+	uint64_t i;
+
+	if (a->n < NODES_MAX) {
+		if (a->n == a->cap) {
+			uint32_t cap = a->cap ? a->cap * 2 : 1024;
+			struct made *v = realloc(a->made, cap * sizeof(*v));
+
+			if (!v)
+				return -ENOMEM;
+			a->made = v;
+			a->cap = cap;
+		}
+		*ret = a->n++;
+		return 0;
+	}
+	*ret = a->next;
+	a->next = (a->next + 1) % NODES_MAX;
+	if (map64__get(a->at, a->made[*ret].addr, &i) && i == *ret)
+		map64__del(a->at, a->made[*ret].addr, NULL);
+	return 0;
+}
+
+int autograd__made(struct session *s, const struct mt_rec_node *r)
+{
+	struct autograd *a = s->autograd;
+	uint8_t walk = r->h.walk;
+	struct made m;
+	uint32_t place;
+	uint64_t i;
+	int err;
+
+	if (!a)
+		return -EBADMSG;
+	guess(s, r);
+	if (!a->layout)
+		return 0;
+	m = identity(a, r);
+	/* Its next output, or told of by both sets of programs: the first call is where it was made. */
+	if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m))
+		return 0;
+	m.stack = session__stack(s, r->stack, &walk);
+	err = place_for(a, &place);
+	if (err)
+		return err;
+	a->made[place] = m;
+	return map64__set(a->at, m.addr, place);
+}
+
+/* ---- running ---- */
+
+/* The dict's string for a class, by the address of what is the same for all of it. UINT32_MAX: no memory. 0: no name. */
+static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
+{
+	struct autograd *a = s->autograd;
+	char name[256];
+	uint64_t v;
+
+	if (map64__get(a->classes, vptr, &v))
+		return (uint32_t)v;
+	v = 0;
+	if (!node__class(s->target.proc, vptr, name, sizeof(name)))
+		v = names__number(s->names, dict__string(s->dict, name, strlen(name)));
+	if (v == UINT32_MAX || map64__set(a->classes, vptr, v))
+		return UINT32_MAX;
+	return (uint32_t)v;
+}
+
+/* "MyFunctionBackward": the class that PyTorch makes for the backward of a torch.autograd.Function. */
+static uint32_t class_by_type(struct session *s, uint64_t type)
+{
+	static const char end[] = "Backward";
+	struct autograd *a = s->autograd;
+	struct pymem m;
+	char name[256];
+	uint64_t v;
+	size_t len;
+
+	if (map64__get(a->types, type, &v))
+		return (uint32_t)v;
+	v = 0;
+	pymem__init(&m, s->target.python, false);
+	if (!pytype__name(&m, type, name, sizeof(name))) {
+		len = strlen(name);
+		if (len > sizeof(end) - 1 && !strcmp(name + len - (sizeof(end) - 1), end))
+			v = names__number(s->names, dict__string(s->dict, name, len));
+	}
+	pymem__fini(&m);
+	if (v == UINT32_MAX || map64__set(a->types, type, v))
+		return UINT32_MAX;
+	return (uint32_t)v;
+}
+
+/*
+ * A node of a Function has a pointer to the Python object whose class tells what it is: behind what all nodes have, or (2.15)
+ * in it. Looked for where it is, from the outside, at a node that ran a moment ago and is there still; from then on
+ * the programs read it. As class_by_type().
+ */
+static uint32_t class_from_outside(struct session *s, const struct mt_rec_node *r)
+{
+	struct autograd *a = s->autograd;
+	uint64_t words[OBJECT_WORDS], type;
+	const struct pylayout *l = python__layout(s->target.python);
+	uint32_t cls;
+
+	if (a->object_tries >= OBJECT_TRIES)
+		return 0;
+	a->object_tries++;
+	if (proc__read(s->target.proc, r->node, words, sizeof(words)) || words[0] != r->head[0] ||
+	    words[a->layout->sequence] != r->head[a->layout->sequence] ||
+	    words[a->layout->thread] != r->head[a->layout->thread])
+		return 0;
+	for (size_t i = OBJECT_WORDS; i-- > MT_NODE_WORDS;) {
+		if (!words[i] || words[i] % 8 || proc__read_u64(s->target.proc, words[i] + l->ob_type, &type))
+			continue;
+		cls = class_by_type(s, type);
+		if (!cls || cls == UINT32_MAX)
+			continue;
+		a->told.object_vptr = r->head[0];
+		a->told.object = i * sizeof(words[0]);
+		a->told.object_type = l->ob_type;
+		tell_layout(s);
+		return cls;
+	}
+	return 0;
+}
+
+static uint32_t class_of(struct session *s, const struct mt_rec_node *r)
+{
+	struct autograd *a = s->autograd;
+	uint32_t cls = class_by_vptr(s, r->head[0]), own = 0;
+
+	if (cls == UINT32_MAX || strcmp(dict__str(s->dict, cls), "PyNode") || !s->target.python)
+		return cls;
+	if (a->told.object_vptr == r->head[0] && r->extra)
+		own = class_by_type(s, r->extra);
+	if (!own) /* it began before the programs knew where to look */
+		own = class_from_outside(s, r);
+	return own ? own : cls;
+}
+
+int autograd__runs(struct session *s, const struct mt_rec_node *r)
+{
+	struct thread *t = session__thread(s, r->h.tid);
+	struct autograd *a = s->autograd;
+	struct dict_node node = { 0 };
+	struct made m;
+	uint64_t i;
+
+	if (!a)
+		return -EBADMSG;
+	if (!t)
+		return -ENOMEM;
+	t->node = 0;
+	if (!a->layout || !r->head[0])
+		return 0;
+	node.cls = class_of(s, r);
+	if (node.cls == UINT32_MAX)
+		return -ENOMEM;
+	m = identity(a, r);
+	if (m.sequence == NODE_NO_SEQUENCE) {
+		a->accumulated++;
+		if (a->parameter && r->extra && !a->parameter(a->parameter_ctx, r->extra, &node.name, &node.module))
+			node.name = node.module = 0;
+	} else if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m)) {
+		a->joined++;
+		node.stack = a->made[i].stack;
+	} else {
+		a->unjoined++;
+	}
+	a->unnamed += !node.cls;
+	t->node = names__number(s->names, dict__node(s->dict, node));
+	return t->node == UINT32_MAX ? -ENOMEM : 0;
+}
+
+void autograd__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
+{
+	const struct autograd *a = s->autograd;
+
+	if (!a)
+		return;
+	facts__setf(s->facts, "counter.autograd.run", "%" PRIu64, c[MT_CNT_NODE_RUN]);
+	facts__setf(s->facts, "counter.autograd.joined", "%" PRIu64, a->joined);
+	facts__setf(s->facts, "counter.autograd.unjoined", "%" PRIu64, a->unjoined);
+	facts__setf(s->facts, "counter.autograd.accumulated", "%" PRIu64, a->accumulated);
+	if (a->unnamed)
+		facts__setf(s->facts, "counter.autograd.unnamed", "%" PRIu64, a->unnamed);
+	if (c[MT_CNT_NODE_FAULT])
+		facts__setf(s->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
+	if (c[MT_CNT_NODE_DEEP])
+		facts__setf(s->facts, "counter.autograd.too_deep", "%" PRIu64, c[MT_CNT_NODE_DEEP]);
+}
