@@ -202,6 +202,8 @@ int session__attach(struct session *s, struct failure *f)
 	if (err)
 		return err;
 	s->start = monotonic();
+	if (session__set_start(s)) /* as near to it as can be: the time since is what events have */
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	s->from_start = session__before_torch(s);
 	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live"))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");

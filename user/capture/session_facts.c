@@ -85,10 +85,8 @@ int session__set_facts(struct session *s)
 {
 	const struct target *t = &s->target;
 	int major, minor, micro, err = 0;
-	char stdlib[4096], when[40];
+	char stdlib[4096];
 	struct utsname un;
-	struct timespec ts;
-	struct tm tm;
 
 	err |= facts__setf(s->facts, "pid", "%d", (int)proc__pid(t->proc));
 	err |= facts__set(s->facts, "comm", proc__comm(t->proc));
@@ -110,11 +108,19 @@ int session__set_facts(struct session *s)
 	err |= facts__set(s->facts, "version", MEMTRACE_VERSION);
 	if (uname(&un) == 0)
 		err |= facts__set(s->facts, "kernel", un.release);
+	return err | session__set_start(s) ? -ENOMEM : 0;
+}
+
+int session__set_start(struct session *s)
+{
+	char when[40];
+	struct timespec ts;
+	struct tm tm;
+
 	clock_gettime(CLOCK_REALTIME, &ts);
 	gmtime_r(&ts.tv_sec, &tm);
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
-	err |= facts__setf(s->facts, "start", "%s.%03ldZ", when, ts.tv_nsec / 1000000);
-	return err ? -ENOMEM : 0;
+	return facts__setf(s->facts, "start", "%s.%03ldZ", when, ts.tv_nsec / 1000000) ? -ENOMEM : 0;
 }
 
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])

@@ -126,6 +126,8 @@ void session__close_state(struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);
+/* When the stream begins: now. 0 or -ENOMEM. */
+int session__set_start(struct session *s);
 /* Those about PyTorch, which is looked at again when more of it has been mapped. 0 or -ENOMEM. */
 int session__set_torch_facts(struct session *s);
 /* The kernel side's counters and ours, as facts. */
