@@ -127,7 +127,7 @@ static inline struct model_device device(struct world *w, const char *name)
 
 static inline struct row *rows(struct world *w, const char *dev, enum group by, enum row_when when, size_t *n)
 {
-	struct row_opts o = { .by = by, .when = when };
+	struct row_opts o = { .by = by, .when = when, .any_category = true };
 	struct row *r;
 	uint64_t sum = 0;
 

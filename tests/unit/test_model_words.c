@@ -350,26 +350,68 @@ static void test_layers(void **state)
 	model__finish(w.m, w.time);
 	l = layer(&w, "enc.layers.0.l1", "Net");
 	assert_string_equal(l.cls, "Linear");
-	assert_int_equal(l.peak_allocated, 200);
-	assert_int_equal(l.allocs, 4);
-	assert_int_equal(l.frees, 1);
-	assert_int_equal(l.duration, 2 * MS); /* 1..2 and 7..8 */
-	assert_int_equal(l.peak_reserved, 2000);
-	assert_true(l.avg_fragmentation > 0.6812 && l.avg_fragmentation < 0.6813); /* of .9 .8 .525 .5 */
+	assert_int_equal(l.all.peak_allocated, 200);
+	assert_int_equal(l.all.allocs, 4);
+	assert_int_equal(l.all.frees, 1);
+	assert_int_equal(l.all.duration, 2 * MS); /* 1..2 and 7..8 */
+	assert_int_equal(l.all.peak_reserved, 2000);
+	assert_true(l.all.avg_fragmentation > 0.6812 && l.all.avg_fragmentation < 0.6813); /* of .9 .8 .525 .5 */
 	l = layer(&w, "enc.layers.0", "Net");
 	assert_string_equal(l.cls, "Block");
-	assert_int_equal(l.peak_allocated, 500);
-	assert_int_equal(l.allocs, 5);
-	assert_int_equal(l.frees, 1);
-	assert_int_equal(l.duration, 3 * MS); /* 1..3 and 7..8 */
-	assert_int_equal(layer(&w, "enc.layers", "Net").peak_allocated, 500);
-	assert_int_equal(layer(&w, "enc", "Net").allocs, 5);
-	assert_int_equal(layer(&w, "", "Net").allocs, 5);
+	assert_int_equal(l.all.peak_allocated, 500);
+	assert_int_equal(l.all.allocs, 5);
+	assert_int_equal(l.all.frees, 1);
+	assert_int_equal(l.all.duration, 3 * MS); /* 1..3 and 7..8 */
+	assert_int_equal(layer(&w, "enc.layers", "Net").all.peak_allocated, 500);
+	assert_int_equal(layer(&w, "enc", "Net").all.allocs, 5);
+	assert_int_equal(layer(&w, "", "Net").all.allocs, 5);
 	assert_string_equal(layer(&w, "", "Net").cls, "Net");
-	assert_int_equal(layer(&w, "enc", "Disc").peak_allocated, 400);
-	assert_int_equal(layer(&w, "enc.layers.0.l2", "Net").peak_reserved, 1000);
+	assert_int_equal(layer(&w, "enc", "Disc").all.peak_allocated, 400);
+	assert_int_equal(layer(&w, "enc.layers.0.l2", "Net").all.peak_reserved, 1000);
 	model__layer(w.m, 999, &l);
 	assert_string_equal(l.name, "");
+	world__free(&w);
+}
+
+/* What a module has of forward and of backward: times, bytes and fragmentation apart. */
+static void test_layer_parts(void **state)
+{
+	struct world w = world__new(AT_PEAK, 0);
+	uint32_t mod = module(&w, "fc", "Linear", "Net");
+	struct frame_spec fwd[] = { { "/u/t.py", "main", 0 }, { "/u/m.py", "forward", mod } };
+	/* A recomputation: a module's code that backward runs. */
+	struct frame_spec bwd[] = { { SP "autograd/graph.py", "_engine_run_backward", 0 }, { "/u/m.py", "forward", mod } };
+	uint32_t f = stack_of(&w, fwd, 2, MT_WALK_OK), b = stack_of(&w, bwd, 2, MT_WALK_OK);
+	struct model_layer l;
+
+	(void)state;
+	w.reserved = 1000;
+	alloc(&w, CUDA(0), 1, 100, f); /* 1: fragmentation 0.9 */
+	alloc(&w, CUDA(0), 2, 100, f); /* 2: 0.8 */
+	alloc(&w, CUDA(0), 3, 300, b); /* 3: 0.5 */
+	dealloc(&w, CUDA(0), 1, 100);  /* 4 */
+	w.reserved = 2000;
+	alloc(&w, CUDA(0), 4, 100, b); /* 5: 0.75 */
+	dealloc(&w, CUDA(0), 3, 300);  /* 6 */
+	dealloc(&w, CUDA(0), 4, 100);  /* 7 */
+	alloc(&w, CUDA(0), 5, 10, f);  /* 8 */
+	alloc(&w, CUDA(0), 6, 10, f);  /* 9 */
+	model__finish(w.m, w.time);
+	l = layer(&w, "fc", "Net");
+	assert_int_equal(l.all.peak_allocated, 500);
+	assert_int_equal(l.all.duration, 8 * MS);
+	assert_int_equal(l.all.allocs, 6);
+	assert_int_equal(l.forward.peak_allocated, 200);
+	assert_int_equal(l.forward.peak_reserved, 2000);
+	assert_int_equal(l.forward.allocs, 4);
+	assert_int_equal(l.forward.frees, 1);
+	assert_int_equal(l.forward.duration, 2 * MS); /* 1..2, 8..9 */
+	assert_int_equal(l.backward.peak_allocated, 400);
+	assert_int_equal(l.backward.peak_reserved, 2000);
+	assert_int_equal(l.backward.allocs, 2);
+	assert_int_equal(l.backward.frees, 2);
+	assert_int_equal(l.backward.duration, 2 * MS); /* 3..5 */
+	assert_true(l.backward.avg_fragmentation > 0.6249 && l.backward.avg_fragmentation < 0.6251); /* of .5 .75 */
 	world__free(&w);
 }
 
@@ -390,12 +432,12 @@ static void test_odd_module_names(void **state)
 
 		alloc(&w, CUDA(0), i, 10, stack_of(&w, in, 1, MT_WALK_OK));
 	}
-	assert_int_equal(layer(&w, "", "R").peak_allocated, 70);
-	assert_int_equal(layer(&w, "a", "R").peak_allocated, 20);
-	assert_int_equal(layer(&w, deep, "R").peak_allocated, 10);
+	assert_int_equal(layer(&w, "", "R").all.peak_allocated, 70);
+	assert_int_equal(layer(&w, "a", "R").all.peak_allocated, 20);
+	assert_int_equal(layer(&w, deep, "R").all.peak_allocated, 10);
 	for (size_t i = 0; i < N(names) + 1; i++)
 		dealloc(&w, CUDA(0), i, 10);
-	assert_int_equal(layer(&w, "", "R").frees, 7);
+	assert_int_equal(layer(&w, "", "R").all.frees, 7);
 	r = rows(&w, "cuda", BY_LAYER, ROWS_TOTAL, &n);
 	assert_true(n > 30 && n < 50);
 	free(r);
@@ -411,6 +453,7 @@ static void test_phase_stretches(void **state)
 	struct model_phase p;
 
 	(void)state;
+	w.reserved = 4096;
 	alloc(&w, CUDA(0), 1, 100, f); /* 1 */
 	alloc(&w, CUDA(0), 2, 100, f); /* 2 */
 	dealloc(&w, CUDA(0), 1, 100);  /* 3: still the forward's */
@@ -422,6 +465,8 @@ static void test_phase_stretches(void **state)
 	assert_int_equal(p.duration, 3 * MS); /* 1..3, 5..6 */
 	assert_int_equal(p.allocated_delta, 100 + 45);
 	assert_int_equal(p.peak_allocated, 200);
+	assert_int_equal(p.peak_time, 2 * MS);
+	assert_int_equal(p.peak_reserved, 4096);
 	model__phase(w.m, PHASE_OTHER, &p);
 	assert_int_equal(p.count, 1);
 	assert_int_equal(p.allocated_delta, 5);
@@ -441,6 +486,7 @@ int main(void)
 		cmocka_unit_test(test_call_without_a_name),
 		cmocka_unit_test(test_many_steps),
 		cmocka_unit_test(test_layers),
+		cmocka_unit_test(test_layer_parts),
 		cmocka_unit_test(test_odd_module_names),
 		cmocka_unit_test(test_phase_stretches),
 	};

@@ -1,49 +1,102 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The blocks of a device by address, now and at the mark, and what was asked for. */
+/* The blocks of a device by address, now and at the mark, and what was asked for and what they are called. */
 #include "model/internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define NOTES_MIN 65536
-
-/* Of each address only the first note counts. */
-static int blocks__compact(struct block_notes *notes)
+int blocks__init(struct blocks *b)
 {
-	struct map64 *seen = map64__new();
-	uint32_t n = 0;
-	uint64_t one;
-	int err = seen ? 0 : -ENOMEM;
+	b->at = map64__new();
+	return b->at ? 0 : -ENOMEM;
+}
 
-	for (uint32_t i = 0; i < notes->n && !err; i++) {
-		if (map64__get(seen, notes->all[i].addr, &one))
-			continue;
-		err = map64__set(seen, notes->all[i].addr, 1);
-		if (!err)
-			notes->all[n++] = notes->all[i];
-	}
-	map64__free(seen);
+void blocks__free(struct blocks *b)
+{
+	map64__free(b->at);
+	free(b->recs);
+	free(b->gone);
+}
+
+struct rec *blocks__at(const struct blocks *b, uint64_t addr)
+{
+	uint64_t i;
+
+	return map64__get(b->at, addr, &i) ? &b->recs[i] : NULL;
+}
+
+int blocks__put(struct blocks *b, uint64_t addr, const struct rec *rec)
+{
+	uint32_t i = b->free1 ? b->free1 - 1 : b->n;
+	int err = array__reserve(&b->recs, &b->cap, sizeof(*b->recs), (uint64_t)i + 1);
+
+	if (!err)
+		err = map64__set(b->at, addr, i);
 	if (err)
-		return err; /* some notes are twice there: no harm */
-	notes->n = n;
-	notes->limit = n > NOTES_MIN / 2 ? 2 * n : NOTES_MIN;
+		return err;
+	if (b->free1)
+		b->free1 = b->recs[i].site;
+	else
+		b->n++;
+	b->recs[i] = *rec;
 	return 0;
 }
 
-int blocks__note(struct dev *dev, uint64_t addr, uint64_t before)
+static bool at_mark(const struct dev *dev, const struct rec *rec)
 {
-	struct block_notes *notes = &dev->notes;
-	int err = 0;
+	return dev->pub.marked && rec->born <= dev->mark_seq;
+}
 
-	if (!dev->pub.marked || dev->pub.device.type == DEVICE_CPU)
-		return 0;
-	if (notes->n >= (notes->limit ? notes->limit : NOTES_MIN))
-		err = blocks__compact(notes);
-	if (!err)
-		err = array__reserve(&notes->all, &notes->cap, sizeof(*notes->all), (uint64_t)notes->n + 1);
-	if (!err)
-		notes->all[notes->n++] = (struct block){ .addr = addr, .value = before };
-	return err;
+static struct block block_of(const struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead)
+{
+	return (struct block){
+		.addr = addr,
+		.site = rec->site,
+		.ask1 = rec->ask1,
+		.label1 = rec->label1,
+		.category = life__category(m, dev, rec, dead),
+	};
+}
+
+int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret)
+{
+	struct blocks *b = &dev->blocks;
+	struct rec *rec;
+	uint64_t i;
+	int err;
+
+	if (!map64__del(b->at, addr, &i))
+		return -ENOENT;
+	rec = &b->recs[i];
+	if (at_mark(dev, rec)) {
+		err = array__reserve(&b->gone, &b->capgone, sizeof(*b->gone), (uint64_t)b->ngone + 1);
+		if (err)
+			return err;
+		b->gone[b->ngone++] = block_of(m, dev, addr, rec, true);
+	}
+	*ret = *rec;
+	rec->site = b->free1;
+	b->free1 = i + 1;
+	return 0;
+}
+
+int blocks__all(const struct model *m, const struct dev *dev, bool mark, struct block **ret, size_t *n)
+{
+	const struct blocks *b = &dev->blocks;
+	struct block *all = malloc((map64__count(b->at) + (mark ? b->ngone : 0) + 1) * sizeof(*all));
+	uint64_t addr, i;
+	size_t pos = 0, k = 0;
+
+	if (!all)
+		return -ENOMEM;
+	for (uint32_t g = 0; mark && g < b->ngone; g++)
+		all[k++] = b->gone[g];
+	while (map64__next(b->at, &pos, &addr, &i))
+		if (!mark || at_mark(dev, &b->recs[i]))
+			all[k++] = block_of(m, dev, addr, &b->recs[i], false);
+	*ret = all;
+	*n = k;
+	return 0;
 }
 
 static int cmp_block(const void *a, const void *b)
@@ -53,34 +106,13 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-int blocks__list(const struct dev *dev, bool at_mark, struct block **ret, size_t *n)
+int blocks__list(const struct model *m, const struct dev *dev, bool mark, struct block **ret, size_t *n)
 {
-	const struct block_notes *notes = &dev->notes;
-	struct block *all = malloc((map64__count(dev->blocks) + notes->n + 1) * sizeof(*all));
-	struct map64 *noted = at_mark ? map64__new() : NULL;
-	uint64_t addr, value, one;
-	size_t pos = 0, k = 0;
-	int err = all && (noted || !at_mark) ? 0 : -ENOMEM;
+	int err = blocks__all(m, dev, mark, ret, n);
 
-	for (uint32_t i = 0; at_mark && i < notes->n && !err; i++) {
-		if (map64__get(noted, notes->all[i].addr, &one))
-			continue;
-		err = map64__set(noted, notes->all[i].addr, 1);
-		if (notes->all[i].value != BLOCK_NONE)
-			all[k++] = notes->all[i];
-	}
-	while (!err && map64__next(dev->blocks, &pos, &addr, &value))
-		if (!at_mark || !map64__get(noted, addr, &one))
-			all[k++] = (struct block){ .addr = addr, .value = value };
-	map64__free(noted);
-	if (err) {
-		free(all);
-		return err;
-	}
-	qsort(all, k, sizeof(*all), cmp_block);
-	*ret = all;
-	*n = k;
-	return 0;
+	if (!err)
+		qsort(*ret, *n, sizeof(**ret), cmp_block);
+	return err;
 }
 
 int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1)
@@ -104,5 +136,31 @@ int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1)
 		return err;
 	m->asks[m->nasks++] = ask;
 	*ret1 = m->nasks;
+	return 0;
+}
+
+int blocks__label(struct model *m, struct label label, uint32_t *ret1)
+{
+	uint32_t key[3] = { label.name, label.module, label.category };
+	uint32_t hash = hash__bytes(m->seed, key, sizeof(key)), pos = hash, id;
+	int err;
+
+	while ((id = hidx__next(&m->label_index, hash, &pos)) != UINT32_MAX) {
+		const struct label *l = &m->labels[id];
+
+		if (l->name == label.name && l->module == label.module && l->category == label.category) {
+			*ret1 = id + 1;
+			return 0;
+		}
+	}
+	if (m->nlabels == UINT32_MAX - 1)
+		return -ENOMEM;
+	err = array__reserve(&m->labels, &m->caplabels, sizeof(*m->labels), (uint64_t)m->nlabels + 1);
+	if (!err)
+		err = hidx__add(&m->label_index, hash, m->nlabels);
+	if (err)
+		return err;
+	m->labels[m->nlabels++] = label;
+	*ret1 = m->nlabels;
 	return 0;
 }

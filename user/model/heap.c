@@ -69,11 +69,11 @@ static int heap__add_device(struct model *m, struct device d, struct dev **ret)
 		return -ENOMEM;
 	dev->pub.device = d;
 	dev->phase = -1;
+	dev->life.after = LIFE_NONE;
 	dev__name(dev);
-	dev->blocks = map64__new();
 	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
-	if (!dev->blocks || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
-		map64__free(dev->blocks);
+	if (blocks__init(&dev->blocks) || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
+		blocks__free(&dev->blocks);
 		free(dev->step[STEP_OPT]);
 		free(dev->step[STEP_CALL]);
 		free(dev);
@@ -118,7 +118,6 @@ uint64_t heap__before_attach(const struct dev *dev)
 
 void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 {
-	dev->epoch++;
 	dev->pub.marked = true;
 	dev->pub.mark_time = time;
 	dev->pub.mark_allocated = dev->pub.allocated;
@@ -129,7 +128,7 @@ void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->mark_used = dev->used;
 	dev->mark_below = below__reserved(dev);
 	dev->mark_others = dev->extents.sums[SUM_OTHERS];
-	dev->notes.n = 0;
+	dev->blocks.ngone = 0;
 	extents__mark(&dev->extents);
 	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
 }
@@ -178,7 +177,7 @@ static void heap__peak(struct model *m, struct dev *dev, uint64_t time, enum pha
 void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 {
 	uint64_t before = e->totals ? e->allocated : 0, allocated = dev->pub.allocated, reserved = dev->pub.reserved;
-	bool first = !dev->any;
+	bool first = !dev->any, first_totals = e->totals && !dev->pub.has_totals;
 
 	dev->any = true;
 	if (first && m->opts.at == AT_PEAK)
@@ -196,12 +195,14 @@ void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 		for (int k = 0; k < STEP_KINDS; k++)
 			if (before > dev->step_peak[k])
 				dev->step_peak[k] = before;
-		if (before > dev->pub.peak_allocated)
+		if (before > dev->pub.peak_allocated || (first_totals && before && before == dev->pub.peak_allocated))
 			heap__peak(m, dev, e->time, PHASE_OTHER);
 		heap__add_up(m, dev, allocated, reserved, e->time);
 	}
 	if (first && m->time_passed)
 		heap__mark(m, dev, m->opts.at_time);
+	if (dev->pub.marked && dev->mark_seq && dev->mark_seq == m->seq)
+		dev->mark_seq--; /* what the event at hand brings comes after */
 }
 
 /* A stretch of a phase: see model.h. total is that before the event. */
@@ -223,8 +224,12 @@ static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, 
 	if (dev->phase < 0)
 		return;
 	p = &dev->phases[dev->phase];
-	if (dev->pub.allocated > p->peak_allocated)
+	if (dev->pub.allocated > p->peak_allocated) {
 		p->peak_allocated = dev->pub.allocated;
+		p->peak_time = e->time;
+	}
+	if (dev->pub.has_totals && dev->pub.reserved > p->peak_reserved)
+		p->peak_reserved = dev->pub.reserved;
 	if (e->time > dev->phase_last)
 		dev->phase_last = e->time;
 }
@@ -302,7 +307,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.dev = k->dev,
 		.walk = k->walk,
 		.module = words__stack(m->words, k->stack).module,
-		.epoch = m->devs[k->dev]->epoch, /* at the last mark it had no block */
+		.phase = k->walk == WALK_CENSUS ? LIFE_NONE : words__phase(m->words, k->stack, k->thread, k->walk),
 	};
 	*ret = m->nsites++;
 	return 0;
@@ -344,120 +349,130 @@ static int heap__site(struct model *m, const struct dev *dev, const struct event
 
 _Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
 
-static struct site *heap__touch(struct model *m, const struct dev *dev, uint32_t id)
+/* The block at addr, one of dev's, goes. */
+static int heap__drop(struct model *m, struct dev *dev, uint64_t addr, bool freed, struct rec *ret)
 {
-	struct site *s = &m->sites[id];
+	int err = blocks__take(m, dev, addr, ret);
+	struct site *s;
 
-	if (s->epoch != dev->epoch) {
-		s->mark = s->live;
-		s->epoch = dev->epoch;
-	}
-	return s;
-}
-
-static uint64_t heap__drop(struct model *m, struct dev *dev, uint32_t id, bool freed)
-{
-	struct site *s = heap__touch(m, dev, id);
-
+	if (err)
+		return err;
+	s = &m->sites[ret->site];
 	s->live--;
 	dev->pub.live -= s->size;
 	dev->pub.live_blocks--;
 	if (s->walk == WALK_CENSUS)
 		dev->census -= s->size;
-	layers__free_block(m, s->module, s->size, freed);
-	return s->size;
+	life__drop(dev, ret->stamp);
+	layers__free_block(m, s, freed);
+	return 0;
 }
 
-/* A block of the site comes to addr; the site's other numbers are the caller's. */
-static int heap__add(struct model *m, struct dev *dev, const struct event *e, uint32_t id, bool *replaced)
+/* A block of rec's site comes to addr; the site's other numbers are the caller's, who gives the stamp away. */
+static int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec, bool *replaced)
 {
-	uint32_t ask1 = 0;
-	uint64_t old;
+	struct rec old;
 	int err = 0;
 
 	if (e->requested)
-		err = blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &ask1);
-	if (err)
-		return err;
-	dev->asked |= ask1 != 0;
-	*replaced = map64__get(dev->blocks, e->addr, &old);
-	err = blocks__note(dev, e->addr, *replaced ? old : BLOCK_NONE);
+		err = blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &rec->ask1);
+	if (!err) {
+		dev->asked |= rec->ask1 != 0;
+		err = heap__drop(m, dev, e->addr, false, &old);
+		*replaced = !err;
+		err = err == -ENOENT ? 0 : err;
+	}
 	if (!err)
-		err = map64__set(dev->blocks, e->addr, block__value(id, ask1));
-	if (err)
+		err = blocks__put(&dev->blocks, e->addr, rec);
+	if (err) {
+		life__drop(dev, rec->stamp);
 		return err;
-	if (*replaced)
-		heap__drop(m, dev, block__site(old), false);
-	heap__touch(m, dev, id)->live++;
+	}
+	m->sites[rec->site].live++;
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
 	return 0;
 }
 
-int heap__alloc(struct model *m, struct dev *dev, const struct event *e)
+int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site)
 {
+	struct rec rec = { .born = m->seq, .time = e->time };
 	bool replaced;
-	uint32_t id;
 	int err;
 
 	if (heap__is_new(dev, e))
 		heap__begin(m, dev, e);
-	err = heap__site(m, dev, e, e->walk, &id);
+	err = heap__site(m, dev, e, e->walk, &rec.site);
 	if (!err)
-		err = heap__add(m, dev, e, id, &replaced);
+		err = life__born(m, dev, m->sites[rec.site].phase, &rec.stamp);
+	if (!err)
+		err = heap__add(m, dev, e, &rec, &replaced);
 	if (err)
 		return err;
+	*site = rec.site;
 	dev->pub.overwritten += replaced;
-	m->sites[id].total++;
+	m->sites[rec.site].total++;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
-	heap__settle(m, dev, e, words__phase(m->words, e->stack, e->thread, e->walk));
+	heap__settle(m, dev, e, m->sites[rec.site].phase);
 	return m->loose.count[EXTENT_MEMORY] ? below__found(m, dev, e->addr) : 0;
+}
+
+/* Until the reading at attach is told, it may name a block that is there no more. */
+#define FREED_MAX (UINT32_C(1) << 20)
+static int heap__note_freed(struct dev *dev, uint64_t addr)
+{
+	if (dev->census_done)
+		return 0;
+	if (!dev->freed)
+		dev->freed = map64__new();
+	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
+		map64__free(dev->freed);
+		dev->freed = NULL;
+		dev->census_done = true; /* what it adds beyond can no more be told from what went */
+		return 0;
+	}
+	return dev->freed ? map64__set(dev->freed, addr, 1) : -ENOMEM;
 }
 
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 {
-	uint64_t value;
+	struct rec rec;
 	int err;
 
 	if (heap__is_new(dev, e))
 		heap__begin(m, dev, e);
 	dev->pub.frees++;
-	if (map64__del(dev->blocks, e->addr, &value)) {
-		err = blocks__note(dev, e->addr, value);
-		if (err)
-			return err;
-		heap__drop(m, dev, block__site(value), true);
-	} else {
+	err = heap__drop(m, dev, e->addr, true, &rec);
+	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)
 			dev->outside -= e->size;
+		err = heap__note_freed(dev, e->addr);
+	} else if (!err && dev->pub.has_totals && m->sites[rec.site].walk == WALK_CENSUS && e->size) {
+		/* A reading of the program's tensors knows what they use of the block, not what it was rounded to. */
+		dev->outside -= e->size - m->sites[rec.site].size;
 	}
+	if (err)
+		return err;
 	heap__settle(m, dev, e, -1);
 	return 0;
 }
 
-/* What a block that is told of again is said to be. */
-static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e, uint64_t value)
+/* What a block that is told of again is said to be: so from its beginning. */
+static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e, struct rec *rec)
 {
-	uint32_t ask1;
-	int err;
-
 	if (!e->requested)
 		return 0;
-	err = blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &ask1);
-	if (err)
-		return err;
 	dev->asked = true;
-	/* No note for the mark: the block has been so from its beginning. */
-	return map64__set(dev->blocks, e->addr, block__value(block__site(value), ask1));
+	return blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &rec->ask1);
 }
 
 int heap__asked(struct model *m, struct dev *dev, const struct event *e)
 {
-	uint64_t value;
+	struct rec *rec = blocks__at(&dev->blocks, e->addr);
 
-	return map64__get(dev->blocks, e->addr, &value) ? heap__set_ask(m, dev, e, value) : 0;
+	return rec ? heap__set_ask(m, dev, e, rec) : 0;
 }
 
 /* Freed, and not free yet. */
@@ -468,29 +483,129 @@ static int heap__pending(struct dev *dev, const struct event *e)
 	return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
 }
 
-int heap__told_block(struct model *m, struct dev *dev, const struct event *e)
+/* Bytes that were there all along came to be known on a device whose totals are ours: they were in all of them. */
+static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
 {
-	bool census = !e->stack && !e->walk, replaced;
-	uint64_t value;
-	uint32_t id;
+	dev->late += bytes;
+	dev->outside += bytes; /* on its way to be a block */
+	dev->pub.allocated += bytes;
+	dev->pub.peak_allocated += bytes;
+	for (int k = 0; k < STEP_KINDS; k++)
+		dev->step_peak[k] += bytes;
+	dev->phase_total += bytes;
+	for (int p = 0; p < PHASE_NR; p++)
+		dev->phases[p].peak_allocated += dev->phases[p].count ? bytes : 0;
+	if (dev->pub.marked) {
+		dev->pub.mark_allocated += bytes;
+		dev->pub.mark_before_attach += bytes;
+		dev->mark_outside += bytes;
+	}
+	if (!dev->extents.sums[SUM_SEGMENTS]) { /* then what is allocated stands for what is reserved */
+		dev->mark_below += bytes;
+		dev->used.below += bytes;
+		dev->mark_used.below += bytes;
+	}
+	if (dev->pub.device.type != DEVICE_CPU) {
+		m->all.allocated += bytes;
+		m->all.peak_allocated += bytes;
+	}
+}
+
+/*
+ * It was there at the first event. census: nobody knows where from. outside: its bytes are among those that have no
+ * block so far; else the totals follow, in the EVENT_STATE.
+ */
+static int heap__tell(struct model *m, struct dev *dev, const struct event *e, bool census, bool outside)
+{
+	struct rec rec = { .time = 0 };
+	bool replaced;
 	int err;
 
-	if (e->flags & BLOCK_PENDING)
-		return heap__pending(dev, e);
-	if (map64__get(dev->blocks, e->addr, &value) && m->sites[block__site(value)].size == e->size)
-		return heap__set_ask(m, dev, e, value);
-	/* Later than the first totals it can only be a part of what was there before and has no address yet. */
-	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
-		return 0;
-	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &id);
+	if (dev->pub.marked && (!outside || dev->mark_outside < e->size))
+		rec.born = m->seq; /* the sums of the mark have no room for it */
+	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
 	if (!err)
-		err = heap__add(m, dev, e, id, &replaced);
+		err = life__told(m, dev, m->sites[rec.site].phase, &rec.stamp);
 	if (!err)
-		err = layers__told_block(m, m->sites[id].module, e->size);
+		err = heap__add(m, dev, e, &rec, &replaced);
+	if (!err)
+		err = layers__told_block(m, &m->sites[rec.site]);
 	if (err)
 		return err;
 	dev->census += census ? e->size : 0;
-	if (dev->pub.has_totals) /* else the totals follow, in the EVENT_STATE */
+	if (outside) {
 		dev->outside -= e->size;
+		if (dev->pub.marked && !rec.born)
+			dev->mark_outside -= e->size;
+	}
 	return m->loose.count[EXTENT_MEMORY] ? below__found(m, dev, e->addr) : 0;
+}
+
+int heap__told_block(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec;
+
+	if (e->flags & BLOCK_PENDING)
+		return heap__pending(dev, e);
+	rec = blocks__at(&dev->blocks, e->addr);
+	if (rec && m->sites[rec->site].size == e->size)
+		return heap__set_ask(m, dev, e, rec);
+	/* Later than the first totals it can only be a part of what was there before and has no address yet. */
+	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
+		return 0;
+	return heap__tell(m, dev, e, !e->stack && !e->walk, dev->pub.has_totals);
+}
+
+/* A tensor from before the first event in a block that nothing told of. */
+static int heap__tensor_before(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct event told = { .device = e->device, .addr = e->addr, .size = e->size };
+	uint64_t one;
+
+	if (!e->size || dev->census_done || (dev->freed && map64__get(dev->freed, e->addr, &one)))
+		return 0;
+	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
+		return 0;
+	if (!dev->pub.has_totals && dev->any) {
+		if (e->size > INT64_MAX - dev->pub.peak_allocated)
+			return 0;
+		heap__raise(m, dev, e->size);
+	}
+	return heap__tell(m, dev, &told, true, dev->any);
+}
+
+int heap__tensor(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec = blocks__at(&dev->blocks, e->addr);
+	struct dict_counts c = dict__counts(m->dict);
+	struct label label = {
+		.name = e->name < c.strings ? e->name : 0,
+		.module = e->module < c.modules ? e->module : 0,
+		.category = e->category < CATEGORY_NR ? e->category : CATEGORY_UNKNOWN,
+	};
+	uint32_t label1;
+	int err = 0;
+
+	if (!rec && (e->flags & CENSUS_FIRST)) {
+		err = heap__tensor_before(m, dev, e);
+		rec = blocks__at(&dev->blocks, e->addr);
+	}
+	/* Another block since, or a stretch that the block cannot hold. */
+	if (err || !rec || rec->time > e->time || e->size > m->sites[rec->site].size)
+		return err;
+	if (!label.category && !label.name && !label.module)
+		return 0;
+	err = blocks__label(m, label, &label1);
+	if (!err)
+		rec->label1 = label1;
+	return err;
+}
+
+void heap__census(struct dev *dev, const struct event *e)
+{
+	if (!(e->flags & CENSUS_FIRST))
+		return;
+	dev->census_done = true;
+	map64__free(dev->freed);
+	dev->freed = NULL;
 }

@@ -4,14 +4,15 @@
 /*
  * What the files of the model share. One pass over the events, O(1) each (O(depth) in the modules):
  *
- *   block  an address that is live; the device's block map gives its site, and what was asked for where that is known
- *   site   distinct (device, stack, thread, walk, size): how many blocks are live, were at the mark, came in all
- *   mark   the moment asked for. A device has an epoch; a mark bumps it. A site whose epoch is older than
- *          the device's has not changed since the mark, so its live count is the count at the mark; it
- *          is saved before the first change after it. So a mark at each new peak costs nothing.
- *   notes  of a device whose segments matter: the blocks' addresses that changed since the mark, with what was
- *          there before. Which blocks and segments there were at the mark comes out of the tables of now and the
- *          notes, when somebody asks (segments.c).
+ *   block  an address that is live; the device's block map gives its record: site, birth, what was asked for and
+ *          what it is called, where that is known
+ *   site   distinct (device, stack, thread, walk, size): how many blocks are live, came in all
+ *   stamp  a stretch of allocations in one phase on a device: when a block was born, in the device's own terms.
+ *          What a block was for comes out of the stamp of its birth and the counters at its death, or now (life.c).
+ *   label  distinct (category, name, module) that the program's own objects gave a block
+ *   mark   the moment asked for: the number of the last event before it. Blocks born by then that are still live
+ *          were live at the mark; those that have gone since are on the device's list of them, each with what it
+ *          turned out to be. So a mark at each new peak costs nothing, and what a block is can be decided after it.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -64,53 +65,99 @@ void words__free(struct words *w);
 /* Makes *array hold at least need zeroed entries of esize. */
 int array__reserve(void *array, uint32_t *n, size_t esize, uint64_t need);
 
-/* --- blocks.c: the values of a device's block map, and what they were at the mark */
-#define BLOCK_NONE UINT64_MAX
-/* A block's value: its site, and 1 + the number of what was asked for in model.asks, 0: not known. */
-static inline uint32_t block__site(uint64_t value)
-{
-	return value;
-}
-static inline uint32_t block__ask1(uint64_t value)
-{
-	return value >> 32;
-}
-static inline uint64_t block__value(uint32_t site, uint32_t ask1)
-{
-	return (uint64_t)ask1 << 32 | site;
-}
-
+/* --- blocks.c: the live blocks of a device, and those there were at the mark */
 struct ask {
 	uint64_t requested, cuda_stream;
 };
 
-struct block {
-	uint64_t addr, value;
+struct label {
+	uint32_t name, module;
+	uint8_t category;
 };
 
-struct block_notes {
-	struct block *all; /* value: what was there before, BLOCK_NONE: nothing */
-	uint32_t n, cap, limit;
+struct rec { /* of a live block */
+	uint64_t born; /* number of the event that brought it, 0: there before the first one */
+	uint64_t time; /* of that event */
+	uint32_t site; /* of a free record: the next one */
+	uint32_t ask1;	 /* 1 + number of what was asked for in model.asks, 0: not known */
+	uint32_t label1; /* 1 + number in model.labels, 0: nothing names it */
+	uint32_t stamp;
+};
+
+struct block { /* for those who ask: what it is, as far as it is known by then */
+	uint64_t addr;
+	union {
+		uint64_t size; /* of a pending one */
+		struct {
+			uint32_t site, ask1;
+		};
+	};
+	uint32_t label1;
+	uint8_t category;
+};
+
+struct blocks {
+	struct map64 *at; /* address -> number of its record */
+	struct rec *recs;
+	uint32_t n, cap, free1; /* free1: 1 + the first free record */
+	struct block *gone;	/* were live at the mark */
+	uint32_t ngone, capgone;
 };
 
 struct dev;
 struct model;
-/* The block at addr is about to change; before: its value, BLOCK_NONE. 0 or -ENOMEM. */
-int blocks__note(struct dev *dev, uint64_t addr, uint64_t before);
+int blocks__init(struct blocks *b);
+void blocks__free(struct blocks *b);
+/* NULL: no live block is there. Good until the next one is put. */
+struct rec *blocks__at(const struct blocks *b, uint64_t addr);
+/* There is none at addr yet. 0 or -ENOMEM. */
+int blocks__put(struct blocks *b, uint64_t addr, const struct rec *rec);
+/* Takes the block at addr away; *ret is what it was. 0, -ENOENT or -ENOMEM. */
+int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret);
 /* All blocks by address, for free(): now or at the mark. 0 or -ENOMEM. */
-int blocks__list(const struct dev *dev, bool at_mark, struct block **ret, size_t *n);
+int blocks__list(const struct model *m, const struct dev *dev, bool at_mark, struct block **ret, size_t *n);
+/* The same in no order. */
+int blocks__all(const struct model *m, const struct dev *dev, bool at_mark, struct block **ret, size_t *n);
 int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1);
+int blocks__label(struct model *m, struct label label, uint32_t *ret1);
+
+/* --- life.c: what a block is for, from when it came and went */
+#define LIFE_NONE PHASE_NR /* no phase: nobody saw it come; no forward, backward or optimizer came before */
+struct stamp {
+	uint32_t refs;
+	uint8_t phase, after; /* after: the last of forward, backward, optimizer before it, LIFE_NONE: none was seen */
+	uint32_t forwards, backwards, optimizers; /* stretches of them that had begun, this one included */
+	uint32_t steps; /* EVENT_STEPs; of a free stamp: 1 + the next one */
+};
+
+struct life {
+	struct stamp *stamps;
+	uint32_t n, cap, free1;
+	uint32_t now1; /* 1 + the stamp of the stretch under way, 0: none */
+	uint32_t told1[PHASE_NR + 1]; /* stamps of blocks that were there before the first event, by phase */
+	uint8_t after; /* forward, backward or optimizer, whichever came last */
+	uint32_t forwards, backwards, optimizers;
+};
+/* The stamp of a block that comes in this phase now; one more block has it. 0 or -ENOMEM. */
+int life__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret);
+/* Of one that was there before the first event; phase may be LIFE_NONE. */
+int life__told(const struct model *m, struct dev *dev, int phase, uint32_t *ret);
+void life__drop(struct dev *dev, uint32_t stamp);
+/* A step is over: what comes now is no part of the stretch under way, whatever its phase. */
+void life__step(struct model *m);
+/* As far as it is known now. dead: it is just going. */
+enum category life__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead);
 
 /* --- heap.c */
 #define WALK_CENSUS MT_WALK_NR /* of a site: its blocks were there when we came, and nobody knows where from */
 struct site {
 	uint64_t size;
-	uint64_t live, mark, total; /* blocks */
-	uint64_t epoch;
+	uint64_t live, total; /* blocks */
 	uint32_t stack, thread;
 	uint32_t module;
 	uint16_t dev;
 	uint8_t walk;
+	uint8_t phase;
 };
 
 #define SITE_RECENT 4096
@@ -118,7 +165,7 @@ struct site {
 enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };
 
 struct step_level {
-	uint64_t peak, end_allocated;
+	uint64_t peak, end_allocated; /* less dev.late at that time */
 };
 
 struct used { /* the driver's figure, and what was known of at that moment */
@@ -128,8 +175,8 @@ struct used { /* the driver's figure, and what was known of at that moment */
 
 struct dev {
 	struct model_device pub;
-	struct map64 *blocks; /* address -> number of its site */
-	uint64_t epoch;
+	struct blocks blocks;
+	struct life life;
 	uint64_t outside;     /* bytes of the carried total that are not blocks of ours; as int64_t, < 0 after losses */
 	bool any;	      /* an event came */
 	uint64_t peak_step[STEP_KINDS];
@@ -139,12 +186,14 @@ struct dev {
 	uint64_t phase_total, phase_begin, phase_last;
 	struct model_phase phases[PHASE_NR];
 	/* below the blocks */
-	struct block_notes notes;
 	struct extents extents;
 	uint64_t mark_outside; /* of outside, not below 0 */
 	uint64_t mark_seq;     /* the last event before the mark */
 	uint64_t census;       /* bytes in live blocks that were there when we came, part of pub.live */
 	bool asked;	       /* what was asked for is known of some block */
+	uint64_t late;	       /* without totals: bytes that were there all along and were told of after the first event */
+	bool census_done;      /* the reading at attach has all been told */
+	struct map64 *freed;   /* until then: addresses of blocks that were there before and went; NULL: none */
 	struct map64 *pending; /* address -> size: freed before we came, waiting for a stream; NULL: none */
 	bool telling;	       /* EVENT_SEGMENTs came, their EVENT_STATE not yet */
 	uint32_t round;	       /* of telling */
@@ -157,7 +206,8 @@ struct dev {
 };
 
 int heap__device(struct model *m, struct device d, struct dev **ret);
-int heap__alloc(struct model *m, struct dev *dev, const struct event *e);
+/* *site: that of the block, in model.sites. */
+int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site);
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e);
 void heap__mark(struct model *m, struct dev *dev, uint64_t time);
 /* The first event of a device, or the first with totals. */
@@ -172,6 +222,9 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 void heap__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time);
 int heap__told_block(struct model *m, struct dev *dev, const struct event *e);
 int heap__asked(struct model *m, struct dev *dev, const struct event *e);
+/* EVENT_TENSOR, EVENT_CENSUS */
+int heap__tensor(struct model *m, struct dev *dev, const struct event *e);
+void heap__census(struct dev *dev, const struct event *e);
 uint64_t heap__before_attach(const struct dev *dev);
 
 /* --- below.c: what is taken and given back below the blocks, and what the allocator's tables say */
@@ -213,14 +266,20 @@ int steps__finish(struct model *m);
 #define LAYER_DEPTH 32 /* parts of a dotted name that count as layers of their own, from the root; and the whole name */
 #define LAYER_CHAIN (LAYER_DEPTH + 2)
 
+/* What forward, backward and the rest have of a layer. */
+enum layer_part { PART_OTHER, PART_FORWARD, PART_BACKWARD, PART_NR };
+
 struct layer {
 	char *name;
 	uint32_t root, cls; /* strings */
-	uint64_t live, peak, peak_reserved;
-	uint64_t allocs, frees;
-	double frag_sum;
-	uint64_t frag_n;
-	uint64_t duration;
+	uint64_t live, peak, duration; /* of all parts; what is a sum or a maximum of theirs is not kept */
+	struct layer_sums {
+		uint64_t live, peak, peak_reserved;
+		uint64_t allocs, frees;
+		double frag_sum;
+		uint64_t frag_n;
+		uint64_t duration;
+	} part[PART_NR];
 };
 
 struct chain {
@@ -245,14 +304,16 @@ struct thread_state {
 	uint64_t last;	    /* the last allocation */
 	struct chain open;  /* layers that the last allocation was in */
 	uint64_t begin[LAYER_CHAIN];
+	enum layer_part part; /* and of which part of them it was */
+	uint64_t begin_part[LAYER_CHAIN];
 };
 /* The layers an allocation within module lies in. 0 or -ENOMEM. */
 int layers__chain(struct model *m, uint32_t module, struct chain *ret);
 int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev, const struct event *e,
-		  uint32_t module);
-void layers__free_block(struct model *m, uint32_t module, uint64_t size, bool gone);
-/* A block that was there when we came, allocated within module. 0 or -ENOMEM. */
-int layers__told_block(struct model *m, uint32_t module, uint64_t size);
+		  const struct site *s);
+void layers__free_block(struct model *m, const struct site *s, bool gone);
+/* A block that was there when we came. 0 or -ENOMEM. */
+int layers__told_block(struct model *m, const struct site *s);
 void layers__close(struct model *m, struct thread_state *t);
 void layers__free(struct layers *l);
 
@@ -283,6 +344,9 @@ struct model {
 	struct ask *asks;
 	uint32_t nasks, capasks;
 	struct hidx ask_index;
+	struct label *labels;
+	uint32_t nlabels, caplabels;
+	struct hidx label_index;
 	struct model_all all;
 	uint64_t oom_work; /* blocks looked at for the gaps at out-of-memory events */
 	uint32_t max_stack, max_thread, max_module; /* of the dict, as last asked */

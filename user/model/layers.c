@@ -96,86 +96,125 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 	return err;
 }
 
+static struct layer *layer_at(struct model *m, const struct chain *c, uint32_t i)
+{
+	return &m->layers.all[m->layers.pool[c->off + i]];
+}
+
+static enum layer_part part_of(uint8_t phase)
+{
+	return phase == PHASE_FORWARD ? PART_FORWARD : phase == PHASE_BACKWARD ? PART_BACKWARD : PART_OTHER;
+}
+
+/* Forward, or backward, goes on in other layers from depth on. */
+static void layers__close_part(struct model *m, struct thread_state *t, uint32_t depth)
+{
+	for (uint32_t i = depth; i < t->open.n; i++)
+		if (t->last > t->begin_part[i])
+			layer_at(m, &t->open, i)->part[t->part].duration += t->last - t->begin_part[i];
+}
+
 /* The calls from depth on are over: they lasted until the thread's last allocation. */
 static void layers__close_from(struct model *m, struct thread_state *t, uint32_t depth)
 {
 	for (uint32_t i = depth; i < t->open.n; i++)
 		if (t->last > t->begin[i])
-			m->layers.all[m->layers.pool[t->open.off + i]].duration += t->last - t->begin[i];
+			layer_at(m, &t->open, i)->duration += t->last - t->begin[i];
 	if (depth < t->open.n)
 		t->open.n = depth;
 }
 
 void layers__close(struct model *m, struct thread_state *t)
 {
+	layers__close_part(m, t, 0);
 	layers__close_from(m, t, 0);
 }
 
-int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev, const struct event *e,
-		  uint32_t module)
+static void add_bytes(struct layer *l, struct layer_sums *s, uint64_t size)
 {
+	l->live += size;
+	if (l->live > l->peak)
+		l->peak = l->live;
+	s->live += size;
+	if (s->live > s->peak)
+		s->peak = s->live;
+}
+
+static void add_alloc(struct layer_sums *l, const struct dev *dev, double frag)
+{
+	l->allocs++;
+	if (!dev->pub.has_totals)
+		return;
+	if (dev->pub.reserved > l->peak_reserved)
+		l->peak_reserved = dev->pub.reserved;
+	l->frag_sum += frag;
+	l->frag_n++;
+}
+
+int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev, const struct event *e,
+		  const struct site *s)
+{
+	enum layer_part part = part_of(s->phase);
 	struct chain c;
-	uint32_t same = 0;
+	uint32_t same = 0, same_part;
 	double frag = 0;
 	const uint32_t *pool;
 	int err;
 
-	err = layers__chain(m, module, &c);
+	err = layers__chain(m, s->module, &c);
 	if (err)
 		return err;
 	pool = m->layers.pool;
 	while (same < c.n && same < t->open.n && pool[c.off + same] == pool[t->open.off + same])
 		same++;
+	same_part = part == t->part ? same : 0;
+	layers__close_part(m, t, same_part);
 	layers__close_from(m, t, same);
 	for (uint32_t i = same; i < c.n; i++)
 		t->begin[i] = e->time;
+	for (uint32_t i = same_part; i < c.n; i++)
+		t->begin_part[i] = e->time;
 	t->open = c;
+	t->part = part;
 	t->last = e->time;
 	if (e->totals && e->reserved > e->allocated)
 		frag = (double)(e->reserved - e->allocated) / (double)e->reserved;
 	for (uint32_t i = 0; i < c.n; i++) {
-		struct layer *l = &m->layers.all[pool[c.off + i]];
+		struct layer *l = layer_at(m, &c, i);
 
-		l->allocs++;
-		l->live += e->size;
-		if (l->live > l->peak)
-			l->peak = l->live;
-		if (!dev->pub.has_totals)
-			continue;
-		if (dev->pub.reserved > l->peak_reserved)
-			l->peak_reserved = dev->pub.reserved;
-		l->frag_sum += frag;
-		l->frag_n++;
+		add_bytes(l, &l->part[part], e->size);
+		add_alloc(&l->part[part], dev, frag);
 	}
 	return 0;
 }
 
-void layers__free_block(struct model *m, uint32_t module, uint64_t size, bool freed)
+void layers__free_block(struct model *m, const struct site *s, bool freed)
 {
+	enum layer_part part = part_of(s->phase);
 	struct chain c;
 
 	/* Its allocation went through layers__alloc(): the chain is known, nothing is allocated here. */
-	if (layers__chain(m, module, &c))
+	if (layers__chain(m, s->module, &c))
 		return;
 	for (uint32_t i = 0; i < c.n; i++) {
-		struct layer *l = &m->layers.all[m->layers.pool[c.off + i]];
+		struct layer *l = layer_at(m, &c, i);
 
-		l->live -= size;
-		l->frees += freed;
+		l->live -= s->size;
+		l->part[part].live -= s->size;
+		l->part[part].frees += freed;
 	}
 }
 
-int layers__told_block(struct model *m, uint32_t module, uint64_t size)
+int layers__told_block(struct model *m, const struct site *s)
 {
+	enum layer_part part = part_of(s->phase);
 	struct chain c;
-	int err = layers__chain(m, module, &c);
+	int err = layers__chain(m, s->module, &c);
 
 	for (uint32_t i = 0; i < c.n && !err; i++) {
-		struct layer *l = &m->layers.all[m->layers.pool[c.off + i]];
+		struct layer *l = layer_at(m, &c, i);
 
-		l->live += size;
-		if (l->live > l->peak)
-			l->peak = l->live;
+		add_bytes(l, &l->part[part], s->size);
 	}
 	return err;
 }
@@ -183,6 +222,34 @@ int layers__told_block(struct model *m, uint32_t module, uint64_t size)
 size_t model__layers(const struct model *m)
 {
 	return m->layers.n;
+}
+
+static struct model_layer_sums sums_of(const struct layer_sums *l)
+{
+	return (struct model_layer_sums){
+		.peak_allocated = l->peak,
+		.peak_reserved = l->peak_reserved,
+		.allocs = l->allocs,
+		.frees = l->frees,
+		.avg_fragmentation = l->frag_n ? l->frag_sum / (double)l->frag_n : 0,
+		.duration = l->duration,
+	};
+}
+
+static struct model_layer_sums all_of(const struct layer *l)
+{
+	struct layer_sums all = { .peak = l->peak, .duration = l->duration };
+
+	for (int p = 0; p < PART_NR; p++) {
+		const struct layer_sums *s = &l->part[p];
+
+		all.peak_reserved = s->peak_reserved > all.peak_reserved ? s->peak_reserved : all.peak_reserved;
+		all.allocs += s->allocs;
+		all.frees += s->frees;
+		all.frag_sum += s->frag_sum;
+		all.frag_n += s->frag_n;
+	}
+	return sums_of(&all);
 }
 
 void model__layer(const struct model *m, size_t i, struct model_layer *ret)
@@ -197,12 +264,9 @@ void model__layer(const struct model *m, size_t i, struct model_layer *ret)
 		.name = l->name,
 		.cls = dict__str(m->dict, l->cls),
 		.root = dict__str(m->dict, l->root),
-		.peak_allocated = l->peak,
-		.peak_reserved = l->peak_reserved,
-		.allocs = l->allocs,
-		.frees = l->frees,
-		.avg_fragmentation = l->frag_n ? l->frag_sum / (double)l->frag_n : 0,
-		.duration = l->duration,
+		.all = all_of(l),
+		.forward = sums_of(&l->part[PART_FORWARD]),
+		.backward = sums_of(&l->part[PART_BACKWARD]),
 	};
 }
 

@@ -35,10 +35,11 @@ void model__free(struct model *m)
 	if (!m)
 		return;
 	for (uint32_t i = 0; i < m->ndevs; i++) {
-		map64__free(m->devs[i]->blocks);
+		blocks__free(&m->devs[i]->blocks);
+		free(m->devs[i]->life.stamps);
 		map64__free(m->devs[i]->pending);
+		map64__free(m->devs[i]->freed);
 		extents__free(&m->devs[i]->extents);
-		free(m->devs[i]->notes.all);
 		free(m->devs[i]->ooms);
 		free(m->devs[i]->step[STEP_OPT]);
 		free(m->devs[i]->step[STEP_CALL]);
@@ -52,6 +53,8 @@ void model__free(struct model *m)
 	extents__free(&m->loose);
 	free(m->asks);
 	free(m->ask_index.slots);
+	free(m->labels);
+	free(m->label_index.slots);
 	free(m->site_index.slots);
 	for (uint32_t i = 0; i < m->nthreads; i++)
 		free(m->threads[i]);
@@ -96,14 +99,15 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 static int model__alloc(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct thread_state *t;
+	uint32_t site = 0;
 	int err = model__thread(m, e->thread, &t);
 
 	if (!err && t->in_call)
 		err = steps__alloc(m, t, e);
 	if (!err)
-		err = heap__alloc(m, dev, e);
+		err = heap__alloc(m, dev, e, &site);
 	if (!err)
-		err = layers__alloc(m, t, dev, e, words__stack(m->words, e->stack).module);
+		err = layers__alloc(m, t, dev, e, &m->sites[site]);
 	if (!err)
 		m->walks[e->walk]++;
 	return err;
@@ -119,7 +123,7 @@ static void model__pass_time(struct model *m, uint64_t time)
 static bool of_blocks(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM || kind == EVENT_BLOCK ||
-	       kind == EVENT_ASKED;
+	       kind == EVENT_ASKED || kind == EVENT_TENSOR;
 }
 
 int model__event(struct model *m, const struct event *event)
@@ -153,6 +157,16 @@ int model__event(struct model *m, const struct event *event)
 		break;
 	case EVENT_ASKED:
 		err = heap__asked(m, dev, &e);
+		break;
+	case EVENT_TENSOR:
+		err = heap__tensor(m, dev, &e);
+		break;
+	case EVENT_CENSUS:
+		if (m->by_type[e.device.type] && m->by_type[e.device.type][e.device.index]) {
+			err = heap__device(m, e.device, &dev);
+			if (!err)
+				heap__census(dev, &e);
+		}
 		break;
 	case EVENT_STEP:
 		err = steps__end(m, STEP_OPT, e.time);

@@ -18,6 +18,7 @@ struct model;
 
 enum phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER, PHASE_DATA, PHASE_OTHER, PHASE_NR };
 const char *phase__name(enum phase p);
+const char *category__name(enum category c); /* "optimizer_state" */
 
 /*
  * AT_PEAK: first reached largest total, per device. AT_OOM: the first out-of-memory event, where the
@@ -82,12 +83,13 @@ struct model_all {
 void model__all(const struct model *m, struct model_all *ret);
 int model__find_device(const struct model *m, const char *name); /* "cuda:0", "cuda" (= cuda:0), "cpu"; -1 */
 
-enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_NR };
+enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_CATEGORY, BY_NR };
 /*
  * Of the fields of a row, those that its group does not speak of are those of its largest part, and
  * file, func, module and thread are NULL or "" unless the group is of them (BY_STACK: all of them).
  * BY_MODULE: exact module (dotted name); BY_LAYER: the module and everything inside it, rows overlap and
- * do not add up, so never shown as a sum. BY_LINE splits by phase and module as the text report's columns do.
+ * do not add up, so never shown as a sum. BY_LINE splits by phase, module and category as the text report's columns
+ * do, and what was there before attach by name too.
  */
 
 struct row_frame {
@@ -108,11 +110,12 @@ struct row {
 	uint32_t modules; /* distinct ones in the row */
 	const char *module_root; /* class of the outermost module: tells two models apart */
 	enum phase phase;
-	const char *category; /* "unknown" as far as nothing tells */
+	const char *category; /* "unknown" as far as nothing tells; NULL: of several */
+	const char *name;     /* of the one tensor that it is, as the program's objects have it; NULL: not one, or not known */
 	const char *source;   /* "frame" | "native" | "untraced" | "census" (before attach) */
 	const char *thread;
 	uint32_t tid;
-	bool before_attach; /* the one row for what was there before; file is NULL */
+	bool before_attach; /* there before the first event; file is NULL. What nothing names is one row */
 };
 
 enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated */ };
@@ -120,7 +123,12 @@ struct row_opts {
 	enum group by;
 	enum row_when when;
 	bool innermost; /* --frames all: charge the innermost frame of all, not of user code */
-	bool any_module, any_phase; /* BY_LINE: one row a line whatever the module, the phase (then those of the largest part) */
+	bool any_module, any_phase, any_category; /* BY_LINE: not split by them */
+	/*
+	 * Not 0: split by exactly these, by does not matter; bits 1 << BY_*, of line, module, phase, thread and category.
+	 * Where line is one and module is not, module says what the row's modules have in common.
+	 */
+	unsigned split;
 };
 /*
  * The rows of a device, largest first; they add up to the device's live bytes at that moment (BY_LAYER
@@ -226,14 +234,19 @@ bool model__step(const struct model *m, size_t i, struct model_step *ret);
 /* Median duration of the steps kept but the very first, whose beginning was not seen, ns; 0: no such step. */
 uint64_t model__step_time(const struct model *m);
 
-struct model_layer { /* a module and everything inside it, on all devices */
-	const char *name, *cls;
-	const char *root;	 /* class of the outermost module: tells two models apart */
+struct model_layer_sums {
 	uint64_t peak_allocated; /* bytes allocated within it and alive, at most */
 	uint64_t peak_reserved;	 /* the device's reserved total, at most, while inside it; 0 without totals */
 	uint64_t allocs, frees;	 /* frees of blocks allocated within it */
 	double avg_fragmentation; /* mean of (reserved - allocated) / reserved at its events */
 	uint64_t duration;	 /* ns between its first and last event of each call, summed */
+};
+
+struct model_layer { /* a module and everything inside it, on all devices */
+	const char *name, *cls;
+	const char *root; /* class of the outermost module: tells two models apart */
+	struct model_layer_sums all;
+	struct model_layer_sums forward, backward; /* of what was allocated in that phase */
 };
 size_t model__layers(const struct model *m);
 void model__layer(const struct model *m, size_t i, struct model_layer *ret);
@@ -243,7 +256,9 @@ void model__layer(const struct model *m, size_t i, struct model_layer *ret);
  * in another phase.
  */
 struct model_phase {
-	uint64_t peak_allocated;  /* the device's total at most during the phase (main device) */
+	uint64_t peak_allocated;  /* the device's total at most during the phase (main device) ... */
+	uint64_t peak_time;	  /* ... and when it first was that */
+	uint64_t peak_reserved;	  /* 0 without totals */
 	int64_t allocated_delta;  /* sum over its stretches of end minus begin */
 	uint64_t duration, count; /* ns, number of stretches */
 };

@@ -6,16 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct key { /* what a row's blocks have in common; 0 where it is not split by it. No padding: it is compared as bytes */
+	uint32_t file, func, line, stack, module, layer1, thread, name;
+	uint8_t phase1, category, has_line, native, walk, census, pad[2];
+};
+
 struct bucket {
-	uint64_t key[3];
+	struct key key;
 	struct row row;
 	uint64_t largest; /* bytes of the largest part so far */
 	size_t pattern;	  /* 1 + place in the table's patterns; 0: the row's own module will do */
 	uint64_t asked;	  /* blocks of which it is known what was asked for */
+	uint32_t name;
+	uint8_t category;
+	bool categories, names; /* several */
 };
 
-struct site_ask { /* of a site's blocks */
-	uint64_t requested, blocks;
+struct kin { /* blocks of a site that are alike in all that a row may say */
+	uint64_t count, requested, asked;
+	uint32_t site, label1;
+	uint8_t category;
 };
 
 struct part { /* blocks of one size and module in a group */
@@ -26,6 +36,11 @@ struct part { /* blocks of one size and module in a group */
 struct table {
 	struct model *m;
 	const struct row_opts *opts;
+	unsigned split; /* bits 1 << BY_* */
+	bool by_name;	/* what was there before attach is split by name */
+	struct kin *kin;
+	uint32_t nkin, capkin;
+	struct hidx kin_index;
 	struct bucket *groups;
 	uint32_t n, cap;
 	struct part *parts;
@@ -74,7 +89,7 @@ void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t t
 {
 	struct stack_words w;
 
-	*r = (struct row){ .stack = stack, .category = "unknown" };
+	*r = (struct row){ .stack = stack, .category = category__name(CATEGORY_UNKNOWN) };
 	if (walk == WALK_CENSUS) {
 		row__set_before_attach(r);
 		return;
@@ -107,88 +122,106 @@ static void bucket__set_layer(const struct table *t, struct row *r, uint32_t lay
 	r->module_root = dict__str(t->m->dict, l->root);
 }
 
-/* The words of a group, from the largest of its parts. */
-static void bucket__describe(struct table *t, struct row *r, const struct site *s, uint32_t layer)
-{
-	struct stack_words w = words__stack(t->m->words, s->stack);
+#define SPLIT(by) (1U << (by))
+/* What says where in the program a block was made; of what was there before attach nobody knows. */
+#define SPLIT_ORIGIN (SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD))
 
-	r->stack = s->stack;
-	if (s->walk == WALK_CENSUS) {
-		row__set_before_attach(r);
-		return;
-	}
-	r->phase = words__phase(t->m->words, s->stack, s->thread, s->walk);
-	r->source = row__source(s->walk, w.has_line);
-	r->module = r->module_class = r->module_root = "";
-	switch (t->opts->by) {
-	case BY_STACK:
-		bucket__set_thread(t, r, s->thread);
-		/* fall through */
-	case BY_LINE:
-		row__set_line(t->m, t->opts->innermost, s->stack, r);
-		row__set_module(t->m, s->module, r);
-		break;
-	case BY_MODULE:
-		row__set_module(t->m, s->module, r);
-		break;
-	case BY_LAYER:
-		bucket__set_layer(t, r, layer);
-		break;
-	case BY_THREAD:
-		bucket__set_thread(t, r, s->thread);
-		break;
-	case BY_PHASE:
-	case BY_NR:
-		break;
-	}
+static unsigned split_of(const struct row_opts *o)
+{
+	if (o->split)
+		return o->split;
+	if (o->by != BY_LINE)
+		return SPLIT(o->by) | (o->by == BY_STACK ? SPLIT(BY_PHASE) : 0);
+	return SPLIT(BY_LINE) | (o->any_module ? 0 : SPLIT(BY_MODULE)) | (o->any_phase ? 0 : SPLIT(BY_PHASE)) |
+	       (o->any_category ? 0 : SPLIT(BY_CATEGORY));
 }
 
-static void site__key(struct table *t, const struct site *s, uint32_t layer, uint64_t key[3])
+/* Where the program's objects say whose it is, that counts, not who allocated it. */
+static uint32_t kin__module(const struct table *t, const struct kin *k)
 {
+	uint32_t module = k->label1 ? t->m->labels[k->label1 - 1].module : 0;
+
+	return module ? module : t->m->sites[k->site].module;
+}
+
+static uint32_t kin__name(const struct table *t, const struct kin *k)
+{
+	return k->label1 ? t->m->labels[k->label1 - 1].name : 0;
+}
+
+/* Of what was there before attach: is it charged to the rows before_attach? */
+static bool is_before(const struct table *t, const struct kin *k)
+{
+	return t->m->sites[k->site].walk == WALK_CENSUS &&
+	       ((t->split & SPLIT_ORIGIN) || (!k->category && !kin__module(t, k)));
+}
+
+/* The words of a group, from the largest of its parts. */
+static void bucket__describe(struct table *t, struct row *r, const struct kin *k, uint32_t layer1)
+{
+	const struct site *s = &t->m->sites[k->site];
+	struct stack_words w = words__stack(t->m->words, s->stack);
+	bool lines = t->split & (SPLIT(BY_LINE) | SPLIT(BY_STACK));
+
+	r->stack = s->stack;
+	r->module = r->module_class = r->module_root = "";
+	if (is_before(t, k)) {
+		row__set_before_attach(r);
+	} else {
+		r->phase = s->phase;
+		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, w.has_line);
+		if (lines)
+			row__set_line(t->m, t->opts->innermost, s->stack, r);
+		if (t->split & (SPLIT(BY_THREAD) | SPLIT(BY_STACK)))
+			bucket__set_thread(t, r, s->thread);
+	}
+	if (t->split & SPLIT(BY_LAYER))
+		bucket__set_layer(t, r, layer1 - 1);
+	else if (lines || (t->split & SPLIT(BY_MODULE)))
+		row__set_module(t->m, kin__module(t, k), r);
+}
+
+static struct key kin__key(const struct table *t, const struct kin *k, uint32_t layer1)
+{
+	const struct site *s = &t->m->sites[k->site];
 	struct words *w = t->m->words;
 	struct stack_words sw = words__stack(w, s->stack);
 	struct dict_loc loc = dict__get_loc(t->m->dict, t->opts->innermost ? sw.inner_loc : sw.user_loc);
-	uint64_t phase = words__phase(w, s->stack, s->thread, s->walk);
-	bool native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
+	struct key key = { .layer1 = layer1 };
 
-	key[0] = key[1] = key[2] = 0;
-	if (s->walk == WALK_CENSUS) { /* one row for all, whatever the group */
-		key[0] = key[1] = key[2] = UINT64_MAX;
-		return;
+	if (t->split & SPLIT(BY_CATEGORY))
+		key.category = k->category;
+	if (t->split & SPLIT(BY_MODULE))
+		key.module = kin__module(t, k);
+	if (is_before(t, k)) {
+		key.census = 1;
+		key.name = t->by_name ? kin__name(t, k) : 0;
+		return key;
 	}
-	switch (t->opts->by) {
-	case BY_LINE:
-		key[0] = (uint64_t)loc.file << 32 | loc.func;
-		key[1] = (uint64_t)loc.line << 32 | (t->opts->any_module ? 0 : s->module);
-		key[2] = (t->opts->any_phase ? 0 : phase << 2) | (uint64_t)sw.has_line << 1 | native;
-		break;
-	case BY_STACK:
-		key[0] = s->stack;
-		key[1] = phase << 8 | (s->stack ? 0 : s->walk);
-		break;
-	case BY_MODULE:
-		key[0] = s->module;
-		break;
-	case BY_LAYER:
-		key[0] = layer;
-		break;
-	case BY_PHASE:
-		key[0] = phase;
-		break;
-	case BY_THREAD:
-		key[0] = s->thread;
-		break;
-	case BY_NR:
-		break;
+	if (t->split & SPLIT(BY_LINE)) {
+		key.file = loc.file;
+		key.func = loc.func;
+		key.line = loc.line;
+		key.has_line = sw.has_line;
+		key.native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
 	}
+	if (t->split & SPLIT(BY_STACK)) {
+		key.stack = s->stack;
+		key.walk = s->stack ? 0 : s->walk;
+	}
+	if (t->split & SPLIT(BY_PHASE))
+		key.phase1 = s->phase + 1;
+	if (t->split & SPLIT(BY_THREAD))
+		key.thread = s->thread;
+	return key;
 }
 
-static int table__group(struct table *t, const uint64_t key[3], uint32_t *ret)
+static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 {
-	uint32_t hash = hash__bytes(t->m->seed, key, 3 * sizeof(*key)), pos = hash, id;
+	uint32_t hash = hash__bytes(t->m->seed, key, sizeof(*key)), pos = hash, id;
 
 	while ((id = hidx__next(&t->index, hash, &pos)) != UINT32_MAX) {
-		if (!memcmp(t->groups[id].key, key, 3 * sizeof(*key))) {
+		if (!memcmp(&t->groups[id].key, key, sizeof(*key))) {
 			*ret = id;
 			return 0;
 		}
@@ -196,92 +229,105 @@ static int table__group(struct table *t, const uint64_t key[3], uint32_t *ret)
 	if (array__reserve(&t->groups, &t->cap, sizeof(*t->groups), (uint64_t)t->n + 1) ||
 	    hidx__add(&t->index, hash, t->n))
 		return -ENOMEM;
-	memset(&t->groups[t->n], 0, sizeof(*t->groups));
-	memcpy(t->groups[t->n].key, key, 3 * sizeof(*key));
+	t->groups[t->n] = (struct bucket){ .key = *key };
 	*ret = t->n++;
 	return 0;
 }
 
-static int table__add(struct table *t, const struct site *s, uint64_t count, const struct site_ask *ask, uint32_t layer)
+static int table__add(struct table *t, const struct kin *k, uint32_t layer1)
 {
-	uint64_t key[3], bytes = s->size * count;
+	const struct site *s = &t->m->sites[k->site];
+	struct key key = kin__key(t, k, layer1);
+	uint32_t id, name = kin__name(t, k);
+	uint64_t bytes = s->size * k->count;
 	struct bucket *g;
-	uint32_t id;
 
-	site__key(t, s, layer, key);
-	if (table__group(t, key, &id) ||
+	if (table__group(t, &key, &id) ||
 	    array__reserve(&t->parts, &t->capparts, sizeof(*t->parts), (uint64_t)t->nparts + 1))
 		return -ENOMEM;
 	g = &t->groups[id];
+	if (!g->row.count) {
+		g->category = k->category;
+		g->name = name;
+	}
+	g->categories |= g->category != k->category;
+	g->names |= g->name != name;
 	if (!g->row.count || bytes > g->largest) {
-		bucket__describe(t, &g->row, s, layer);
+		bucket__describe(t, &g->row, k, layer1);
 		g->largest = bytes;
 	}
 	g->row.bytes += bytes;
-	g->row.count += count;
-	g->row.requested += ask ? ask->requested : 0;
-	g->asked += ask ? ask->blocks : 0;
-	t->parts[t->nparts++] = (struct part){ .size = s->size, .count = count, .group = id, .module = s->module };
+	g->row.count += k->count;
+	g->row.requested += k->requested;
+	g->asked += k->asked;
+	t->parts[t->nparts++] =
+		(struct part){ .size = s->size, .count = k->count, .group = id, .module = kin__module(t, k) };
 	return 0;
 }
 
-static int table__add_site(struct table *t, const struct site *s, uint64_t count, const struct site_ask *ask)
+static int table__add_kin(struct table *t, const struct kin *k)
 {
 	struct chain c;
 	int err;
 
-	if (t->opts->by != BY_LAYER || s->walk == WALK_CENSUS)
-		return table__add(t, s, count, ask, UINT32_MAX);
-	err = layers__chain(t->m, s->module, &c);
+	if (!(t->split & SPLIT(BY_LAYER)) || is_before(t, k))
+		return table__add(t, k, 0);
+	err = layers__chain(t->m, kin__module(t, k), &c);
 	if (!err && !c.n)
-		err = table__add(t, s, count, ask, UINT32_MAX);
+		err = table__add(t, k, 0);
 	for (uint32_t i = 0; i < c.n && !err; i++)
-		err = table__add(t, s, count, ask, t->m->layers.pool[c.off + i]);
+		err = table__add(t, k, t->m->layers.pool[c.off + i] + 1);
 	return err;
 }
 
-/* What was asked for, by site: a sum over the blocks there are or were at the mark. NULL in *ret: of none it is known. */
-static int site__asks(const struct model *m, const struct dev *dev, enum row_when when, struct site_ask **ret)
+static int table__kin(struct table *t, const struct block *b)
 {
-	struct site_ask *asks;
-	struct block *blocks;
-	size_t n;
-	int err;
+	uint32_t id_of[3] = { b->site, b->label1, b->category };
+	uint32_t hash = hash__bytes(t->m->seed, id_of, sizeof(id_of)), pos = hash, id;
 
-	*ret = NULL;
-	if (!dev->asked || when == ROWS_TOTAL || dev->pub.device.type == DEVICE_CPU)
-		return 0;
-	asks = calloc(m->nsites + 1, sizeof(*asks));
-	if (!asks)
-		return -ENOMEM;
-	err = blocks__list(dev, when == ROWS_AT_MARK, &blocks, &n);
-	if (err) {
-		free(asks);
-		return err;
-	}
-	for (size_t i = 0; i < n; i++) {
-		uint32_t ask1 = block__ask1(blocks[i].value);
-		struct site_ask *a = &asks[block__site(blocks[i].value)];
+	while ((id = hidx__next(&t->kin_index, hash, &pos)) != UINT32_MAX) {
+		const struct kin *k = &t->kin[id];
 
-		a->requested += ask1 ? m->asks[ask1 - 1].requested : 0;
-		a->blocks += ask1 != 0;
+		if (k->site == b->site && k->label1 == b->label1 && k->category == b->category)
+			break;
 	}
-	free(blocks);
-	*ret = asks;
+	if (id == UINT32_MAX) {
+		id = t->nkin;
+		if (array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)id + 1) ||
+		    hidx__add(&t->kin_index, hash, id))
+			return -ENOMEM;
+		t->kin[t->nkin++] = (struct kin){ .site = b->site, .label1 = b->label1, .category = b->category };
+	}
+	t->kin[id].count++;
+	if (b->ask1) {
+		t->kin[id].requested += t->m->asks[b->ask1 - 1].requested;
+		t->kin[id].asked++;
+	}
 	return 0;
 }
 
-static uint64_t site__count(const struct site *s, const struct dev *dev, enum row_when when)
+/* What was live, put together by kin. Of what ever came in only the site is known. */
+static int table__gather(struct table *t, const struct dev *dev, uint32_t number)
 {
-	switch (when) {
-	case ROWS_AT_MARK:
-		return s->epoch == dev->epoch ? s->mark : s->live;
-	case ROWS_NOW:
-		return s->live;
-	case ROWS_TOTAL:
-		break;
+	struct block *blocks = NULL;
+	size_t n = 0;
+	int err = 0;
+
+	if (t->opts->when != ROWS_TOTAL) {
+		err = blocks__all(t->m, dev, t->opts->when == ROWS_AT_MARK, &blocks, &n);
+		for (size_t i = 0; i < n && !err; i++)
+			err = table__kin(t, &blocks[i]);
+		free(blocks);
+		return err;
 	}
-	return s->total;
+	for (uint32_t i = 0; i < t->m->nsites && !err; i++) {
+		if (t->m->sites[i].dev != number || !t->m->sites[i].total)
+			continue;
+		err = array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)t->nkin + 1);
+		if (!err)
+			t->kin[t->nkin++] = (struct kin){ .site = i, .count = t->m->sites[i].total };
+	}
+	return err;
 }
 
 static int cmp_part(const void *a, const void *b)
@@ -428,9 +474,37 @@ static int cmp_row(const void *a, const void *b)
 		c = cmp_text(x->thread, y->thread);
 	if (!c)
 		c = (int)x->phase - (int)y->phase;
+	if (!c)
+		c = cmp_text(x->category, y->category);
+	if (!c)
+		c = cmp_text(x->name, y->name);
 	if (!c && x->stack != y->stack)
 		c = x->stack < y->stack ? -1 : 1;
 	return c;
+}
+
+/* The row of what nothing names: the others from before attach have a category, a module or a name. */
+static bool is_anonymous(const struct bucket *g)
+{
+	return g->key.census && !g->key.category && !g->key.module && !g->key.name;
+}
+
+static void table__row(const struct table *t, const struct bucket *g, char *text, uint64_t *before, struct row *r)
+{
+	*r = g->row;
+	if (r->modules > 1 && !(t->split & (SPLIT(BY_MODULE) | SPLIT(BY_LAYER) | SPLIT(BY_STACK))) &&
+	    (t->split & SPLIT(BY_LINE)))
+		r->module = text + g->pattern - 1;
+	r->category = g->categories ? NULL : category__name(g->category);
+	r->name = g->names || !g->name ? NULL : dict__str(t->m->dict, g->name);
+	if (is_anonymous(g)) {
+		r->requested = *before ? 0 : r->requested;
+		r->anonymous = *before;
+		r->bytes += *before;
+		*before = 0;
+	}
+	if (g->asked != r->count)
+		r->requested = 0;
 }
 
 static int table__rows(struct table *t, uint64_t before, struct row **ret, size_t *n)
@@ -445,29 +519,17 @@ static int table__rows(struct table *t, uint64_t before, struct row **ret, size_
 	text = (char *)(rows + t->n + 1); /* one allocation, so that one free() does */
 	if (t->npatterns)
 		memcpy(text, t->patterns, t->npatterns);
-	for (uint32_t i = 0; i < t->n; i++) {
-		struct row *r = &rows[nr++];
-
-		*r = t->groups[i].row;
-		if (r->modules > 1 && t->opts->any_module)
-			r->module = text + t->groups[i].pattern - 1;
-		if (t->groups[i].asked != r->count || (r->before_attach && before))
-			r->requested = 0;
-		if (r->before_attach) {
-			r->anonymous = before;
-			r->bytes += before;
-			before = 0;
-		}
-	}
+	for (uint32_t i = 0; i < t->n; i++)
+		table__row(t, &t->groups[i], text, &before, &rows[nr++]);
 	if (before) {
 		rows[nr].bytes = rows[nr].anonymous = before;
+		rows[nr].category = category__name(CATEGORY_UNKNOWN);
 		row__set_before_attach(&rows[nr++]);
 	}
 	qsort(rows, nr, sizeof(*rows), cmp_row);
 	for (size_t i = 0; i < nr; i++) {
 		sum += rows[i].bytes;
 		rows[i].cumulative = sum;
-		rows[i].category = "unknown";
 	}
 	*ret = rows;
 	*n = nr;
@@ -477,11 +539,10 @@ static int table__rows(struct table *t, uint64_t before, struct row **ret, size_
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n)
 {
 	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts }; /* only caches are written to */
-	struct site_ask *asks = NULL;
 	uint64_t before = 0;
 	const struct dev *dev;
 	uint32_t number;
-	int err = 0;
+	int err;
 
 	if (device >= m->ndevs)
 		return -ENOENT;
@@ -489,14 +550,11 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	dev = m->devs[number];
 	if (opts->when == ROWS_AT_MARK && !dev->pub.marked)
 		return -ENOENT;
-	err = site__asks(m, dev, opts->when, &asks);
-	for (uint32_t i = 0; i < m->nsites && !err; i++) {
-		const struct site *s = &m->sites[i];
-		uint64_t count = s->dev == number ? site__count(s, dev, opts->when) : 0;
-
-		if (count)
-			err = table__add_site(&t, s, count, asks ? &asks[i] : NULL);
-	}
+	t.split = split_of(opts);
+	t.by_name = !opts->split && opts->by == BY_LINE && !opts->any_module && !opts->any_category;
+	err = table__gather(&t, dev, number);
+	for (uint32_t i = 0; i < t.nkin && !err; i++)
+		err = table__add_kin(&t, &t.kin[i]);
 	if (opts->when == ROWS_AT_MARK)
 		before = dev->mark_outside;
 	else if (opts->when == ROWS_NOW)
@@ -505,10 +563,10 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 		table__medians(&t);
 		err = table__modules(&t);
 	}
-	if (!err) {
+	if (!err)
 		err = table__rows(&t, before, ret, n);
-	}
-	free(asks);
+	free(t.kin);
+	free(t.kin_index.slots);
 	free(t.groups);
 	free(t.parts);
 	free(t.patterns);

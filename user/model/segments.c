@@ -34,7 +34,7 @@ struct sweep {
 	bool at_mark, innermost;
 	struct extent *extents, *reserved;
 	size_t nextents, nreserved;
-	struct block *blocks, *pending; /* pending: value is the size */
+	struct block *blocks, *pending; /* pending: with their size */
 	size_t nblocks, npending, next_block, next_pending;
 	struct line *lines;
 	uint32_t nlines, caplines;
@@ -56,7 +56,7 @@ struct sweep {
 
 static uint64_t block__size(const struct sweep *s, const struct block *b)
 {
-	return s->m->sites[block__site(b->value)].size;
+	return s->m->sites[b->site].size;
 }
 
 /* --- lines */
@@ -104,7 +104,7 @@ static int sweep__site_line(struct sweep *s, uint32_t site, uint32_t *ret)
 
 static int pin(struct sweep *s, const struct block *b)
 {
-	uint32_t site = block__site(b->value), module = s->m->sites[site].module, id;
+	uint32_t site = b->site, module = s->m->sites[site].module, id;
 	int err = sweep__site_line(s, site, &id);
 	struct line *l;
 
@@ -242,7 +242,7 @@ static int fill(struct sweep *s, struct segment *seg, size_t e, size_t last)
 
 		if (addr >= end_of(seg))
 			break;
-		size = is_pending ? p->value : block__size(s, b);
+		size = is_pending ? p->size : block__size(s, b);
 		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
 		gap(s, seg, &e, last, cursor, addr);
 		cursor = addr + size > cursor ? addr + size : cursor;
@@ -256,8 +256,8 @@ static int fill(struct sweep *s, struct segment *seg, size_t e, size_t last)
 			return err;
 		s->sizes[seg->blocks++] = block__size(s, b);
 		seg->allocated += block__size(s, b);
-		if (block__ask1(b->value)) {
-			const struct ask *ask = &s->m->asks[block__ask1(b->value) - 1];
+		if (b->ask1) {
+			const struct ask *ask = &s->m->asks[b->ask1 - 1];
 
 			asked++;
 			requested += ask->requested;
@@ -484,7 +484,7 @@ static int list_pending(struct sweep *s)
 			continue;
 		if (lo < s->nblocks && s->blocks[lo].addr - addr < size)
 			continue;
-		s->pending[k++] = (struct block){ .addr = addr, .value = size };
+		s->pending[k++] = (struct block){ .addr = addr, .size = size };
 	}
 	qsort(s->pending, k, sizeof(*s->pending), cmp_block);
 	s->npending = k;
@@ -493,7 +493,7 @@ static int list_pending(struct sweep *s)
 
 static int gather(struct sweep *s)
 {
-	int err = blocks__list(s->dev, s->at_mark, &s->blocks, &s->nblocks);
+	int err = blocks__list(s->m, s->dev, s->at_mark, &s->blocks, &s->nblocks);
 
 	if (!err)
 		err = extents__list(&s->dev->extents, EXTENT_MEMORY, s->at_mark, &s->extents, &s->nextents);
@@ -511,7 +511,7 @@ static int gather(struct sweep *s)
 static void sum_requested(const struct sweep *s, struct model_segments *ret)
 {
 	for (size_t i = 0; i < s->nblocks; i++) {
-		uint32_t ask1 = block__ask1(s->blocks[i].value);
+		uint32_t ask1 = s->blocks[i].ask1;
 
 		if (!ask1) {
 			ret->requested = 0;

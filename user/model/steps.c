@@ -59,11 +59,12 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 		struct dev *dev = m->devs[d];
 
 		dev->step[kind][i] = (struct step_level){
-			.peak = dev->step_peak[kind],
-			.end_allocated = dev->pub.allocated,
+			.peak = dev->step_peak[kind] - dev->late,
+			.end_allocated = dev->pub.allocated - dev->late,
 		};
 		dev->step_peak[kind] = dev->pub.allocated;
 	}
+	life__step(m);
 	return 0;
 }
 
@@ -146,8 +147,8 @@ bool model__step(const struct model *m, size_t i, struct model_step *ret)
 	slot = (n - kept + i) % STEPS_KEPT;
 	*ret = (struct model_step){ .start = m->steps.ring[k][slot].start, .end = m->steps.ring[k][slot].end };
 	if (dev && dev->step[k]) {
-		ret->peak = dev->step[k][slot].peak;
-		ret->end_allocated = dev->step[k][slot].end_allocated;
+		ret->peak = dev->step[k][slot].peak + dev->late;
+		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
 	}
 	return true;
 }
