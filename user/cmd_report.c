@@ -21,7 +21,8 @@ enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV };
 struct report_args {
 	struct model_opts at;
 	enum group by;
-	const char *by_missing; /* --by something that recordings do not have */
+	unsigned split; /* --by several */
+	bool tree;
 	const char *device;
 	bool top_given;
 	size_t top;
@@ -31,11 +32,14 @@ struct report_args {
 	size_t n;
 };
 
-enum { OPT_AT = 0x3000, OPT_BY, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT };
+enum { OPT_AT = 0x3000, OPT_BY, OPT_TREE, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
-	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase, thread or segment", 0 },
+	{ "by", OPT_BY, "WHAT", 0,
+	  "line (default), stack, module, layer (module with all inside), phase, category, thread or segment; or some of "
+	  "line, module, phase, category, thread: --by category,module", 0 },
+	{ "tree", OPT_TREE, NULL, 0, "Modules under those that they are in, with what each holds itself and with all inside", 0 },
 	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: the one with the largest peak, CUDA first)", 0 },
 	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
 	{ "frames", OPT_FRAMES, "WHICH", 0, "user (default): charge the innermost line of user code; all: of any code", 0 },
@@ -43,18 +47,45 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+static bool find_group(const char *arg, size_t len, enum group *ret)
+{
+	for (int by = 0; by < BY_NR; by++) {
+		const char *name = report__group(by);
+
+		if (strlen(name) == len && !strncmp(arg, name, len)) {
+			*ret = by;
+			return true;
+		}
+	}
+	return false;
+}
+
 static void parse_by(struct report_args *a, char *arg, struct argp_state *state)
 {
-	a->by_missing = !strcmp(arg, "category") ? arg : NULL;
+	const unsigned single = 1U << BY_STACK | 1U << BY_LAYER;
+	unsigned split = 0, n = 0;
+
+	a->split = 0;
 	a->segments = !strcmp(arg, "segment");
-	if (a->by_missing || a->segments)
+	if (a->segments)
 		return;
-	for (int by = 0; by < BY_NR; by++)
-		if (!strcmp(arg, report__group(by))) {
-			a->by = by;
+	for (const char *p = arg;; p++) {
+		size_t len = strcspn(p, ",");
+
+		if (!find_group(p, len, &a->by)) {
+			argp_error(state, "--by: '%.*s' is none of line, stack, module, layer, phase, category, thread, segment",
+				   (int)len, p);
 			return;
 		}
-	argp_error(state, "--by: '%s' is none of line, stack, module, layer, phase, thread, segment", arg);
+		n += !(split & 1U << a->by);
+		split |= 1U << a->by;
+		p += len;
+		if (!*p)
+			break;
+	}
+	if (n > 1 && (split & single))
+		argp_error(state, "--by: stack and layer go with nothing else");
+	a->split = n > 1 ? split : 0;
 }
 
 static void parse_format(struct report_args *a, const char *arg, struct argp_state *state)
@@ -101,6 +132,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_BY:
 		parse_by(a, arg, state);
 		break;
+	case OPT_TREE:
+		a->tree = true;
+		break;
 	case OPT_DEVICE:
 		a->device = arg;
 		break;
@@ -120,6 +154,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_NO_ARGS:
 		argp_error(state, "which recording? memtrace-bpf report FILE");
 		break;
+	case ARGP_KEY_END:
+		if (a->tree && (a->segments || a->split || (a->by != BY_LINE && a->by != BY_MODULE) || a->format != FORMAT_TEXT))
+			argp_error(state, "--tree is a text by module, no other --by or --format; see --by layer");
+		if (a->tree)
+			a->by = BY_MODULE;
+		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
@@ -130,6 +170,8 @@ static int print_text(const struct analysis *a, const struct report_args *args, 
 {
 	struct report_text_opts o = {
 		.by = args->by,
+		.split = args->split,
+		.tree = args->tree,
 		.when = ROWS_AT_MARK,
 		.at = args->at.at,
 		.at_time = args->at.at_time,
@@ -164,6 +206,7 @@ static int print(const struct analysis *a, const struct report_args *args, int d
 		.at = args->at.at,
 		.at_time = args->at.at_time,
 		.by = args->by,
+		.split = args->split,
 		.innermost = args->innermost,
 		.segments = args->segments,
 		.top = args->top,
@@ -278,17 +321,12 @@ int cmd_report(int argc, char **argv)
 		.options = options,
 		.parser = parse,
 		.args_doc = "FILE ...",
-		.doc = "Which line, module and phase held how many bytes, at the peak or another moment, from recordings.",
+		.doc = "Which line, module and phase held how many bytes, and what for, at the peak or another moment, from recordings.",
 	};
 	struct report_args args = { 0 };
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
-	if (args.by_missing) {
-		log_err("--by %s: recordings have no categories in them; use line, stack, module, layer, phase, thread or segment",
-			args.by_missing);
-		return EXIT_UNUSABLE;
-	}
 	status = report_files(&args);
 	if (analyze__check_output(stdout, "standard output"))
 		return EXIT_FAILED;

@@ -34,7 +34,7 @@ void report_csv__header(FILE *out, bool segments)
 		return;
 	}
 	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
-	      "thread,stack\r\n",
+	      "thread,stack,name\r\n",
 	      out);
 }
 
@@ -64,7 +64,7 @@ static int put_stack(FILE *out, const struct report_doc *doc, const struct row *
 
 static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r)
 {
-	bool lines = doc->by == BY_LINE || doc->by == BY_STACK;
+	unsigned of = report__speaks_of(doc->by, doc->split);
 	char line[16] = "";
 	int err = 0;
 
@@ -78,14 +78,15 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 	field(out, r->func);
 	field(out, r->module);
 	field(out, r->module_class);
-	field(out, !r->before_attach && (lines || doc->by == BY_PHASE) ? phase__name(r->phase) : NULL);
+	field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL);
 	field(out, r->category);
 	field(out, r->source);
 	field(out, r->thread);
-	if (doc->by == BY_STACK && !r->before_attach)
+	if ((of & 1U << BY_STACK) && !r->before_attach)
 		err = put_stack(out, doc, r);
 	else
 		field(out, NULL);
+	field(out, r->name);
 	fputs("\r\n", out);
 	return err;
 }
@@ -144,7 +145,7 @@ static int put_segments(FILE *out, const struct report_doc *doc)
 
 int report_csv__rows(FILE *out, const struct report_doc *doc)
 {
-	struct row_opts o = { .by = doc->by, .when = ROWS_AT_MARK, .innermost = doc->innermost };
+	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
 	struct model_device d;
 	struct row *rows;
 	size_t n;

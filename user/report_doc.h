@@ -25,6 +25,7 @@ struct report_doc {
 	enum moment at;
 	uint64_t at_time;
 	enum group by;
+	unsigned split;		 /* as in struct row_opts: not 0, by does not matter */
 	bool innermost;
 	bool segments;		 /* --by segment: by does not matter then */
 	size_t top;		 /* 0: all rows */

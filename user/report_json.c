@@ -185,12 +185,13 @@ static int put_devices(struct json *j, const struct report_doc *doc)
 static void put_moment(struct json *j, const struct report_doc *doc)
 {
 	struct model_device d;
+	char by[64];
 
 	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &d);
 	json__string(j, "device", doc->device < 0 ? NULL : d.name);
 	json__string(j, "at", report__moment(doc->at));
 	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
-	json__string(j, "by", doc->segments ? "segment" : report__group(doc->by));
+	json__string(j, "by", doc->segments ? "segment" : report__groups(by, doc->by, doc->split));
 	json__uint(j, "allocated", d.mark_allocated);
 	put_reserved(j, "reserved", &d, d.mark_reserved);
 	json__double(j, "fragmentation", report__fragmentation(d.mark_allocated, d.mark_reserved), 6);
@@ -212,7 +213,7 @@ static void put_stack(struct json *j, const struct dict *d, uint32_t stack, char
 
 static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all, char *buf)
 {
-	bool lines = doc->by == BY_LINE || doc->by == BY_STACK;
+	unsigned of = report__speaks_of(doc->by, doc->split);
 
 	json__open_object(j, NULL);
 	json__uint(j, "bytes", r->bytes);
@@ -222,7 +223,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	if (r->requested)
 		json__uint(j, "requested", r->requested);
 	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
-	if (lines) {
+	if (of & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
 		if (r->file && r->line)
 			json__uint(j, "line", r->line);
@@ -230,20 +231,22 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 			json__null(j, "line");
 		json__string(j, "function", r->func);
 	}
-	if (doc->by == BY_STACK)
+	if (of & 1U << BY_STACK)
 		put_stack(j, doc->dict, r->stack, buf);
-	if (lines || doc->by == BY_MODULE || doc->by == BY_LAYER) {
+	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
 		json__string(j, "module", r->module);
 		json__string(j, "module_class", r->module_class);
 		json__string(j, "module_root", r->module_root);
 	}
-	if ((lines || doc->by == BY_PHASE) && !r->before_attach)
+	if ((of & 1U << BY_PHASE) && !r->before_attach)
 		json__string(j, "phase", phase__name(r->phase));
 	if (r->thread) {
 		json__string(j, "thread", r->thread);
 		json__uint(j, "tid", r->tid);
 	}
 	json__string(j, "category", r->category);
+	if (r->name)
+		json__string(j, "name", r->name);
 	json__string(j, "source", r->source);
 	if (r->before_attach) {
 		json__bool(j, "before_attach", true);
@@ -254,7 +257,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 
 static int put_rows(struct json *j, const struct report_doc *doc)
 {
-	struct row_opts o = { .by = doc->by, .when = ROWS_AT_MARK, .innermost = doc->innermost };
+	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
 	size_t n = 0, shown;
 	struct row *rows = NULL;
 	struct model_device d;
@@ -276,13 +279,36 @@ static int put_rows(struct json *j, const struct report_doc *doc)
 	if (shown < n) {
 		json__open_object(j, "rows_left_out");
 		json__uint(j, "rows", n - shown);
-		if (doc->by != BY_LAYER)
+		if (doc->split || doc->by != BY_LAYER)
 			json__uint(j, "bytes", left);
 		json__close_object(j);
 	}
 	free(rows);
 	free(buf);
 	return err;
+}
+
+/* What there was at the moment, by what it was for. */
+static int put_categories(struct json *j, const struct report_doc *doc)
+{
+	struct row_opts o = { .by = BY_CATEGORY, .when = ROWS_AT_MARK };
+	uint64_t bytes[CATEGORY_NR] = { 0 };
+	struct row *rows = NULL;
+	size_t n = 0;
+	int err = doc->device < 0 ? 0 : model__rows(doc->model, doc->device, &o, &rows, &n);
+
+	if (err)
+		return err;
+	json__open_object(j, "categories");
+	for (size_t i = 0; i < n; i++) /* what is unknown is two rows, where some of it was there before attach */
+		for (int c = 0; c < CATEGORY_NR; c++)
+			if (!strcmp(rows[i].category, category__name(c)))
+				bytes[c] += rows[i].bytes;
+	for (int c = 0; c < CATEGORY_NR; c++)
+		json__uint(j, category__name(c), bytes[c]);
+	json__close_object(j);
+	free(rows);
+	return 0;
 }
 
 struct named_layer {
@@ -343,6 +369,8 @@ static void put_phases(struct json *j, const struct model *m)
 			continue;
 		json__open_object(j, phase__name(p));
 		json__uint(j, "peak_allocated", s.peak_allocated);
+		json__double(j, "peak_time", seconds(s.peak_time), 9);
+		json__uint(j, "peak_reserved", s.peak_reserved);
 		json__int(j, "allocated_delta", s.allocated_delta);
 		json__double(j, "duration_ms", (double)s.duration / 1e6, 6);
 		json__uint(j, "count", s.count);
@@ -353,7 +381,7 @@ static void put_phases(struct json *j, const struct model *m)
 
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc)
 {
-	int err, err2, err3;
+	int err, err2, err3, err4;
 
 	json__open_object(j, key);
 	json__open_object(j, "memtrace");
@@ -365,9 +393,10 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	put_capture(j, doc);
 	err3 = put_devices(j, doc);
 	put_moment(j, doc);
+	err4 = put_categories(j, doc);
 	err = doc->segments ? report_json__segments(j, doc) : put_rows(j, doc);
 	err2 = put_layers(j, doc->model);
 	put_phases(j, doc->model);
 	json__close_object(j);
-	return err ? err : err2 ? err2 : err3;
+	return err ? err : err2 ? err2 : err3 ? err3 : err4;
 }

@@ -17,9 +17,10 @@
 #define WHERE_WANTED 40 /* before Module and Category are shown */
 #define MODULE_MAX 32
 
-enum { COL_MEM, COL_CUMULATIVE, COL_MEDIAN, COL_COUNT, COL_CATEGORY, COL_PHASE, COL_MODULE, COL_WHERE, COL_NR };
+enum { COL_MEM, COL_CUMULATIVE, COL_MEDIAN, COL_COUNT, COL_CATEGORY, COL_PHASE, COL_THREAD, COL_MODULE, COL_WHERE, COL_NR };
 
-static const char *const titles[COL_NR] = { "Mem", "Cumulative", "Median", "Count", "Category", "Phase", "Module", "" };
+static const char *const titles[COL_NR] = { "Mem", "Cumulative", "Median", "Count", "Category", "Phase", "Thread", "Module",
+					      "" };
 
 struct table {
 	FILE *out;
@@ -29,6 +30,7 @@ struct table {
 	struct row *rows;
 	size_t n, shown;
 	struct row rest; /* the sum of what is not shown */
+	enum group last; /* what the last column is of */
 	bool has[COL_NR];
 	size_t width[COL_NR], where_width;
 	char text[REPORT_TEXT];
@@ -71,9 +73,22 @@ static const char *where_title(enum group by)
 		return "Phase";
 	case BY_THREAD:
 		return "Thread";
+	case BY_CATEGORY:
+		return "Category";
 	default:
 		return "Location";
 	}
+}
+
+static const char *thread(struct table *t, const struct row *r)
+{
+	char name[REPORT_TEXT / 2];
+
+	if (!r->thread)
+		return "";
+	text__clean(name, sizeof(name), r->thread, strlen(r->thread));
+	snprintf(t->text, sizeof(t->text), "%s (%u)", name, r->tid);
+	return t->text;
 }
 
 /* The last column's text. */
@@ -81,15 +96,17 @@ static const char *where(struct table *t, const struct row *r, size_t columns)
 {
 	char name[REPORT_TEXT / 2];
 
-	if (r->before_attach || t->o->by == BY_LINE || t->o->by == BY_STACK)
+	if (r->before_attach || t->last == BY_LINE || t->last == BY_STACK)
 		return report__location(t->text, r, t->cwd, columns);
-	switch (t->o->by) {
+	switch (t->last) {
 	case BY_PHASE:
 		strcpy(t->text, phase__name(r->phase));
 		break;
+	case BY_CATEGORY:
+		strcpy(t->text, r->category);
+		break;
 	case BY_THREAD:
-		text__clean(name, sizeof(name), r->thread, strlen(r->thread));
-		snprintf(t->text, sizeof(t->text), "%s (%u)", name, r->tid);
+		thread(t, r);
 		break;
 	default:
 		if (!*r->module && !*r->module_class) {
@@ -139,7 +156,9 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 		/* Some of them have no number: "12+". */
 		return !r->count ? "-" : r->anonymous ? strcat(t->text, "+") : t->text;
 	case COL_CATEGORY:
-		return r->category;
+		return r->category ? r->category : "";
+	case COL_THREAD:
+		return report__cut((char *)memmove(t->text, thread(t, r), strlen(thread(t, r)) + 1), MODULE_MAX);
 	case COL_PHASE:
 		return r->before_attach ? "" : phase__name(r->phase);
 	case COL_MODULE:
@@ -187,19 +206,49 @@ static bool fits(const struct table *t, size_t width, size_t most)
 	return used(t) + (t->where_width < most ? t->where_width : most) <= width;
 }
 
+/* Of what rows are split by, the last column has what takes most room. */
+static enum group last_column(const struct report_text_opts *o)
+{
+	static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE };
+
+	if (!o->split)
+		return o->by;
+	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++)
+		if (o->split & 1U << order[i])
+			return order[i];
+	return BY_CATEGORY;
+}
+
+static bool overlap(const struct table *t)
+{
+	return t->last == BY_LAYER;
+}
+
 static void choose_columns(struct table *t, size_t width)
 {
-	bool lines = t->o->by == BY_LINE || t->o->by == BY_STACK, known = false, modules = false;
+	static const enum group groups[COL_NR] = {
+		[COL_CATEGORY] = BY_CATEGORY, [COL_PHASE] = BY_PHASE, [COL_THREAD] = BY_THREAD, [COL_MODULE] = BY_MODULE,
+	};
+	unsigned of = report__speaks_of(t->o->by, t->o->split);
+	bool known = false, modules = false;
 
 	for (size_t i = 0; i < t->n; i++) {
-		known |= strcmp(t->rows[i].category, "unknown") != 0;
+		known |= t->rows[i].category && strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
 		modules |= t->rows[i].modules != 0;
 	}
 	for (int c = 0; c < COL_NR; c++)
-		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || lines;
+		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || ((of & 1U << groups[c]) && groups[c] != t->last);
+	t->has[COL_CUMULATIVE] = !overlap(t); /* nothing adds up */
+	if (t->o->split) { /* asked for: figures go first */
+		static const int order[] = { COL_MEDIAN, COL_CUMULATIVE, COL_COUNT, COL_CATEGORY, COL_THREAD, COL_MODULE, COL_PHASE };
+
+		measure(t, width);
+		for (size_t i = 0; i < sizeof(order) / sizeof(*order) && !fits(t, width, WHERE_MIN / 2); i++)
+			t->has[order[i]] = false;
+		return;
+	}
 	t->has[COL_CATEGORY] &= known; /* a column that says nothing is none */
 	t->has[COL_MODULE] &= modules;
-	t->has[COL_CUMULATIVE] = t->o->by != BY_LAYER; /* layers overlap: nothing adds up */
 	measure(t, width);
 	if (!fits(t, width, WHERE_WANTED))
 		t->has[COL_CATEGORY] = false;
@@ -228,7 +277,7 @@ static void print_titles(struct table *t)
 	bool colour = report_text__colour(t->out);
 	char title[32];
 
-	snprintf(title, sizeof(title), "%s", where_title(t->o->by));
+	snprintf(title, sizeof(title), "%s", where_title(t->last));
 	report__cut(title, t->width[COL_WHERE]);
 	if (colour)
 		fputs("\033[1m", t->out);
@@ -265,7 +314,7 @@ static void print_rest(struct table *t)
 			continue;
 		if (c == COL_WHERE)
 			print_cell(t, c, report__cut(words, t->width[c]));
-		else if (c >= COL_CATEGORY || c == COL_MEDIAN || t->o->by == BY_LAYER)
+		else if (c >= COL_CATEGORY || c == COL_MEDIAN || overlap(t))
 			print_cell(t, c, "");
 		else
 			print_cell(t, c, cell(t, &t->rest, c, 0));
@@ -280,32 +329,32 @@ static void print_rows(struct table *t)
 			if (t->has[c])
 				print_cell(t, c, cell(t, &t->rows[i], c, t->width[c]));
 		fputc('\n', t->out);
-		if (t->o->by == BY_STACK && !t->rows[i].before_attach)
+		if (t->last == BY_STACK && !t->rows[i].before_attach)
 			print_stack(t, &t->rows[i]);
 	}
 	if (t->shown < t->n)
 		print_rest(t);
 }
 
-static void print_sums(struct table *t, const struct model_device *dev)
+void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
 {
-	uint64_t mem = t->o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
+	uint64_t mem = o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
 	char bytes[24], time[24], title[64];
 
-	if (t->o->when == ROWS_NOW)
+	if (o->when == ROWS_NOW)
 		strcpy(title, "Mem now");
-	else if (t->o->when == ROWS_TOTAL)
+	else if (o->when == ROWS_TOTAL)
 		strcpy(title, "");
-	else if (t->o->at == AT_PEAK)
+	else if (o->at == AT_PEAK)
 		strcpy(title, "Max mem");
-	else if (t->o->at == AT_END)
+	else if (o->at == AT_END)
 		strcpy(title, "Mem at the end");
 	else
-		snprintf(title, sizeof(title), "Mem at %s%s", t->o->at == AT_OOM ? "the first out of memory, " : "",
-			 text__time(time, sizeof(time), t->o->at == AT_OOM ? dev->mark_time : t->o->at_time));
+		snprintf(title, sizeof(title), "Mem at %s%s", o->at == AT_OOM ? "the first out of memory, " : "",
+			 text__time(time, sizeof(time), o->at == AT_OOM ? dev->mark_time : o->at_time));
 	if (*title)
-		fprintf(t->out, "%s: %s\n", title, text__bytes(bytes, sizeof(bytes), mem));
-	fprintf(t->out, "Total mem allocated: %s\n", text__bytes(bytes, sizeof(bytes), dev->total_allocated));
+		fprintf(out, "%s: %s\n", title, text__bytes(bytes, sizeof(bytes), mem));
+	fprintf(out, "Total mem allocated: %s\n", text__bytes(bytes, sizeof(bytes), dev->total_allocated));
 }
 
 /* The rows must add up to what the allocator says; where events were lost they cannot, and that is said. */
@@ -315,7 +364,7 @@ static void print_check(const struct table *t, const struct model_device *dev)
 	uint64_t sum = t->n ? t->rows[t->n - 1].cumulative : 0;
 	char a[24], b[24], c[24];
 
-	if (t->o->by == BY_LAYER)
+	if (overlap(t))
 		return;
 	if (t->o->when == ROWS_TOTAL)
 		mem = dev->total_allocated;
@@ -348,7 +397,12 @@ static int fetch(struct table *t, const struct model *m, size_t device, const st
 
 static int prepare(struct table *t, const struct model *m, size_t device)
 {
-	struct row_opts opts = { .by = t->o->by, .when = t->o->when, .innermost = t->o->innermost };
+	struct row_opts opts = {
+		.by = t->o->by,
+		.split = t->o->split,
+		.when = t->o->when,
+		.innermost = t->o->innermost,
+	};
 	size_t width = report_text__width(t->out, t->o);
 	int err;
 
@@ -360,7 +414,8 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	choose_columns(t, width);
 	/* Rows that differ only in what is not shown become one. */
 	opts.any_phase = !t->has[COL_PHASE];
-	if (t->o->by == BY_LINE && opts.any_phase)
+	opts.any_category = !t->has[COL_CATEGORY];
+	if (!t->o->split && t->o->by == BY_LINE && (opts.any_phase || opts.any_category))
 		err = fetch(t, m, device, &opts);
 	measure(t, width);
 	return err;
@@ -375,11 +430,11 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 
 	if (!t)
 		return -ENOMEM;
-	*t = (struct table){ .out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd") };
+	*t = (struct table){ .out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o) };
 	err = prepare(t, m, device);
 	if (!err) {
 		model__device(m, device, &dev);
-		print_sums(t, &dev);
+		report_text__sums(out, o, &dev);
 		print_titles(t);
 		print_rows(t);
 		print_check(t, &dev);

@@ -366,6 +366,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 			fprintf(out, "\n%s", dev.name);
 		fputc('\n', out);
 		err = o->segments ? report_text__segments(out, m, device, f, o) :
+		      o->tree	  ? report_text__tree(out, m, device, o) :
 				    report_text__table(out, m, device, d, f, o);
 	} else {
 		fputs("No memory event was seen.\n", out);

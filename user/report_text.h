@@ -18,6 +18,8 @@ struct facts;
 
 struct report_text_opts {
 	enum group by;
+	unsigned split;	      /* as in struct row_opts: not 0, by does not matter */
+	bool tree;	      /* --tree, with by BY_MODULE: modules under each other, with all inside */
 	enum row_when when;   /* ROWS_AT_MARK: the moment that the model was made for ... */
 	enum moment at;	      /* ... which is this one */
 	uint64_t at_time;
@@ -36,6 +38,10 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 /* The table alone, with what it adds up to in front. */
 int report_text__table(FILE *out, const struct model *m, size_t device, const struct dict *d, const struct facts *f,
 		       const struct report_text_opts *o);
+/* --tree: modules under those that they are in, with what the table has in front. */
+int report_text__tree(FILE *out, const struct model *m, size_t device, const struct report_text_opts *o);
+/* The lines in front of a table: what there was at the moment, and in all. */
+void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev);
 /* The table of --by segment, with what the segments add up to in front. */
 int report_text__segments(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			  const struct report_text_opts *o);

@@ -202,10 +202,32 @@ const char *report__group(enum group by)
 {
 	static const char *const names[BY_NR] = {
 		[BY_LINE] = "line",   [BY_STACK] = "stack", [BY_MODULE] = "module",
-		[BY_LAYER] = "layer", [BY_PHASE] = "phase", [BY_THREAD] = "thread",
+		[BY_LAYER] = "layer", [BY_PHASE] = "phase", [BY_THREAD] = "thread", [BY_CATEGORY] = "category",
 	};
 
 	return names[by];
+}
+
+unsigned report__speaks_of(enum group by, unsigned split)
+{
+	if (split)
+		return split;
+	if (by == BY_LINE || by == BY_STACK)
+		return 1U << BY_LINE | 1U << BY_MODULE | 1U << BY_PHASE | 1U << BY_CATEGORY | (by == BY_STACK ? 1U << BY_STACK : 0);
+	return 1U << by;
+}
+
+char *report__groups(char buf[64], enum group by, unsigned split)
+{
+	size_t len = 0;
+
+	if (!split)
+		return strcpy(buf, report__group(by));
+	buf[0] = '\0';
+	for (int g = 0; g < BY_NR; g++)
+		if (split & 1U << g)
+			len += snprintf(buf + len, 64 - len, "%s%s", len ? "," : "", report__group(g));
+	return buf;
 }
 
 const char *report__device_fact(const struct facts *f, const struct model_device *d, const char *what)

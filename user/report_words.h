@@ -67,5 +67,8 @@ struct report_below report__below(const struct model_segments *s);
 double report__fragmentation(uint64_t allocated, uint64_t reserved);
 const char *report__moment(enum moment at); /* "peak" */
 const char *report__group(enum group by);   /* "line" */
+/* What rows speak of, as bits 1 << BY_*; split as in struct row_opts. */
+unsigned report__speaks_of(enum group by, unsigned split);
+char *report__groups(char buf[64], enum group by, unsigned split); /* "module,category" */
 
 #endif

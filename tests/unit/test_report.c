@@ -331,22 +331,23 @@ static void test_text(void **state)
 		"\n"
 		"Max mem: 186.00 MiB\n"
 		"Total mem allocated: 86.00 MiB\n"
-		"       Mem  Cumulative     Median  Count  Phase      Module              Location\n"
-		"100.00 MiB  100.00 MiB          -      -                                 before attach\n"
-		" 64.00 MiB  164.00 MiB  64.00 MiB      1  forward    layers.7.self_attn  gemma/model.py:336 (Attention.forward)\n"
-		" 16.00 MiB  180.00 MiB   8.00 MiB      2  forward    <Gemma>             gemma/model.py:100 (Gemma.forward)\n"
-		"  5.00 MiB  185.00 MiB   5.00 MiB      1  optimizer                      train.py:20 (<module>)\n"
-		"  1.00 MiB  186.00 MiB   1.00 MiB      1  backward                       untraced (autograd thread)\n"
+		"       Mem  Cumulative     Median  Count  Category    Phase      Module              Location\n"
+		"100.00 MiB  100.00 MiB          -      -  unknown                                    before attach\n"
+		" 64.00 MiB  164.00 MiB  64.00 MiB      1  activation  forward    layers.7.self_attn  gemma/model.py:336 (Attention.forward)\n"
+		" 16.00 MiB  180.00 MiB   8.00 MiB      2  activation  forward    <Gemma>             gemma/model.py:100 (Gemma.forward)\n"
+		"  5.00 MiB  185.00 MiB   5.00 MiB      1  unknown     optimizer                      train.py:20 (<module>)\n"
+		"  1.00 MiB  186.00 MiB   1.00 MiB      1  gradient    backward                       untraced (autograd thread)\n"
 		"\n"
 		"events 10 · lost 0 · drift 0 B · stacks 80.0 % whole · 20.0 % without Python frames\n");
 }
 
 static void test_text_is_80_columns(void **state)
 {
-	static const char *const by[] = { "line", "stack", "module", "layer", "phase", "thread" };
+	static const char *const by[] = { "line", "stack", "module", "layer", "phase", "thread",
+					  "category", "line,module,category,phase,thread" };
 
 	(void)state;
-	for (size_t i = 0; i < 6; i++)
+	for (size_t i = 0; i < sizeof(by) / sizeof(*by); i++)
 		for (int columns = 40; columns <= 200; columns += 20) {
 			char number[16], *line;
 			struct output *o;
@@ -563,6 +564,47 @@ static void test_json_odd(void **state)
 	json_decref(doc);
 }
 
+static void test_combinations(void **state)
+{
+	struct output *o;
+	json_t *doc;
+
+	(void)state;
+	setenv("COLUMNS", "100", 1);
+	o = report("--by", "module,category", recording, NULL);
+	assert_non_null(strstr(o->out,
+		"       Mem  Cumulative     Median  Count  Category    Module\n"
+		"100.00 MiB  100.00 MiB          -      -  unknown     before attach\n"
+		" 64.00 MiB  164.00 MiB  64.00 MiB      1  activation  layers.7.self_attn (Attention)\n"
+		" 16.00 MiB  180.00 MiB   8.00 MiB      2  activation  <Gemma>\n"
+		"  5.00 MiB  185.00 MiB   5.00 MiB      1  unknown     (outside of modules)\n"
+		"  1.00 MiB  186.00 MiB   1.00 MiB      1  gradient    (outside of modules)\n"));
+	o = report("--by", "category", recording, NULL);
+	assert_non_null(strstr(o->out, " 80.00 MiB  180.00 MiB  8.00 MiB      3  activation\n"));
+	o = report("--by", "thread,phase", recording, NULL);
+	assert_non_null(strstr(o->out, " Phase      Thread\n"));
+	assert_non_null(strstr(o->out, " backward   pt_autograd_0 (4300)\n"));
+	o = report("--tree", recording, NULL);
+	assert_non_null(strstr(o->out,
+		"All inside      Itself      Count  Module\n"
+		" 80.00 MiB   16.00 MiB          3  <Gemma>\n"
+		" 64.00 MiB         0 B          1    layers\n"
+		" 64.00 MiB         0 B          1      7\n"
+		" 64.00 MiB   64.00 MiB          1        self_attn (Attention)\n"
+		"100.00 MiB                      -  before attach\n"
+		"  6.00 MiB                      2  (outside of modules)\n"));
+	o = report("--tree", "--top", "2", recording, NULL);
+	assert_non_null(strstr(o->out, "  (2 more)\n"));
+	unsetenv("COLUMNS");
+	doc = parse(report("--format", "json", "--by", "phase,category", recording, NULL)->out);
+	assert_string_equal(json_string_value(json_object_get(doc, "by")), "phase,category");
+	assert_int_equal(integer(json_object_get(doc, "categories"), "activation"), 80 * MIB);
+	assert_int_equal(integer(json_object_get(doc, "categories"), "unknown"), 105 * MIB);
+	assert_int_equal(rows_sum(doc), 186 * MIB);
+	assert_null(json_object_get(json_array_get(json_object_get(doc, "rows"), 1), "file"));
+	json_decref(doc);
+}
+
 static void test_csv(void **state)
 {
 	struct output *o = report("--format", "csv", cpu_recording, NULL);
@@ -570,9 +612,9 @@ static void test_csv(void **state)
 	(void)state;
 	assert_string_equal(o->out,
 		"bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
-		"thread,stack\r\n"
-		"3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, \"\"b\"\".py\",1,f,,,other,unknown,frame,,\r\n"
-		"500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,\r\n");
+		"thread,stack,name\r\n"
+		"3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, \"\"b\"\".py\",1,f,,,other,unknown,frame,,,\r\n"
+		"500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,,\r\n");
 }
 
 static void test_segments(void **state)
@@ -639,7 +681,12 @@ static void test_exit_codes(void **state)
 	assert_int_equal(report("--top", "-1", recording, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--format", "xml", recording, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--frames", "some", recording, NULL)->status, EXIT_USAGE);
-	assert_int_equal(report("--by", "category", recording, NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report("--by", "category,colour", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--by", "category,", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--by", "stack,category", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--by", "segment,category", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--tree", "--by", "phase", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--tree", "--format", "json", recording, NULL)->status, EXIT_USAGE);
 	assert_int_equal(report("--by", "segment", recording, NULL)->status, EXIT_UNUSABLE);
 	assert_int_equal(report("--device", "cuda:7", recording, NULL)->status, EXIT_UNUSABLE);
 	assert_non_null(strstr(report("--device", "cuda:7", recording, NULL)->err, "there is cuda:0"));
@@ -674,6 +721,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_text_is_80_columns),
+		cmocka_unit_test(test_combinations),
 		cmocka_unit_test(test_top),
 		cmocka_unit_test(test_cpu_text),
 		cmocka_unit_test(test_rows_that_do_not_add_up),

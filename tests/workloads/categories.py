@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+A training job that knows what its memory is for: parameters, buffers, gradients, optimizer state, inputs, and what
+autograd keeps for backward. Its peak is where it wants it: in backward, with all of these alive.
+
+usage: categories.py DEVICE STEPS FILE [wait]
+
+The sums of what is live at the peak go to FILE as JSON, in blocks as the device's allocator hands them out. wait: after
+two steps, until a line comes on standard input.
+"""
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+
+DEVICE, STEPS, FILE = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+PEAK = 64 << 20  # larger than all else: the peak is when it is there
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(256, 1024)
+        self.norm = torch.nn.BatchNorm1d(1024)
+        self.second = torch.nn.Linear(1024, 64)
+
+    def forward(self, x):
+        # Where the peak comes, in backward, the gradients of the second layer are there already, the others are not.
+        return self.second(Peak.apply(torch.relu(self.norm(self.first(x)))))
+
+
+class Peak(torch.autograd.Function):
+    """Does nothing, and in backward notes what is there, and takes and gives back more than all else."""
+
+    note = None
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        if Peak.note:
+            Peak.note()
+            torch.empty(PEAK, dtype=torch.uint8, device=DEVICE)
+        return grad
+
+
+def block(tensor):
+    """Bytes of the block that holds a tensor's storage."""
+    size = tensor.untyped_storage().nbytes()
+    return (size + 511) // 512 * 512 if DEVICE != "cpu" else size
+
+
+def blocks(tensors):
+    return sum({t.untyped_storage().data_ptr(): block(t) for t in tensors if t.device.type == torch.device(DEVICE).type}.values())
+
+
+def main():
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    model = Net().to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
+    saved, truth = [], {}
+
+    def keep(tensor):
+        saved.append(tensor)
+        return tensor
+
+    def note():
+        own = [*model.parameters(), *model.buffers(), x, y]
+        ours = {t.untyped_storage().data_ptr() for t in own}
+        kept = [t for t in saved if t.untyped_storage().data_ptr() not in ours]
+        truth.update({
+            "parameter": blocks(model.parameters()), "buffer": blocks(model.buffers()),
+            "gradient": blocks(p.grad for p in model.parameters() if p.grad is not None),
+            "optimizer_state": blocks(t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)),
+            "input": blocks((x, y)), "activation": blocks([*kept, out]), "temporary": PEAK,
+        })
+        if DEVICE != "cpu":
+            truth["allocated"] = torch.cuda.memory_allocated() + PEAK
+
+    for step in range(STEPS):
+        if step == 2 and "wait" in sys.argv[4:]:
+            print("ready", flush=True)
+            sys.stdin.readline()
+        x, y = torch.randn(32, 256, device=DEVICE), torch.randint(64, (32,), device=DEVICE)
+        optimizer.zero_grad(set_to_none=True)
+        # Only of the step in the middle all is seen, its end included: there the peak is.
+        Peak.note = note if step == STEPS // 2 else None
+        saved.clear()
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            out = model(x)
+        loss = F.cross_entropy(out, y)
+        loss.backward()
+        saved.clear()
+        optimizer.step()
+        if Peak.note:
+            with open(FILE, "w", encoding="utf-8") as f:
+                json.dump(truth, f)
+    print("end", flush=True)
+
+
+if __name__ == "__main__":
+    main()
