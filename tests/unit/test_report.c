@@ -29,7 +29,7 @@
 #define CPU ((struct device){ .type = DEVICE_CPU })
 
 static char dir[] = "/tmp/test_report.XXXXXX";
-static char segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64], cut[64], damaged[64];
+static char segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64], cut[64], damaged[64], named[64];
 
 struct tape {
 	struct dict *d;
@@ -166,6 +166,38 @@ static void write_drifting(void)
 	tape__close(&t);
 }
 
+/* Attached to a model of two layers: 10 MiB in blocks from before, of which 8 have names; 3 more in none. */
+static void write_named(void)
+{
+	static const struct {
+		enum category category;
+		const char *name, *module;
+	} what[] = {
+		{ CATEGORY_PARAMETER, "layers.0.weight", "layers.0" },
+		{ CATEGORY_PARAMETER, "layers.1.weight", "layers.1" },
+		{ CATEGORY_OPTIMIZER_STATE, "AdamW exp_avg of layers.0.weight", "layers.0" },
+		{ CATEGORY_UNKNOWN, "a list's", NULL },
+	};
+	struct tape t = tape__new(named);
+	struct dict_frame f[] = { frame(&t, "/home/u/gemma/a.py", "f", 1, NULL) };
+	uint32_t s = dict__stack(t.d, f, 1, MT_WALK_OK);
+
+	t.reserved = 16 * MIB;
+	for (int i = 0; i < 5; i++)
+		put(&t, (struct event){ .kind = EVENT_BLOCK, .device = CUDA, .addr = 0x1000000 * (i + 1), .size = 2 * MIB });
+	t.total = 13 * MIB;
+	alloc(&t, CUDA, 1, MIB, s);
+	for (int i = 0; i < 4; i++) {
+		struct dict_module m = { what[i].module ? str(&t, what[i].module) : 0, str(&t, "Linear"), str(&t, "Net") };
+
+		put(&t, (struct event){ .kind = EVENT_TENSOR, .device = CUDA, .addr = 0x1000000 * (i + 1), .size = 2 * MIB,
+					.category = what[i].category, .name = str(&t, what[i].name), .flags = CENSUS_FIRST,
+					.module = what[i].module ? dict__module(t.d, m) : 0 });
+	}
+	put(&t, (struct event){ .kind = EVENT_CENSUS, .device = CUDA, .size = 8 * MIB, .flags = CENSUS_FIRST });
+	tape__close(&t);
+}
+
 /* A segment of 20 MiB with 5 in it, an empty one of 2, and 8 MiB taken by others; the driver says 40. */
 static void write_segmented(void)
 {
@@ -245,6 +277,8 @@ static int setup(void **state)
 	write_recording();
 	write_cpu();
 	write_drifting();
+	snprintf(named, sizeof(named), "%s/named.mtr", dir);
+	write_named();
 	write_odd();
 	write_segmented();
 	spoil();
@@ -253,7 +287,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	const char *files[] = { recording, cpu_recording, drifting, odd, cut, damaged, segmented };
+	const char *files[] = { recording, cpu_recording, drifting, odd, cut, damaged, segmented, named };
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
@@ -605,6 +639,61 @@ static void test_combinations(void **state)
 	json_decref(doc);
 }
 
+/* What was there before, and has a name now. */
+static void test_named(void **state)
+{
+	struct output *o;
+	json_t *doc, *row;
+	size_t i, names = 0;
+
+	(void)state;
+	setenv("COLUMNS", "100", 1);
+	o = report(named, NULL);
+	assert_non_null(strstr(o->out,
+		"Max mem: 14.00 MiB\n"
+		"Total mem allocated: 1.00 MiB\n"
+		"     Mem  Cumulative    Median  Count  Category         Phase  Module        Location\n"
+		"7.00 MiB    7.00 MiB  2.00 MiB     2+  unknown                               before attach\n"
+		"4.00 MiB   11.00 MiB  2.00 MiB      2  parameter               layers.* (2)  before attach\n"
+		"2.00 MiB   13.00 MiB  2.00 MiB      1  optimizer_state         layers.0      before attach\n"
+		"1.00 MiB   14.00 MiB  1.00 MiB      1  unknown          other                a.py:1 (f)\n"));
+	setenv("COLUMNS", "60", 1);
+	o = report(named, NULL);
+	assert_non_null(strstr(o->out, "13.00 MiB   13.00 MiB  2.00 MiB     5+         before attach\n"));
+	setenv("COLUMNS", "80", 1);
+	o = report("--by", "category", named, NULL);
+	assert_non_null(strstr(o->out, "\n4.00 MiB   11.00 MiB  2.00 MiB      2  parameter\n"));
+	o = report("--tree", named, NULL);
+	assert_non_null(strstr(o->out,
+		"  6.00 MiB         0 B          3  <Net>\n"
+		"  6.00 MiB         0 B          3    layers\n"
+		"  4.00 MiB    4.00 MiB          2      0 (Linear)\n"
+		"  2.00 MiB    2.00 MiB          1      1 (Linear)\n"
+		"  7.00 MiB                      2  before attach\n"
+		"  1.00 MiB                      1  (outside of modules)\n"));
+	unsetenv("COLUMNS");
+	doc = parse(report("--format", "json", named, NULL)->out);
+	json_array_foreach(json_object_get(doc, "rows"), i, row) {
+		const char *name = json_string_value(json_object_get(row, "name"));
+
+		names += name != NULL;
+		if (!name || strcmp(name, "AdamW exp_avg of layers.0.weight") != 0)
+			continue;
+		assert_string_equal(json_string_value(json_object_get(row, "category")), "optimizer_state");
+		assert_string_equal(json_string_value(json_object_get(row, "module")), "layers.0");
+		assert_string_equal(json_string_value(json_object_get(row, "module_class")), "Linear");
+		assert_string_equal(json_string_value(json_object_get(row, "source")), "census");
+		assert_true(json_is_true(json_object_get(row, "before_attach")));
+		assert_int_equal(integer(row, "anonymous"), 0);
+		assert_null(json_object_get(row, "phase"));
+	}
+	assert_int_equal(i, 6);
+	assert_int_equal(names, 4);
+	assert_int_equal(rows_sum(doc), 14 * MIB);
+	assert_int_equal(integer(json_object_get(doc, "categories"), "unknown"), 8 * MIB);
+	json_decref(doc);
+}
+
 static void test_csv(void **state)
 {
 	struct output *o = report("--format", "csv", cpu_recording, NULL);
@@ -722,6 +811,7 @@ int main(void)
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_text_is_80_columns),
 		cmocka_unit_test(test_combinations),
+		cmocka_unit_test(test_named),
 		cmocka_unit_test(test_top),
 		cmocka_unit_test(test_cpu_text),
 		cmocka_unit_test(test_rows_that_do_not_add_up),
