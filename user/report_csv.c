@@ -52,6 +52,8 @@ static int put_stack(FILE *out, const struct report_doc *doc, const struct row *
 	}
 	for (uint32_t i = s.n; i-- > 0;)
 		fprintf(f, "%s%s", report__frame(frame, doc->dict, s.frames[i]), i ? ";" : "");
+	if (row__has_leaf(r))
+		fprintf(f, "%s%s", s.n ? ";" : "", r->node_class);
 	free(frame);
 	if (fclose(f)) {
 		free(text);

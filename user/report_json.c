@@ -201,13 +201,15 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 		json__null(j, "before_attach");
 }
 
-static void put_stack(struct json *j, const struct dict *d, uint32_t stack, char *buf)
+static void put_stack(struct json *j, const struct dict *d, const struct row *r, char *buf)
 {
-	struct dict_stack s = dict__get_stack(d, stack);
+	struct dict_stack s = dict__get_stack(d, r->stack);
 
 	json__open_array(j, "stack");
 	for (uint32_t i = s.n; i-- > 0;)
 		json__string(j, NULL, report__frame(buf, d, s.frames[i]));
+	if (row__has_leaf(r))
+		json__string(j, NULL, r->node_class);
 	json__close_array(j);
 }
 
@@ -232,7 +234,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 		json__string(j, "function", r->func);
 	}
 	if (of & 1U << BY_STACK)
-		put_stack(j, doc->dict, r->stack, buf);
+		put_stack(j, doc->dict, r, buf);
 	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
 		json__string(j, "module", r->module);
 		json__string(j, "module_class", r->module_class);
@@ -248,6 +250,8 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	if (r->name)
 		json__string(j, "name", r->name);
 	json__string(j, "source", r->source);
+	if ((of & 1U << BY_LINE) && r->node_class)
+		json__string(j, "node_class", r->node_class);
 	if (r->before_attach) {
 		json__bool(j, "before_attach", true);
 		json__uint(j, "anonymous", r->anonymous);

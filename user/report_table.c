@@ -300,6 +300,10 @@ static void print_stack(struct table *t, const struct row *r)
 	}
 	if (s.walk)
 		fprintf(t->out, "    (%s)\n", walk__name(s.walk));
+	if (row__has_leaf(r)) {
+		text__clean(t->text, sizeof(t->text), r->node_class, strlen(r->node_class));
+		fprintf(t->out, "    %s\n", t->text);
+	}
 	fputc('\n', t->out);
 }
 

@@ -475,12 +475,114 @@ static void test_phase_stretches(void **state)
 	world__free(&w);
 }
 
+static void alloc_in(struct world *w, uint64_t addr, uint64_t size, uint32_t stack, uint8_t walk, uint32_t node, uint32_t thread)
+{
+	feed(w, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = addr, .size = size, .stack = stack, .walk = walk,
+				.node = node, .thread = thread });
+}
+
+static const struct row *of_bytes(const struct row *r, size_t n, uint64_t bytes)
+{
+	for (size_t i = 0; i < n; i++)
+		if (r[i].bytes == bytes)
+			return &r[i];
+	fail_msg("no row of %u bytes", (unsigned int)bytes);
+	return NULL;
+}
+
+/* What autograd allocates belongs to the line and the module of forward, unless Python ran in the node. */
+static void test_autograd(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t fc = module(&w, "fc", "Linear", "Net"), act = module(&w, "act", "GELU", "Net");
+	struct frame_spec fwd[] = { { "/u/net.py", "main", 0 }, { SP "nn/modules/module.py", "_wrapped_call_impl", fc },
+				    { SP "nn/modules/linear.py", "Linear.forward", 0 } };
+	struct frame_spec engine[] = { { "/u/t.py", "<module>", 0 }, { SP "_tensor.py", "Tensor.backward", 0 },
+				       { SP "autograd/graph.py", "_engine_run_backward", 0 } };
+	struct frame_spec engine_old[] = { { "/u/t.py", "<module>", 0 }, { SP "autograd/__init__.py", "backward", 0 } };
+	struct frame_spec custom[] = { { "/u/t.py", "<module>", 0 }, { SP "autograd/graph.py", "_engine_run_backward", 0 },
+				       { SP "autograd/function.py", "BackwardCFunction.apply", 0 }, { "/u/f.py", "MyFn.backward", 0 } };
+	uint32_t f = stack_of(&w, fwd, N(fwd), MT_WALK_OK), e = stack_of(&w, engine, N(engine), MT_WALK_OK);
+	uint32_t old = stack_of(&w, engine_old, N(engine_old), MT_WALK_OK), c = stack_of(&w, custom, N(custom), MT_WALK_OK);
+	uint32_t addmm = dict__node(w.d, (struct dict_node){ .cls = str(&w, "AddmmBackward0"), .stack = f });
+	uint32_t view = dict__node(w.d, (struct dict_node){ .cls = str(&w, "AsStridedBackward0") });
+	uint32_t param = dict__node(w.d, (struct dict_node){ str(&w, "AccumulateGrad"), 0, str(&w, "act.weight"), act });
+	const struct row *row;
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	alloc_in(&w, 0x1000, 1, f, MT_WALK_OK, 0, 0); /* forward itself */
+	alloc_in(&w, 0x2000, 10, e, MT_WALK_OK, addmm, 0);
+	alloc_in(&w, 0x3000, 20, 0, MT_WALK_NO_FRAME, addmm, w.autograd_thread);
+	alloc_in(&w, 0x4000, 40, old, MT_WALK_OK, addmm, 0);
+	alloc_in(&w, 0x5000, 100, c, MT_WALK_OK, addmm, 0);	  /* Python ran in it */
+	alloc_in(&w, 0x6000, 200, e, MT_WALK_OK, view, 0);	  /* no line of forward */
+	alloc_in(&w, 0x7000, 300, 0, MT_WALK_NO_FRAME, view, w.autograd_thread);
+	alloc_in(&w, 0x8000, 400, e, MT_WALK_OK, param, 0);
+	alloc_in(&w, 0x9000, 500, 0, MT_WALK_FAULT_THREAD, addmm, 0); /* there may have been Python */
+	alloc_in(&w, 0xa000, 600, e, MT_WALK_OK, 0, 0);	  /* between nodes */
+	alloc_in(&w, 0xb000, 700, e, MT_WALK_OK, 12345, 0); /* a node that is not there */
+	r = rows(&w, "cpu", BY_LINE, ROWS_NOW, &n);
+	assert_int_equal(rows_sum(r, n), 1 + 70 + 100 + 200 + 300 + 400 + 500 + 600 + 700);
+	row = of_bytes(r, n, 70);
+	assert_string_equal(row->file, "/u/net.py");
+	assert_string_equal(row->func, "main");
+	assert_string_equal(row->module, "fc");
+	assert_int_equal(row->phase, PHASE_BACKWARD);
+	assert_string_equal(row->source, "autograd");
+	assert_string_equal(row->node_class, "AddmmBackward0");
+	row = of_bytes(r, n, 1);
+	assert_string_equal(row->file, "/u/net.py");
+	assert_int_equal(row->phase, PHASE_FORWARD);
+	assert_string_equal(row->source, "frame");
+	assert_null(row->node_class);
+	row = of_bytes(r, n, 100);
+	assert_string_equal(row->file, "/u/f.py");
+	assert_int_equal(row->phase, PHASE_BACKWARD);
+	assert_string_equal(row->source, "frame");
+	assert_string_equal(row->node_class, "AddmmBackward0");
+	row = of_bytes(r, n, 200 + 600 + 700);
+	assert_string_equal(row->file, "/u/t.py");
+	assert_int_equal(row->phase, PHASE_BACKWARD);
+	assert_string_equal(row->source, "frame");
+	row = of_bytes(r, n, 300 + 500);
+	assert_null(row->file);
+	assert_string_equal(row->source, "untraced");
+	assert_int_equal(row->phase, PHASE_BACKWARD);
+	row = of_bytes(r, n, 400);
+	assert_string_equal(row->file, "/u/t.py");
+	assert_string_equal(row->module, "act");
+	free(r);
+	r = rows(&w, "cpu", BY_STACK, ROWS_NOW, &n);
+	assert_true(row__has_leaf(of_bytes(r, n, 70)));
+	assert_false(row__has_leaf(of_bytes(r, n, 1)));
+	assert_false(row__has_leaf(of_bytes(r, n, 100)));
+	assert_true(row__has_leaf(of_bytes(r, n, 300)));
+	assert_string_equal(of_bytes(r, n, 300)->node_class, "AsStridedBackward0");
+	assert_int_equal(of_bytes(r, n, 70)->stack, f);
+	free(r);
+	r = rows(&w, "cpu", BY_MODULE, ROWS_NOW, &n);
+	assert_string_equal(of_bytes(r, n, 71)->module, "fc");
+	free(r);
+	/* What the walks were is what they were. */
+	assert_int_equal(model__walks(w.m, MT_WALK_NO_FRAME), 2);
+	assert_int_equal(model__walks(w.m, MT_WALK_FAULT_THREAD), 1);
+	/* Charging goes for all that is like an allocation. */
+	struct event charged = { .kind = EVENT_OOM, .stack = e, .node = addmm };
+
+	model__charge(w.m, &charged);
+	assert_int_equal(charged.stack, f);
+	world__free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_phases),
 		cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_autograd),
 		cmocka_unit_test(test_steps_by_optimizer),
 		cmocka_unit_test(test_steps_by_calls),
 		cmocka_unit_test(test_call_without_a_name),

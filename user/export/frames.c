@@ -42,6 +42,7 @@ static const char *const notes[] = {
 #define KEY_LOC (UINT64_C(1) << 32)
 #define KEY_MODULE (UINT64_C(2) << 32)
 #define KEY_NOTE (UINT64_C(3) << 32)
+#define KEY_NODE (UINT64_C(1) << 63) /* and where the name of its class is, which is the dict's and stays there */
 
 struct frames {
 	const struct dict *dict;
@@ -201,6 +202,18 @@ static int location(struct frames *f, uint32_t id, uint32_t *ret)
 	return add(f, KEY_LOC | id, frame, NULL, ret);
 }
 
+/* What autograd ran. */
+static int node(struct frames *f, const char *cls, uint32_t *ret)
+{
+	uint64_t key = KEY_NODE | (uintptr_t)cls, i;
+
+	if (map64__get(f->by_key, key, &i)) {
+		*ret = i;
+		return 0;
+	}
+	return add(f, key, (struct frame){.name = cls, .kind = FRAME_TORCH}, NULL, ret);
+}
+
 /* Why there is no frame to show. */
 static enum note why_empty(const struct row *row, const struct dict_stack *s)
 {
@@ -226,13 +239,13 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 	uint32_t used = 0;
 	int err = 0;
 
-	if (f->row_room < (size_t)s.n + 1) {
-		uint32_t *buf = reallocarray(f->row, (size_t)s.n + 1, sizeof(*buf));
+	if (f->row_room < (size_t)s.n + 2) {
+		uint32_t *buf = reallocarray(f->row, (size_t)s.n + 2, sizeof(*buf));
 
 		if (!buf)
 			return -ENOMEM;
 		f->row = buf;
-		f->row_room = (size_t)s.n + 1;
+		f->row_room = (size_t)s.n + 2;
 	}
 	if (!s.n)
 		err = note(f, why_empty(row, &s), &f->row[used++]);
@@ -248,6 +261,8 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 		else
 			err = location(f, frame->loc, &f->row[used++]);
 	}
+	if (!err && row__has_leaf(row))
+		err = node(f, row->node_class, &f->row[used++]);
 	if (err)
 		return err;
 	*ret = f->row;

@@ -265,10 +265,13 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 		       uint64_t size, const struct model_device *after)
 {
 	bool stack = e->kind != EVENT_FREE;
-	uint32_t module = stack ? model__stack_module(c->model, e->stack) : 0;
+	uint32_t module;
+	struct event charged = *e;
 	struct row_frame line;
 	char address[24];
 
+	model__charge(c->model, &charged);
+	module = stack ? model__stack_module(c->model, charged.stack) : 0;
 	open_event(t, e->time, type, size, layer_name(c, module), after);
 	if (e->addr) {
 		snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
@@ -277,8 +280,9 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 	json__uint(t->j, "thread", dict__get_thread(c->dict, e->thread).tid);
 	if (stack) {
 		json__string(t->j, "phase",
-			     phase__name(model__stack_phase(c->model, e->stack, e->thread, e->walk)));
-		if (model__stack_line(c->model, e->stack, false, &line)) {
+			     phase__name(e->node ? PHASE_BACKWARD :
+						   model__stack_phase(c->model, e->stack, e->thread, e->walk)));
+		if (model__stack_line(c->model, charged.stack, false, &line)) {
 			json__string(t->j, "file", line.file);
 			json__uint(t->j, "line", line.line);
 			json__string(t->j, "function", line.func);

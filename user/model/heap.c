@@ -267,9 +267,9 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 
 struct site_key {
 	uint64_t size;
-	uint32_t stack, thread;
+	uint32_t stack, thread, node;
 	uint16_t dev;
-	uint8_t walk, pad[5];
+	uint8_t walk, pad;
 };
 
 /* Modules around the one that allocates are layers too: this is where their classes are learnt. */
@@ -304,10 +304,12 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.size = k->size,
 		.stack = k->stack,
 		.thread = k->thread,
+		.node = k->node,
 		.dev = k->dev,
 		.walk = k->walk,
-		.module = words__stack(m->words, k->stack).module,
-		.phase = k->walk == WALK_CENSUS ? LIFE_NONE : words__phase(m->words, k->stack, k->thread, k->walk),
+		.module = words__module(m->words, k->stack, k->node),
+		.phase = k->walk == WALK_CENSUS ? LIFE_NONE :
+						  words__node_phase(m->words, k->stack, k->node, k->thread, k->walk),
 	};
 	*ret = m->nsites++;
 	return 0;
@@ -315,7 +317,8 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 
 static bool site__is(const struct site *s, const struct site_key *k)
 {
-	return s->size == k->size && s->stack == k->stack && s->thread == k->thread && s->dev == k->dev && s->walk == k->walk;
+	return s->size == k->size && s->stack == k->stack && s->thread == k->thread && s->node == k->node &&
+	       s->dev == k->dev && s->walk == k->walk;
 }
 
 /* The seeded hash, which a target cannot make collide, is dear: it is for what is not in the table of recent ones. */
@@ -325,10 +328,11 @@ static int heap__site(struct model *m, const struct dev *dev, const struct event
 		.size = e->size,
 		.stack = e->stack,
 		.thread = e->thread,
+		.node = e->node,
 		.dev = m->by_type[dev->pub.device.type][dev->pub.device.index] - 1,
 		.walk = walk,
 	};
-	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ e->thread) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) * UINT64_C(0x9e3779b97f4a7c15);
 	uint32_t *recent = &m->recent_sites[quick >> 52], hash, pos, id;
 	int err;
 

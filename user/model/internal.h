@@ -6,7 +6,7 @@
  *
  *   block  an address that is live; the device's block map gives its record: site, birth, what was asked for and
  *          what it is called, where that is known
- *   site   distinct (device, stack, thread, walk, size): how many blocks are live, came in all
+ *   site   distinct (device, stack, node, thread, walk, size): how many blocks are live, came in all
  *   stamp  a stretch of allocations in one phase on a device: when a block was born, in the device's own terms.
  *          What a block was for comes out of the stamp of its birth and the counters at its death, or now (life.c).
  *   label  distinct (category, name, module) that the program's own objects gave a block
@@ -42,6 +42,7 @@ struct stack_words {
 	bool known;
 	uint8_t phase[2];    /* enum phase; [1]: on an autograd thread */
 	bool has_line;
+	bool engine;	     /* the innermost frame is where the autograd engine is started */
 	uint32_t module;     /* innermost, 0: none */
 	uint32_t outermost;  /* outermost module, 0: none */
 	uint32_t user_loc, inner_loc; /* dict locations, if has_line */
@@ -60,6 +61,19 @@ struct words {
 };
 struct stack_words words__stack(struct words *w, uint32_t stack);
 enum phase words__phase(struct words *w, uint32_t stack, uint32_t thread, uint8_t walk);
+/*
+ * An allocation, or what is like one, that was made while an autograd node ran: where no Python of its own ran in it, the
+ * stack of the forward call that made the node takes the place of e's. Then words__charged() of the two is true.
+ */
+void words__charge(struct words *w, struct event *e);
+bool words__charged(const struct words *w, uint32_t stack, uint32_t node);
+/* The module of an allocation, 0: none. */
+uint32_t words__module(struct words *w, uint32_t stack, uint32_t node);
+/* What runs while a node does is backward, whatever the stack, which may be that of forward by now. */
+static inline enum phase words__node_phase(struct words *w, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk)
+{
+	return node ? PHASE_BACKWARD : words__phase(w, stack, thread, walk);
+}
 bool words__stack_has(const struct words *w, uint32_t stack, uint32_t module);
 void words__free(struct words *w);
 /* Makes *array hold at least need zeroed entries of esize. */
@@ -154,6 +168,7 @@ struct site {
 	uint64_t size;
 	uint64_t live, total; /* blocks */
 	uint32_t stack, thread;
+	uint32_t node; /* autograd's, that ran; 0: none */
 	uint32_t module;
 	uint16_t dev;
 	uint8_t walk;
@@ -240,7 +255,8 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e);
 
 /* --- rows.c */
 /* What --by line says of memory of this stack: file, func, line, module, phase, source. */
-void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t thread, uint8_t walk, struct row *r);
+void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
+	       struct row *r);
 
 /* --- steps.c */
 #define STEPS_KEPT 4096
@@ -349,7 +365,7 @@ struct model {
 	struct hidx label_index;
 	struct model_all all;
 	uint64_t oom_work; /* blocks looked at for the gaps at out-of-memory events */
-	uint32_t max_stack, max_thread, max_module; /* of the dict, as last asked */
+	uint32_t max_stack, max_thread, max_module, max_node; /* of the dict, as last asked */
 };
 
 #endif

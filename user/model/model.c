@@ -71,14 +71,17 @@ static void model__bound(struct model *m, struct event *e)
 {
 	struct dict_counts c;
 
-	if (e->stack >= m->max_stack || e->thread >= m->max_thread) {
+	if (e->stack >= m->max_stack || e->thread >= m->max_thread || e->node >= m->max_node) {
 		c = dict__counts(m->dict);
 		m->max_stack = c.stacks;
 		m->max_thread = c.threads;
+		m->max_node = c.nodes;
 		if (e->stack >= c.stacks)
 			e->stack = 0;
 		if (e->thread >= c.threads)
 			e->thread = 0;
+		if (e->node >= c.nodes)
+			e->node = 0;
 	}
 	if (e->walk >= MT_WALK_NR)
 		e->walk = MT_WALK_OFF;
@@ -96,20 +99,21 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 	return *ret ? 0 : -ENOMEM;
 }
 
-static int model__alloc(struct model *m, struct dev *dev, const struct event *e)
+/* told: before what autograd makes was charged to where it belongs. */
+static int model__alloc(struct model *m, struct dev *dev, const struct event *told, const struct event *e)
 {
 	struct thread_state *t;
 	uint32_t site = 0;
 	int err = model__thread(m, e->thread, &t);
 
 	if (!err && t->in_call)
-		err = steps__alloc(m, t, e);
+		err = steps__alloc(m, t, told);
 	if (!err)
 		err = heap__alloc(m, dev, e, &site);
 	if (!err)
 		err = layers__alloc(m, t, dev, e, &m->sites[site]);
 	if (!err)
-		m->walks[e->walk]++;
+		m->walks[told->walk]++;
 	return err;
 }
 
@@ -128,12 +132,14 @@ static bool of_blocks(uint8_t kind)
 
 int model__event(struct model *m, const struct event *event)
 {
-	struct event e = *event;
+	struct event told = *event, e;
 	struct thread_state *t;
 	struct dev *dev;
 	int err = 0;
 
-	model__bound(m, &e);
+	model__bound(m, &told);
+	e = told;
+	words__charge(m->words, &e);
 	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
@@ -144,7 +150,7 @@ int model__event(struct model *m, const struct event *event)
 	}
 	switch (e.kind) {
 	case EVENT_ALLOC:
-		err = model__alloc(m, dev, &e);
+		err = model__alloc(m, dev, &told, &e);
 		break;
 	case EVENT_FREE:
 		err = heap__free_block(m, dev, &e);
@@ -274,6 +280,11 @@ void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
 		ret->allocated_delta += (int64_t)(dev->pub.allocated - dev->phase_total);
 		ret->duration += dev->phase_last - dev->phase_begin;
 	}
+}
+
+void model__charge(const struct model *m, struct event *e)
+{
+	words__charge(m->words, e);
 }
 
 enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk)

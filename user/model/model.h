@@ -112,11 +112,19 @@ struct row {
 	enum phase phase;
 	const char *category; /* "unknown" as far as nothing tells; NULL: of several */
 	const char *name;     /* of the one tensor that it is, as the program's objects have it; NULL: not one, or not known */
-	const char *source;   /* "frame" | "native" | "untraced" | "census" (before attach) */
+	const char *source;   /* "frame" | "autograd" (a line of forward, by the node) | "native" | "untraced" | "census" (before attach) */
+	const char *node_class; /* of the autograd node that ran, of the largest part; NULL: none */
+	bool charged;	      /* source is "autograd": the stack is that of the forward call */
 	const char *thread;
 	uint32_t tid;
 	bool before_attach; /* there before the first event; file is NULL. What nothing names is one row */
 };
+
+/* Does node_class go below the stack as the innermost frame? Where Python ran in the node, that is what is below. */
+static inline bool row__has_leaf(const struct row *r)
+{
+	return r->node_class && (r->charged || !r->stack);
+}
 
 enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated */ };
 struct row_opts {
@@ -210,7 +218,7 @@ struct model_oom {
 	uint64_t largest_gap;
 	bool used_known; /* the driver's last figure before */
 	uint64_t used;
-	uint32_t thread, stack;
+	uint32_t thread, stack, node;
 	uint8_t walk;
 	enum phase phase;
 };
@@ -264,6 +272,11 @@ struct model_phase {
 };
 void model__phase(const struct model *m, enum phase p, struct model_phase *ret);
 
+/*
+ * Makes of an event what it is charged to: what an autograd node allocated has the stack of the forward call that made the
+ * node, unless Python ran in it. Its phase is backward: node is not 0.
+ */
+void model__charge(const struct model *m, struct event *e);
 /* The stack of an allocation in words. */
 enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk);
 /* The module an allocation is charged to (innermost), 0: none. */

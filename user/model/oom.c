@@ -35,6 +35,7 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e)
 		.size = e->size,
 		.thread = e->thread,
 		.stack = e->stack,
+		.node = e->node,
 		.walk = e->walk,
 	};
 	uint64_t nr = dev->pub.ooms;
@@ -48,7 +49,7 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e)
 	if (!nr && m->opts.at == AT_OOM)
 		heap__mark(m, dev, e->time);
 	o.number = nr;
-	o.phase = words__phase(m->words, e->stack, e->thread, e->walk);
+	o.phase = words__node_phase(m->words, e->stack, e->node, e->thread, e->walk);
 	o.allocated = dev->pub.allocated;
 	o.reserved = dev->pub.reserved;
 	o.has_totals = dev->pub.has_totals;

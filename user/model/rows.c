@@ -7,8 +7,8 @@
 #include <string.h>
 
 struct key { /* what a row's blocks have in common; 0 where it is not split by it. No padding: it is compared as bytes */
-	uint32_t file, func, line, stack, module, layer1, thread, name;
-	uint8_t phase1, category, has_line, native, walk, census, pad[2];
+	uint32_t file, func, line, stack, module, layer1, thread, name, node;
+	uint8_t phase1, category, has_line, native, walk, census, charged, pad;
 };
 
 struct bucket {
@@ -85,7 +85,18 @@ static void row__set_before_attach(struct row *r)
 	r->source = "census";
 }
 
-void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t thread, uint8_t walk, struct row *r)
+static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, struct row *r)
+{
+	const char *cls = node ? dict__str(m->dict, dict__get_node(m->dict, node).cls) : "";
+
+	r->node_class = *cls ? cls : NULL;
+	r->charged = words__charged(m->words, stack, node);
+	if (r->charged)
+		r->source = "autograd";
+}
+
+void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
+	       struct row *r)
 {
 	struct stack_words w;
 
@@ -95,8 +106,9 @@ void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t t
 		return;
 	}
 	w = words__stack(m->words, stack);
-	r->phase = words__phase(m->words, stack, thread, walk);
+	r->phase = words__node_phase(m->words, stack, node, thread, walk);
 	r->source = row__source(walk, w.has_line);
+	row__set_node(m, stack, node, r);
 	row__set_line(m, innermost, stack, r);
 	row__set_module(m, w.module, r);
 	r->modules = w.module != 0;
@@ -170,6 +182,7 @@ static void bucket__describe(struct table *t, struct row *r, const struct kin *k
 	} else {
 		r->phase = s->phase;
 		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, w.has_line);
+		row__set_node(t->m, s->stack, s->node, r);
 		if (lines)
 			row__set_line(t->m, t->opts->innermost, s->stack, r);
 		if (t->split & (SPLIT(BY_THREAD) | SPLIT(BY_STACK)))
@@ -188,6 +201,7 @@ static struct key kin__key(const struct table *t, const struct kin *k, uint32_t 
 	struct stack_words sw = words__stack(w, s->stack);
 	struct dict_loc loc = dict__get_loc(t->m->dict, t->opts->innermost ? sw.inner_loc : sw.user_loc);
 	struct key key = { .layer1 = layer1 };
+	bool charged = words__charged(w, s->stack, s->node);
 
 	if (t->split & SPLIT(BY_CATEGORY))
 		key.category = k->category;
@@ -208,9 +222,12 @@ static struct key kin__key(const struct table *t, const struct kin *k, uint32_t 
 	if (t->split & SPLIT(BY_STACK)) {
 		key.stack = s->stack;
 		key.walk = s->stack ? 0 : s->walk;
+		key.node = charged || !s->stack ? s->node : 0;
 	}
-	if (t->split & SPLIT(BY_PHASE))
+	if (t->split & SPLIT(BY_PHASE)) {
 		key.phase1 = s->phase + 1;
+		key.charged = t->split & SPLIT(BY_LINE) && charged;
+	}
 	if (t->split & SPLIT(BY_THREAD))
 		key.thread = s->thread;
 	return key;

@@ -61,14 +61,16 @@ static uint64_t block__size(const struct sweep *s, const struct block *b)
 
 /* --- lines */
 
-static int sweep__line(struct sweep *s, uint32_t stack, uint32_t thread, uint8_t walk, uint32_t *ret)
+static int sweep__line(struct sweep *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, uint32_t *ret)
 {
 	struct words *w = s->m->words;
 	struct stack_words sw = words__stack(w, stack);
 	struct dict_loc loc = dict__get_loc(s->m->dict, s->innermost ? sw.inner_loc : sw.user_loc);
-	uint64_t phase = walk == WALK_CENSUS ? PHASE_OTHER : words__phase(w, stack, thread, walk);
+	uint64_t phase = walk == WALK_CENSUS ? PHASE_OTHER : words__node_phase(w, stack, node, thread, walk);
 	uint64_t kind = walk == WALK_CENSUS ? 2 : !sw.has_line && walk == MT_WALK_NO_THREAD;
-	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line, phase << 4 | kind << 1 | sw.has_line };
+	uint64_t charged = words__charged(w, stack, node);
+	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line,
+			    phase << 5 | charged << 4 | kind << 1 | sw.has_line };
 	uint32_t hash = hash__bytes(s->m->seed, key, sizeof(key)), pos = hash, id;
 
 	while ((id = hidx__next(&s->line_index, hash, &pos)) != UINT32_MAX) {
@@ -82,7 +84,7 @@ static int sweep__line(struct sweep *s, uint32_t stack, uint32_t thread, uint8_t
 		return -ENOMEM;
 	s->lines[s->nlines] = (struct line){ 0 };
 	memcpy(s->lines[s->nlines].key, key, sizeof(key));
-	row__line(s->m, s->innermost, stack, thread, walk, &s->lines[s->nlines].row);
+	row__line(s->m, s->innermost, stack, node, thread, walk, &s->lines[s->nlines].row);
 	*ret = s->nlines++;
 	return 0;
 }
@@ -96,7 +98,7 @@ static int sweep__site_line(struct sweep *s, uint32_t site, uint32_t *ret)
 		*ret = s->site_line[site] - 1;
 		return 0;
 	}
-	err = sweep__line(s, of->stack, of->thread, of->walk, ret);
+	err = sweep__line(s, of->stack, of->node, of->thread, of->walk, ret);
 	if (!err)
 		s->site_line[site] = *ret + 1;
 	return err;
@@ -335,7 +337,7 @@ static int add_segment(struct sweep *s, size_t *i)
 	size_t first = *i;
 	int err;
 
-	row__line(s->m, s->innermost, e->stack, e->thread, e->how ? e->walk : WALK_CENSUS, &seg.taken);
+	row__line(s->m, s->innermost, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS, &seg.taken);
 	set_kind(&seg, e);
 	for ((*i)++; *i < s->nextents && goes_on(s, &s->extents[*i - 1], &s->extents[*i]); (*i)++) {
 		seg.size += s->extents[*i].size;
@@ -358,7 +360,7 @@ static int add_other(struct sweep *s, uint8_t how, const struct extent *e)
 {
 	uint32_t line, hash, pos, id;
 	uint64_t key;
-	int err = sweep__line(s, e->stack, e->thread, e->walk, &line);
+	int err = sweep__line(s, e->stack, 0, e->thread, e->walk, &line);
 
 	if (err)
 		return err;

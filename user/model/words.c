@@ -113,6 +113,12 @@ static struct stack_words words__look(struct words *w, uint32_t stack)
 		if (!(words__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
 			r.user_loc = f.loc;
 	}
+	if (s.n && s.frames[0].loc) {
+		struct dict_loc loc = dict__get_loc(w->dict, s.frames[0].loc);
+
+		r.engine = (words__file(w, loc.file) & FILE_AUTOGRAD) &&
+			   starts_backward(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
+	}
 	r.has_line = r.inner_loc;
 	if (!r.user_loc)
 		r.user_loc = r.inner_loc;
@@ -181,6 +187,39 @@ enum phase words__phase(struct words *w, uint32_t stack, uint32_t thread, uint8_
 	if (!stack && walk == MT_WALK_NO_FRAME && !autograd)
 		autograd = words__old_torch(w);
 	return words__stack(w, stack).phase[autograd];
+}
+
+/* The stack says nothing of its own: there is none, or it ends where the engine was started. */
+static bool words__only_engine(struct words *w, uint32_t stack, uint8_t walk)
+{
+	if (stack)
+		return words__stack(w, stack).engine;
+	return walk == MT_WALK_NO_THREAD || walk == MT_WALK_NO_FRAME;
+}
+
+void words__charge(struct words *w, struct event *e)
+{
+	uint32_t stack = e->node ? dict__get_node(w->dict, e->node).stack : 0;
+
+	if (!stack || !words__only_engine(w, e->stack, e->walk))
+		return;
+	e->stack = stack;
+	e->walk = dict__get_stack(w->dict, stack).walk;
+}
+
+bool words__charged(const struct words *w, uint32_t stack, uint32_t node)
+{
+	/* A stack that is in backward itself has the engine in it, which that of a call in forward has not. */
+	return node && stack && dict__get_node(w->dict, node).stack == stack;
+}
+
+uint32_t words__module(struct words *w, uint32_t stack, uint32_t node)
+{
+	struct stack_words sw = words__stack(w, stack);
+
+	if (node && !words__charged(w, stack, node) && (!stack || sw.engine))
+		return dict__get_node(w->dict, node).module;
+	return sw.module;
 }
 
 void words__free(struct words *w)
