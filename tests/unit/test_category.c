@@ -67,7 +67,6 @@ static void test_training(void **state)
 	uint32_t lin = module(&w, "lin", "Linear", "Net"), s[KINDS];
 
 	(void)state;
-	facts__set(w.f, "attached_at", "start");
 	for (int i = 0; i < KINDS; i++)
 		s[i] = stack_in(&w, i, lin, i);
 	alloc(&w, CUDA(0), 0x1000, 1000, s[OTHER]); /* a parameter */
@@ -90,9 +89,10 @@ static void test_training(void **state)
 	step_ends(&w);
 	assert_int_equal(AT(GRADIENT), 90);
 	dealloc(&w, CUDA(0), 0x4000, 90);
-	alloc(&w, CUDA(0), 0x2100, 10, s[DATA]);
 	dealloc(&w, CUDA(0), 0x2000, 10);
-	assert_int_equal(AT(INPUT), 10); /* gone, and a forward began in its life */
+	assert_int_equal(AT(INPUT), 0); /* a forward began in its life, as in that of the model */
+	alloc(&w, CUDA(0), 0x2100, 10, s[OTHER]);
+	assert_int_equal(AT(INPUT), 10); /* made like this one */
 	alloc(&w, CUDA(0), 0x3000, 100, s[FORWARD]);
 	assert_int_equal(NOW(INPUT), 10);
 	tensor(&w, CUDA(0), 0x1000, 1000, CATEGORY_PARAMETER, "lin.weight", lin, 0);
@@ -109,6 +109,36 @@ static void test_training(void **state)
 	assert_int_equal(AT(ACTIVATION), 103);
 	assert_int_equal(AT(TEMPORARY), 50);
 	assert_int_equal(AT(UNKNOWN), 5000); /* the workspace */
+	world__free(&w);
+}
+
+/* No backward, no optimizer: calls of the model are the steps. */
+static void test_inference(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t lin = module(&w, "", "Net", "Net"), forward = stack_in(&w, FORWARD, lin, 1), model = stack_in(&w, OTHER, 0, 2);
+	uint32_t data = stack_in(&w, OTHER, 0, 3), kept = stack_in(&w, OTHER, 0, 4);
+
+	(void)state;
+	alloc(&w, CUDA(0), 0x1000, 1000, model);
+	for (int i = 0; i < 5; i++) {
+		alloc(&w, CUDA(0), 0x2000 + i, 20, data);
+		if (i)
+			dealloc(&w, CUDA(0), 0x2000 + i - 1, 20);
+		if (i == 1)
+			alloc(&w, CUDA(0), 0x3000, 300, kept);
+		feed(&w, (struct event){ .kind = EVENT_CALL, .module = lin });
+		alloc(&w, CUDA(0), 0x4000, 40, forward);
+		assert_int_equal(NOW(INPUT), i == 0 ? 0 : i < 4 ? 320 : 20);
+		alloc(&w, CUDA(0), 0x5000, 50, forward);
+		dealloc(&w, CUDA(0), 0x4000, 40);
+		dealloc(&w, CUDA(0), 0x5000, 50);
+	}
+	/* The first batch was gone when the second one showed what it was; the model's end is like its. */
+	dealloc(&w, CUDA(0), 0x1000, 1000);
+	model__finish(w.m, w.time);
+	assert_int_equal(AT(INPUT), 20);
+	assert_int_equal(AT(UNKNOWN), 300);
 	world__free(&w);
 }
 
@@ -309,7 +339,10 @@ static enum category memory__category(const struct memory *v, const struct life 
 		return CATEGORY_UNKNOWN;
 	if (before >= 0)
 		return CATEGORY_INPUT;
-	return dead ? CATEGORY_INPUT : CATEGORY_UNKNOWN; /* the runs are from their start */
+	for (size_t i = 0; i < v->nall; i++) /* one like it, later? */
+		if (v->all[i].kind == b->kind && v->all[i].size == b->size && last_of(v, v->all[i].born) >= 0)
+			return CATEGORY_INPUT;
+	return CATEGORY_UNKNOWN;
 }
 
 static void memory__compare(struct world *w, const struct memory *v, enum row_when when)
@@ -355,7 +388,6 @@ static void random_run(unsigned seed)
 	int kind = OTHER;
 	bool steps = seed % 3;
 
-	facts__set(w.f, "attached_at", "start");
 	memset(&v, 0, sizeof(v));
 	srand(seed);
 	for (int i = 0; i < KINDS; i++)
@@ -421,6 +453,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_training),
+		cmocka_unit_test(test_inference),
 		cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_no_totals),
 		cmocka_unit_test(test_not_for_a_later_block),

@@ -94,6 +94,8 @@ int blocks__all(const struct model *m, const struct dev *dev, bool mark, struct 
 	while (map64__next(b->at, &pos, &addr, &i))
 		if (!mark || at_mark(dev, &b->recs[i]))
 			all[k++] = block_of(m, dev, addr, &b->recs[i], false);
+	for (size_t j = 0; j < k; j++)
+		all[j].category = life__settled(&m->sites[all[j].site], all[j].category);
 	*ret = all;
 	*n = k;
 	return 0;

@@ -416,6 +416,7 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	*site = rec.site;
 	dev->pub.overwritten += replaced;
 	m->sites[rec.site].total++;
+	m->sites[rec.site].again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
 	heap__settle(m, dev, e, m->sites[rec.site].phase);

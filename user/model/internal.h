@@ -135,13 +135,26 @@ int blocks__all(const struct model *m, const struct dev *dev, bool at_mark, stru
 int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1);
 int blocks__label(struct model *m, struct label label, uint32_t *ret1);
 
+/* --- heap.c */
+struct site {
+	uint64_t size;
+	uint64_t live, total; /* blocks */
+	uint32_t stack, thread;
+	uint32_t node; /* autograd's, that ran; 0: none */
+	uint32_t module;
+	uint16_t dev;
+	uint8_t walk;
+	uint8_t phase;
+	bool again; /* brought a block outside of forward, backward and optimizer, after one of them */
+};
+
 /* --- life.c: what a block is for, from when it came and went */
 #define LIFE_NONE PHASE_NR /* no phase: nobody saw it come; no forward, backward or optimizer came before */
 struct stamp {
 	uint32_t refs;
 	uint8_t phase, after; /* after: the last of forward, backward, optimizer before it, LIFE_NONE: none was seen */
 	uint32_t forwards, backwards, optimizers; /* stretches of them that had begun, this one included */
-	uint32_t steps; /* EVENT_STEPs; of a free stamp: 1 + the next one */
+	uint32_t steps, calls; /* that had ended; steps of a free stamp: 1 + the next one */
 };
 
 struct life {
@@ -159,22 +172,17 @@ int life__told(const struct model *m, struct dev *dev, int phase, uint32_t *ret)
 void life__drop(struct dev *dev, uint32_t stamp);
 /* A step is over: what comes now is no part of the stretch under way, whatever its phase. */
 void life__step(struct model *m);
-/* As far as it is known now. dead: it is just going. */
-enum category life__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead);
+/* As far as it is known now. dead: it is just going. What is kept of it is for life__settled(). */
+#define LIFE_MAYBE_INPUT CATEGORY_NR
+uint8_t life__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead);
+/* A category, when somebody asks. */
+static inline uint8_t life__settled(const struct site *s, uint8_t category)
+{
+	return category != LIFE_MAYBE_INPUT ? category : s->again ? CATEGORY_INPUT : CATEGORY_UNKNOWN;
+}
 
 /* --- heap.c */
 #define WALK_CENSUS MT_WALK_NR /* of a site: its blocks were there when we came, and nobody knows where from */
-struct site {
-	uint64_t size;
-	uint64_t live, total; /* blocks */
-	uint32_t stack, thread;
-	uint32_t node; /* autograd's, that ran; 0: none */
-	uint32_t module;
-	uint16_t dev;
-	uint8_t walk;
-	uint8_t phase;
-};
-
 #define SITE_RECENT 4096
 
 enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };

@@ -8,7 +8,6 @@
 #include "model/internal.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* Steps that an activation, a gradient or an input may outlive. Programs with two optimizers have two a turn. */
 #define OUTLIVED 3
@@ -88,6 +87,7 @@ static int begin_stretch(const struct model *m, struct life *l, enum phase phase
 		.backwards = l->backwards,
 		.optimizers = l->optimizers,
 		.steps = m->steps.n[STEP_OPT],
+		.calls = m->steps.n[STEP_CALL],
 	}, &i);
 	if (!err)
 		l->now1 = i + 1;
@@ -133,33 +133,25 @@ void life__step(struct model *m)
 		end_stretch(&m->devs[i]->life);
 }
 
-static bool seen_from_start(const struct model *m)
-{
-	const char *at = facts__get(m->words->facts, "attached_at");
-
-	return at && !strcmp(at, "start");
-}
-
 /* Made outside of forward, backward and optimizer. */
-static enum category category_of_other(const struct model *m, const struct life *l, const struct stamp *s, uint32_t steps,
-				       bool dead)
+static uint8_t category_of_other(const struct model *m, const struct life *l, const struct stamp *s, uint32_t steps, bool dead)
 {
 	uint32_t forwards = l->forwards - s->forwards, backwards = l->backwards - s->backwards;
+	bool in_backward = l->now1 && l->stamps[l->now1 - 1].phase == PHASE_BACKWARD;
 
-	if (s->after == PHASE_FORWARD && l->backwards) {
-		/* Between a forward and its backward: the loss. What the backward gives back was kept for it. */
-		return dead && backwards == 1 && !steps && l->after == PHASE_BACKWARD && l->now1 &&
-		       l->stamps[l->now1 - 1].phase == PHASE_BACKWARD ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
-	}
+	/* Between a forward and its backward: the loss. What the backward gives back was kept for it. */
+	if (s->after == PHASE_FORWARD && l->backwards)
+		return dead && backwards == 1 && !steps && in_backward ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
+	/* Where there is no optimizer at all, calls of the model are what there is to count. */
+	if (!m->steps.n[STEP_OPT] && !l->optimizers)
+		steps = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
 	if (!forwards || steps >= OUTLIVED)
 		return CATEGORY_UNKNOWN;
-	if (s->after != LIFE_NONE)
-		return CATEGORY_INPUT;
-	/* Before the first forward models are made, too; those stay. After attaching nobody knows what came before. */
-	return dead && seen_from_start(m) ? CATEGORY_INPUT : CATEGORY_UNKNOWN;
+	/* Before the first forward models are made, too. What makes a batch makes another one. */
+	return s->after == LIFE_NONE ? LIFE_MAYBE_INPUT : CATEGORY_INPUT;
 }
 
-static enum category category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead)
+static uint8_t category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead)
 {
 	const struct life *l = &dev->life;
 	const struct stamp *s = &l->stamps[rec->stamp];
@@ -181,9 +173,9 @@ static enum category category_by_life(const struct model *m, const struct dev *d
 	return category_of_other(m, l, s, steps, dead);
 }
 
-enum category life__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead)
+uint8_t life__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead)
 {
-	enum category c = rec->label1 ? m->labels[rec->label1 - 1].category : CATEGORY_UNKNOWN;
+	uint8_t c = rec->label1 ? m->labels[rec->label1 - 1].category : CATEGORY_UNKNOWN;
 
 	return c ? c : category_by_life(m, dev, rec, dead);
 }
