@@ -101,17 +101,21 @@ static int grow(struct map64 *m)
 	return 0;
 }
 
-int map64__set(struct map64 *m, uint64_t key, uint64_t value)
+int map64__swap(struct map64 *m, uint64_t key, uint64_t value, bool *had, uint64_t *old)
 {
 	size_t i;
 
 	if (!key) {
+		*had = m->has_zero;
+		*old = m->zero_value;
 		m->has_zero = true;
 		m->zero_value = value;
 		return 0;
 	}
 	i = probe(m, key);
-	if (m->slots[i].key) {
+	*had = m->slots[i].key;
+	if (*had) {
+		*old = m->slots[i].value;
 		m->slots[i].value = value;
 		return 0;
 	}
@@ -126,6 +130,14 @@ int map64__set(struct map64 *m, uint64_t key, uint64_t value)
 	m->slots[i] = (struct slot){ key, value };
 	m->used++;
 	return 0;
+}
+
+int map64__set(struct map64 *m, uint64_t key, uint64_t value)
+{
+	uint64_t old;
+	bool had;
+
+	return map64__swap(m, key, value, &had, &old);
 }
 
 /* Closes the hole at i: whatever was pushed past it by its probe moves back. */

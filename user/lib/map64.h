@@ -16,6 +16,8 @@ struct map64 *map64__new(void);	  /* NULL on ENOMEM */
 void map64__free(struct map64 *m); /* NULL is fine */
 bool map64__get(const struct map64 *m, uint64_t key, uint64_t *ret);
 int map64__set(struct map64 *m, uint64_t key, uint64_t value); /* 0 or -ENOMEM */
+/* The same; *had says whether key was there, and *old, if so, with what value. */
+int map64__swap(struct map64 *m, uint64_t key, uint64_t value, bool *had, uint64_t *old);
 /* Removes key; *old (if not NULL) gets its value. False: was not there. */
 bool map64__del(struct map64 *m, uint64_t key, uint64_t *old);
 void map64__clear(struct map64 *m);

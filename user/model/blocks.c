@@ -25,23 +25,6 @@ struct rec *blocks__at(const struct blocks *b, uint64_t addr)
 	return map64__get(b->at, addr, &i) ? &b->recs[i] : NULL;
 }
 
-int blocks__put(struct blocks *b, uint64_t addr, const struct rec *rec)
-{
-	uint32_t i = b->free1 ? b->free1 - 1 : b->n;
-	int err = array__reserve(&b->recs, &b->cap, sizeof(*b->recs), (uint64_t)i + 1);
-
-	if (!err)
-		err = map64__set(b->at, addr, i);
-	if (err)
-		return err;
-	if (b->free1)
-		b->free1 = b->recs[i].site;
-	else
-		b->n++;
-	b->recs[i] = *rec;
-	return 0;
-}
-
 static bool at_mark(const struct dev *dev, const struct rec *rec)
 {
 	return dev->pub.marked && rec->born <= dev->mark_seq;
@@ -58,16 +41,13 @@ static struct block block_of(const struct model *m, const struct dev *dev, uint6
 	};
 }
 
-int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret)
+/* The i-th record's block, which was at addr, is no more. */
+static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t i, struct rec *ret)
 {
 	struct blocks *b = &dev->blocks;
-	struct rec *rec;
-	uint64_t i;
+	struct rec *rec = &b->recs[i];
 	int err;
 
-	if (!map64__del(b->at, addr, &i))
-		return -ENOENT;
-	rec = &b->recs[i];
 	if (at_mark(dev, rec)) {
 		err = array__reserve(&b->gone, &b->capgone, sizeof(*b->gone), (uint64_t)b->ngone + 1);
 		if (err)
@@ -78,6 +58,32 @@ int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct r
 	rec->site = b->free1;
 	b->free1 = i + 1;
 	return 0;
+}
+
+int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec, bool *replaced, struct rec *old)
+{
+	struct blocks *b = &dev->blocks;
+	uint32_t i = b->free1 ? b->free1 - 1 : b->n;
+	uint64_t was;
+	int err = i < b->cap ? 0 : array__reserve(&b->recs, &b->cap, sizeof(*b->recs), (uint64_t)i + 1);
+
+	if (!err)
+		err = map64__swap(b->at, addr, i, replaced, &was);
+	if (err)
+		return err;
+	if (b->free1)
+		b->free1 = b->recs[i].site;
+	else
+		b->n++;
+	b->recs[i] = *rec;
+	return *replaced ? leave(m, dev, addr, was, old) : 0;
+}
+
+int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret)
+{
+	uint64_t i;
+
+	return map64__del(dev->blocks.at, addr, &i) ? leave(m, dev, addr, i, ret) : -ENOENT;
 }
 
 int blocks__all(const struct model *m, const struct dev *dev, bool mark, struct block **ret, size_t *n)

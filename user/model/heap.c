@@ -353,23 +353,18 @@ static int heap__site(struct model *m, const struct dev *dev, const struct event
 
 _Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
 
-/* The block at addr, one of dev's, goes. */
-static int heap__drop(struct model *m, struct dev *dev, uint64_t addr, bool freed, struct rec *ret)
+/* A block of dev has gone; rec is what it was. */
+static void heap__left(struct model *m, struct dev *dev, const struct rec *rec, bool freed)
 {
-	int err = blocks__take(m, dev, addr, ret);
-	struct site *s;
+	struct site *s = &m->sites[rec->site];
 
-	if (err)
-		return err;
-	s = &m->sites[ret->site];
 	s->live--;
 	dev->pub.live -= s->size;
 	dev->pub.live_blocks--;
 	if (s->walk == WALK_CENSUS)
 		dev->census -= s->size;
-	life__drop(dev, ret->stamp);
+	life__drop(dev, rec->stamp);
 	layers__free_block(m, s, freed);
-	return 0;
 }
 
 /* A block of rec's site comes to addr; the site's other numbers are the caller's, who gives the stamp away. */
@@ -380,18 +375,15 @@ static int heap__add(struct model *m, struct dev *dev, const struct event *e, st
 
 	if (e->requested)
 		err = blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &rec->ask1);
-	if (!err) {
-		dev->asked |= rec->ask1 != 0;
-		err = heap__drop(m, dev, e->addr, false, &old);
-		*replaced = !err;
-		err = err == -ENOENT ? 0 : err;
-	}
 	if (!err)
-		err = blocks__put(&dev->blocks, e->addr, rec);
+		err = blocks__put(m, dev, e->addr, rec, replaced, &old);
 	if (err) {
 		life__drop(dev, rec->stamp);
 		return err;
 	}
+	if (*replaced)
+		heap__left(m, dev, &old, false);
+	dev->asked |= rec->ask1 != 0;
 	m->sites[rec->site].live++;
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
@@ -448,13 +440,15 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	if (heap__is_new(dev, e))
 		heap__begin(m, dev, e);
 	dev->pub.frees++;
-	err = heap__drop(m, dev, e->addr, true, &rec);
+	err = blocks__take(m, dev, e->addr, &rec);
+	if (!err)
+		heap__left(m, dev, &rec, true);
 	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)
 			dev->outside -= e->size;
 		err = heap__note_freed(dev, e->addr);
-	} else if (!err && dev->pub.has_totals && m->sites[rec.site].walk == WALK_CENSUS && e->size) {
+	} else if (!err && m->sites[rec.site].walk == WALK_CENSUS && dev->pub.has_totals && e->size) {
 		/* A reading of the program's tensors knows what they use of the block, not what it was rounded to. */
 		dev->outside -= e->size - m->sites[rec.site].size;
 	}

@@ -124,8 +124,8 @@ int blocks__init(struct blocks *b);
 void blocks__free(struct blocks *b);
 /* NULL: no live block is there. Good until the next one is put. */
 struct rec *blocks__at(const struct blocks *b, uint64_t addr);
-/* There is none at addr yet. 0 or -ENOMEM. */
-int blocks__put(struct blocks *b, uint64_t addr, const struct rec *rec);
+/* *replaced: there was one at addr, which is gone by it; *old is what it was. 0 or -ENOMEM. */
+int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec, bool *replaced, struct rec *old);
 /* Takes the block at addr away; *ret is what it was. 0, -ENOENT or -ENOMEM. */
 int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret);
 /* All blocks by address, for free(): now or at the mark. 0 or -ENOMEM. */
@@ -282,7 +282,7 @@ struct steps {
 struct thread_state;
 int steps__end(struct model *m, enum step_kind kind, uint64_t time);
 int steps__call(struct model *m, const struct event *e);
-int steps__alloc(struct model *m, struct thread_state *t, const struct event *e);
+int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack, uint8_t walk);
 int steps__new_device(struct model *m, struct dev *dev);
 int steps__finish(struct model *m);
 

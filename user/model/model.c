@@ -99,21 +99,21 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 	return *ret ? 0 : -ENOMEM;
 }
 
-/* told: before what autograd makes was charged to where it belongs. */
-static int model__alloc(struct model *m, struct dev *dev, const struct event *told, const struct event *e)
+/* stack, walk: before what autograd makes was charged to where it belongs. */
+static int model__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t stack, uint8_t walk)
 {
 	struct thread_state *t;
 	uint32_t site = 0;
 	int err = model__thread(m, e->thread, &t);
 
 	if (!err && t->in_call)
-		err = steps__alloc(m, t, told);
+		err = steps__alloc(m, t, e->time, stack, walk);
 	if (!err)
 		err = heap__alloc(m, dev, e, &site);
 	if (!err)
 		err = layers__alloc(m, t, dev, e, &m->sites[site]);
 	if (!err)
-		m->walks[told->walk]++;
+		m->walks[walk]++;
 	return err;
 }
 
@@ -132,14 +132,18 @@ static bool of_blocks(uint8_t kind)
 
 int model__event(struct model *m, const struct event *event)
 {
-	struct event told = *event, e;
+	struct event e = *event;
 	struct thread_state *t;
 	struct dev *dev;
+	uint32_t stack;
+	uint8_t walk;
 	int err = 0;
 
-	model__bound(m, &told);
-	e = told;
-	words__charge(m->words, &e);
+	model__bound(m, &e);
+	stack = e.stack;
+	walk = e.walk;
+	if (e.node)
+		words__charge(m->words, &e);
 	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
@@ -150,7 +154,7 @@ int model__event(struct model *m, const struct event *event)
 	}
 	switch (e.kind) {
 	case EVENT_ALLOC:
-		err = model__alloc(m, dev, &told, &e);
+		err = model__alloc(m, dev, &e, stack, walk);
 		break;
 	case EVENT_FREE:
 		err = heap__free_block(m, dev, &e);

@@ -97,21 +97,21 @@ int steps__call(struct model *m, const struct event *e)
 }
 
 /* An allocation of a thread that is in a call: still inside? */
-int steps__alloc(struct model *m, struct thread_state *t, const struct event *e)
+int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack, uint8_t walk)
 {
-	uint32_t outermost = words__stack(m->words, e->stack).outermost;
+	uint32_t outermost = words__stack(m->words, stack).outermost;
 	/* A call whose module has no name: any module will do. */
 	bool inside = t->call_module ? outermost == t->call_module : outermost != 0;
 
 	if (!inside && t->call_module)
-		inside = words__stack_has(m->words, e->stack, t->call_module);
+		inside = words__stack_has(m->words, stack, t->call_module);
 	if (inside) {
-		if (e->time > t->call_last)
-			t->call_last = e->time;
+		if (time > t->call_last)
+			t->call_last = time;
 		return 0;
 	}
 	/* A stack that is not whole may miss the module. */
-	return e->walk == MT_WALK_OK ? steps__close_call(m, t) : 0;
+	return walk == MT_WALK_OK ? steps__close_call(m, t) : 0;
 }
 
 int steps__finish(struct model *m)
