@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 What being traced costs, in one interleaved run: each round measures the same process untraced, with empty
-probes, and recorded, one after the other in changing order, so that a noisy machine is noisy for all. Shown are
-medians over the rounds of the differences (ns an event) and of the ratios (step time), with their spread.
+probes, and recorded, training steps also with --no-autograd, one after the other in changing order, so that a noisy
+machine is noisy for all. Shown are medians over the rounds of the differences (ns an event) and of the ratios (step
+time), with their spread.
 
     tools/bench.py [--rounds 7] [--seconds 2]
 
@@ -24,6 +25,7 @@ import harness  # noqa: E402
 import truth  # noqa: E402
 
 STATES = ("untraced", "empty", "recorded")
+STEP_STATES = ("untraced", "empty", "recorded", "no autograd")
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -55,6 +57,8 @@ def attach(state, pid, path):
     if state == "untraced":
         return None
     command = [harness.TOOL, "record", "-p", str(pid), "-o", path, "-f"]
+    if state == "no autograd":
+        command.append("--no-autograd")
     if state == "empty":
         command = ["env", "MEMTRACE_BENCH=empty", *command]
     p = harness.spawn(command, root=True)
@@ -91,13 +95,13 @@ def measure(state, pid, tail, seconds, recording):
     return rows, tracer
 
 
-def rounds_of(name, pid, tail, args, columns, seconds):
+def rounds_of(name, pid, tail, args, columns, seconds, states=STATES):
     """[{state: {column: median of the window}, "tracer": ...}] for each round."""
     recording = harness.scratch(name + ".mtr")
     result = []
     for n in range(args.rounds):
         one = {}
-        for state in STATES[n % 3:] + STATES[:n % 3]:
+        for state in states[n % len(states):] + states[:n % len(states)]:
             rows, tracer = measure(state, pid, tail, seconds, recording)
             one[state] = {c: statistics.median(f(r) for r in rows) for c, f in columns.items()}
             if state == "recorded":
@@ -150,11 +154,12 @@ def bench_steps(args, python, name, seconds, options):
     p.wait_line("^step", 120)
     time.sleep(2)
     rounds = rounds_of(name, p.popen.pid, Tail(path), args, {"wall": lambda r: r[1] - r[0], "cpu": lambda r: r[2]},
-                       seconds)
+                       seconds, STEP_STATES)
     p.stop()
     out = {"tracer": tracer_of(rounds), "step_ms": spread([1e3 * r["untraced"]["wall"] for r in rounds])}
-    for state in ("empty", "recorded"):
+    for state in STEP_STATES[1:]:
         out[state] = {c: spread([r[state][c] / r["untraced"][c] for r in rounds]) for c in ("wall", "cpu")}
+    out["autograd"] = {c: spread([r["recorded"][c] / r["no autograd"][c] for r in rounds]) for c in ("wall", "cpu")}
     out["events_per_step"] = statistics.median(
         r["tracer"]["events_s"] * r["recorded"]["wall"] for r in rounds)
     return out
@@ -200,9 +205,11 @@ def show(doc):
         s = doc[name]
         print("\nA training step, %s model, %.0f events a step" % (name, s["events_per_step"]))
         line("untraced, ms", s["step_ms"], 2)
-        for state in ("empty", "recorded"):
+        for state in STEP_STATES[1:]:
             line("%s / untraced, wall time" % state, s[state]["wall"], 3)
             line("%s / untraced, CPU time" % state, s[state]["cpu"], 3)
+        line("recorded / no autograd, wall time", s["autograd"]["wall"], 3)
+        line("recorded / no autograd, CPU time", s["autograd"]["cpu"], 3)
         tracer(s["tracer"])
 
 
