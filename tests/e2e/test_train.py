@@ -155,8 +155,14 @@ def test_steps():
     check(abs(got - len(inside)) <= 2, "%s steps, the job did %d", got, len(inside))
 
 
+def split(doc, key="bytes"):
+    """What the rows have of what was seen to be allocated, and of what was there before."""
+    before = sum(r[key] for r in doc["rows"] if r.get("before_attach"))
+    return sum(r[key] for r in doc["rows"]) - before, before
+
+
 def test_report_adds_up():
-    """The rows are the live bytes at each moment; the peak is the peak of the events themselves."""
+    """The rows are the live bytes at each moment; the peak is the peak of the events themselves, and what was there before."""
     t = training()
     live, total, peak, peak_time = {}, 0, 0, 0
     moments = [round(t.duration * i / 7, 6) for i in range(1, 7)]  # as --at is given them
@@ -173,17 +179,20 @@ def test_report_adds_up():
         elif e["event_type"] == "free":
             total -= live.pop(e["address"], 0)
     at_peak = report(t.recording, at="peak")
-    equal(device(at_peak)["peak_allocated"], peak, "peak")
+    seen, before = split(at_peak)
+    equal(seen, peak, "rows at the peak")
+    equal(device(at_peak)["peak_allocated"], peak + before, "peak")
     check(abs(device(at_peak)["peak_time"] - peak_time) < 0.002, "peak at %s, events say %s", device(at_peak)["peak_time"], peak_time)
-    equal(sum(r["bytes"] for r in at_peak["rows"]), peak, "rows at the peak")
-    equal(sum(r["bytes"] for r in t.doc["rows"]), total, "rows at the end")
-    equal(sum(r["count"] for r in t.doc["rows"]), len(live), "blocks at the end")
+    equal(split(t.doc)[0], total, "rows at the end")
+    equal(sum(split(t.doc)), t.doc["allocated"], "all rows at the end")
+    equal(split(t.doc, "count")[0], len(live), "blocks at the end")
     for m in moments:
         doc = report(t.recording, at="%.6f" % m)
-        equal(sum(r["bytes"] for r in doc["rows"]), live_at[m], "rows at %.6f s" % m)
-    for by in ("stack", "module", "phase", "thread"):
+        equal(split(doc)[0], live_at[m], "rows at %.6f s" % m)
+        equal(sum(split(doc)), doc["allocated"], "all rows at %.6f s" % m)
+    for by in ("stack", "module", "phase", "thread", "category,module"):
         doc = report(t.recording, at="peak", by=by)
-        equal(sum(r["bytes"] for r in doc["rows"]), peak, "rows by %s" % by)
+        equal(sum(r["bytes"] for r in doc["rows"]), peak + before, "rows by %s" % by)
 
 
 def test_text_report():
