@@ -243,12 +243,20 @@ static inline bool heap__is_new(const struct dev *dev, const struct event *e)
 void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase);
 /* What was reserved has changed between two events that say it. */
 void heap__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time);
+/* The site of e's block. 0 or -ENOMEM. */
+int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk, uint32_t *ret);
+/* A block of rec's site comes to e's address; the site's other numbers are the caller's, who gives the stamp away. 0 or -ENOMEM. */
+int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec, bool *replaced);
+uint64_t heap__before_attach(const struct dev *dev);
+
+/* --- told.c: 0 or -ENOMEM */
 int heap__told_block(struct model *m, struct dev *dev, const struct event *e);
 int heap__asked(struct model *m, struct dev *dev, const struct event *e);
 /* EVENT_TENSOR, EVENT_CENSUS */
 int heap__tensor(struct model *m, struct dev *dev, const struct event *e);
 void heap__census(struct dev *dev, const struct event *e);
-uint64_t heap__before_attach(const struct dev *dev);
+/* A block that nobody knew of went. */
+int heap__note_freed(struct dev *dev, uint64_t addr);
 
 /* --- below.c: what is taken and given back below the blocks, and what the allocator's tables say */
 /* TAKE, GIVE, SEGMENT, STATE, USED; anything else is passed over. 0 or -ENOMEM. */

@@ -126,7 +126,7 @@ static inline bool row__has_leaf(const struct row *r)
 	return r->node_class && (r->charged || !r->stack);
 }
 
-enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated */ };
+enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated, of unknown category */ };
 struct row_opts {
 	enum group by;
 	enum row_when when;
