@@ -232,6 +232,7 @@ static int by_size(const void *a, const void *b)
 
 int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret, const char **why)
 {
+	struct census_opts o = { .limit_ns = limit_ns };
 	struct cudaalloc_state before = { 0 }, after = { 0 };
 	struct blocks was = { 0 }, is = { 0 };
 	struct dump d = { 0 };
@@ -239,7 +240,7 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 
 	if (alloc)
 		alloc_err = read_alloc(alloc, &before);
-	err = census__read(c, 0, limit_ns, &d.census, why);
+	err = census__read(c, &o, &d.census, why);
 	if (!err && !alloc_err)
 		alloc_err = read_alloc(alloc, &after);
 	/* Not used yet is no failure: there is nothing to tell. */

@@ -21,8 +21,10 @@
 
 #define WALKS 3		 /* over lists that keep changing */
 #define SAMPLES 200	 /* tensors to find the layout by, of those with names and of all */
+#define ENOUGH 8	 /* samples with names */
 #define MAX_TYPES (1u << 20)
 #define WRAPPED_DEPTH 3
+#define OBJECTS_AT_ONCE 16384 /* some 2 ms */
 
 const char *census_kind__name(enum census_kind k)
 {
@@ -63,9 +65,11 @@ bool census__is_local(int err)
 	return err == -EAGAIN || err == -EFAULT || err == -EBADMSG || err == -ENOENT || err == -E2BIG;
 }
 
-bool census__late(const struct reading *r)
+int census__go_on(const struct reading *r)
 {
-	return now_ns() > r->deadline;
+	if (now_ns() > r->deadline)
+		return -ETIME;
+	return r->o->cancelled && r->o->cancelled(r->o->ctx) ? -ECANCELED : 0;
 }
 
 /* ---- types ---- */
@@ -231,6 +235,7 @@ static int take(struct reading *r, struct found_list *list, size_t max, uint64_t
 
 struct walk {
 	struct reading *r;
+	unsigned since; /* we looked at the time */
 	/* Of the last types seen: most objects are of a few. */
 	struct {
 		uint64_t type;
@@ -245,6 +250,12 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 	enum type_kind kind;
 	int err;
 
+	if (++w->since >= OBJECTS_AT_ONCE) {
+		w->since = 0;
+		err = census__go_on(w->r);
+		if (err)
+			return err;
+	}
 	if (w->last[slot].type != type) {
 		err = census__type_kind(w->r, type, &kind);
 		if (err)
@@ -274,7 +285,7 @@ static int walk_objects(struct reading *r, uint64_t *objects)
 
 	for (int i = 0; !err && i < WALKS; i++) {
 		memcache__forget(r->c->cache);
-		err = pygc__walk(&r->c->gc, r->c->cache, r->deadline, on_object, &w, &stats);
+		err = pygc__walk(&r->c->gc, r->c->cache, UINT64_MAX, on_object, &w, &stats);
 		if (err || !stats.torn)
 			break;
 		/* The collector may be at work just now: it is done soon. */
@@ -333,19 +344,23 @@ static int calibrate(struct reading *r, const char **why)
 {
 	uint64_t objs[2 * SAMPLES];
 	size_t n = 0, i;
+	bool few;
 
 	if (pytensors__calibrated(r->c->tensors) && pytensors__know_grad(r->c->tensors))
 		return 0;
 	for (i = 0; i < r->nnamed && n < SAMPLES; i += 1 + r->nnamed / SAMPLES)
-		objs[n++] = r->named[i].obj;
-	for (i = 0; i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
+		if (!r->named[i].wrapper)
+			objs[n++] = r->named[i].obj;
+	/* Tensors without a name come and go: they are looked at only where there is little else. */
+	few = n < ENOUGH;
+	for (i = 0; few && i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
 		objs[n++] = r->tensors.v[i].obj;
 	i = pytensors__calibrate(r->c->tensors, objs, n, why);
 	/* Known before, and only the gradients still are not. */
 	return pytensors__calibrated(r->c->tensors) ? 0 : (int)i;
 }
 
-static int gather(struct reading *r, unsigned flags, struct list *l)
+static int gather(struct reading *r, struct list *l)
 {
 	static const struct label unnamed = { .kind = CENSUS_OTHER };
 	uint64_t i;
@@ -353,7 +368,7 @@ static int gather(struct reading *r, unsigned flags, struct list *l)
 
 	for (size_t k = 0; !err && k < r->nnamed; k++)
 		err = list__add(l, r->named[k].obj, 0, &r->named[k].label, r->named[k].wrapper);
-	for (size_t k = 0; !err && !(flags & CENSUS_NAMED_ONLY) && k < r->tensors.n; k++)
+	for (size_t k = 0; !err && !r->o->named_only && k < r->tensors.n; k++)
 		if (!map64__get(r->by_obj, r->tensors.v[k].obj, &i))
 			err = list__add(l, r->tensors.v[k].obj, 0, &unnamed, false);
 	return err;
@@ -421,21 +436,23 @@ static int add_inner(struct reading *r, struct list *l, size_t from, size_t to)
 			continue;
 		err = census__kind_of(r, obj, &kind);
 		if (!err && kind == TYPE_WRAPPER)
-			err = census__late(r) ? -ETIME : census__inner(r, obj, on_inner, &in);
+			err = census__go_on(r) ?: census__inner(r, obj, on_inner, &in);
 	}
 	return err;
 }
 
-static int read_tensors(struct reading *r, unsigned flags, struct list *l)
+static int read_tensors(struct reading *r, struct list *l)
 {
 	size_t from = 0, to;
 	int err;
 
-	err = gather(r, flags, l);
+	err = gather(r, l);
 	pymem__forget(&r->m);
 	for (int depth = 0; !err && from < l->n && depth < WRAPPED_DEPTH; depth++) {
 		to = l->n;
-		err = census__late(r) ? -ETIME : pytensors__read(r->c->tensors, l->v + from, to - from);
+		err = census__go_on(r);
+		if (!err)
+			err = pytensors__read(r->c->tensors, l->v + from, to - from);
 		if (!err)
 			err = add_grads(r, l, from, to);
 		if (!err)
@@ -448,7 +465,7 @@ static int read_tensors(struct reading *r, unsigned flags, struct list *l)
 	return err;
 }
 
-static int read_all(struct reading *r, unsigned flags, struct list *l, struct census_state *s, const char **why)
+static int read_all(struct reading *r, struct list *l, struct census_state *s, const char **why)
 {
 	int err;
 
@@ -465,7 +482,7 @@ static int read_all(struct reading *r, unsigned flags, struct list *l, struct ce
 	}
 	err = calibrate(r, why);
 	if (!err)
-		err = read_tensors(r, flags, l);
+		err = read_tensors(r, l);
 	return err ? err : census__merge(r, l->v, l->labels, l->n, s);
 }
 
@@ -496,7 +513,7 @@ static void reading__fini(struct reading *r)
 	free(r->text);
 }
 
-int census__read(struct census *c, unsigned flags, uint64_t limit_ns, struct census_state *ret, const char **why)
+int census__read(struct census *c, const struct census_opts *o, struct census_state *ret, const char **why)
 {
 	uint64_t bytes = memcache__bytes(c->cache);
 	struct census_state s = { 0 };
@@ -507,9 +524,10 @@ int census__read(struct census *c, unsigned flags, uint64_t limit_ns, struct cen
 	*why = "";
 	s.begin = now_ns();
 	err = reading__init(&r, c);
-	r.deadline = s.begin + limit_ns;
+	r.o = o;
+	r.deadline = s.begin + o->limit_ns;
 	if (!err)
-		err = read_all(&r, flags, &l, &s, why);
+		err = read_all(&r, &l, &s, why);
 	if (!err) {
 		s.end = now_ns();
 		s.modules = r.modules.n;

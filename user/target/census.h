@@ -30,7 +30,8 @@ const char *census_kind__name(enum census_kind k); /* "parameter", "optimizer_st
 /* One storage: what the allocator handed out. Texts are the target's: hostile. They live as long as the state. */
 struct census_tensor {
 	uint64_t addr, size;
-	const char *name;   /* "layers.3.weight", "grad of ...", "AdamW exp_avg of ..."; "" where it has none */
+	const char *name;   /* "layers.3.weight", "grad of ...", "AdamW exp_avg of ..."; "" where it has none. Where a
+			     storage holds several: "layers.0.weight and 11 more" */
 	const char *module; /* the module that the parameter belongs to: "layers.3"; "" for a root or none */
 	const char *cls;    /* of that module: "Linear"; "" for none */
 	const char *root;   /* class of the outermost module */
@@ -40,6 +41,7 @@ struct census_tensor {
 	uint8_t dtype;	    /* see pytensor__dtype() */
 	uint8_t kind;	    /* enum census_kind */
 	uint8_t device_type, device_index;
+	bool allocated;	    /* by the device's ordinary allocator, and not memory that was there: an array of numpy's, a file */
 };
 
 struct census_device {
@@ -71,13 +73,20 @@ struct census_state {
 struct census *census__open(const struct python *py, const char **why);
 void census__free(struct census *c); /* NULL is fine */
 
-enum { CENSUS_NAMED_ONLY = 1 }; /* leave out what is CENSUS_OTHER */
+struct census_opts {
+	bool named_only;   /* leave out what is CENSUS_OTHER and has no name */
+	uint64_t limit_ns; /* of the time it takes */
+	/* Asked every few milliseconds, where not NULL: true ends it with -ECANCELED. */
+	bool (*cancelled)(void *ctx);
+	void *ctx;
+};
 
 /*
- * Reads. limit_ns bounds the time. 0 with *ret; -EAGAIN no tensor is there yet, or too few to know how they are laid out;
- * -ENOTSUP they are laid out in no way that we know; -ETIME, -ESRCH, -EPERM, -ENOMEM. *why (static text) has it in words.
+ * Reads. 0 with *ret; -EAGAIN no tensor is there yet, or too few to know how they are laid out; -ENOTSUP they are laid out
+ * in no way that we know; -ETIME, -ESRCH, -EPERM, -ENOMEM, -ECANCELED. *why (static text) has it in words.
+ * May run on a thread of its own: shares nothing with other users of py that changes.
  */
-int census__read(struct census *c, unsigned flags, uint64_t limit_ns, struct census_state *ret, const char **why);
+int census__read(struct census *c, const struct census_opts *o, struct census_state *ret, const char **why);
 void census_state__free(struct census_state *s); /* what it holds, not s; zeroes it */
 
 /* The storage of the parameter whose c10::TensorImpl is at this address, as of that reading; NULL: none. */

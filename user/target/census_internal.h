@@ -52,6 +52,7 @@ struct named {
 struct reading {
 	struct census *c;
 	struct pymem m;
+	const struct census_opts *o;
 	uint64_t deadline;
 	struct map64 *types; /* type object -> enum type_kind */
 	struct map64 *seen;  /* object -> 1, of those in the lists below */
@@ -67,7 +68,8 @@ struct reading {
 int census__grow(void **v, size_t *cap, size_t n, size_t size);
 /* True for errors that concern one object; others end the reading. */
 bool census__is_local(int err);
-bool census__late(const struct reading *r);
+/* 0 while there is time; -ETIME, -ECANCELED. */
+int census__go_on(const struct reading *r);
 /* What a type is. 0 or an error that ends the reading. */
 int census__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
 /* The same of an object as it is now; TYPE_OTHER for whatever cannot be read. */

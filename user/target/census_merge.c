@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Tensors that share a storage are one; the best of their names is its name. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,17 +69,10 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 	return 0;
 }
 
-static void describe(const struct reading *r, const struct pytensor *v, const struct label *l, struct census_tensor *t)
-{
-	t->name = r->text + l->name;
-	t->module = r->text + l->module;
-	t->cls = r->text + l->cls;
-	t->root = r->text + l->root;
-	t->kind = l->kind;
-	t->ndim = v->ndim;
-	t->dtype = v->dtype;
-	memcpy(t->shape, v->sizes, sizeof(t->shape));
-}
+/* Which of its tensors gives a storage its name, and how many others could. */
+struct best {
+	uint32_t ix, more, name; /* name: offset of its text */
+};
 
 static bool is_inside(const struct census_tensor *t, const struct cand *c)
 {
@@ -86,26 +80,79 @@ static bool is_inside(const struct census_tensor *t, const struct cand *c)
 	       c->addr - t->addr <= t->size && c->size <= t->size - (c->addr - t->addr);
 }
 
+/* Another tensor of the storage: the better name wins; of those that are as good, the first, and the others are counted. */
+static void contest(const struct reading *r, const struct label *labels, uint32_t ix, uint8_t kind, struct census_tensor *t,
+		    struct best *b)
+{
+	const char *now = r->text + labels[b->ix].name, *other = r->text + labels[ix].name;
+
+	if (kind < t->kind || (kind == t->kind && !*now && *other)) {
+		*b = (struct best){ .ix = ix };
+		t->kind = kind;
+	} else if (kind == t->kind && *other && strcmp(now, other)) {
+		b->more++;
+	}
+}
+
 /* Storages in order; whose is which tensor goes to owner. */
 static void group(const struct reading *r, const struct pytensor *v, const struct label *labels, const struct cand *c,
-		  size_t n, struct census_state *s, uint32_t *owner)
+		  size_t n, struct census_state *s, uint32_t *owner, struct best *best)
 {
 	for (size_t i = 0; i < n; i++) {
 		struct census_tensor *t = s->ntensors ? &s->tensors[s->ntensors - 1] : NULL;
 
 		if (!t || !is_inside(t, &c[i])) {
+			best[s->ntensors] = (struct best){ .ix = c[i].ix };
 			t = &s->tensors[s->ntensors++];
 			t->addr = c[i].addr;
 			t->size = c[i].size;
 			t->device_type = c[i].device_type;
 			t->device_index = c[i].device_index;
-			describe(r, &v[c[i].ix], &labels[c[i].ix], t);
-		} else if (c[i].kind < t->kind || (c[i].kind == t->kind && !*t->name && labels[c[i].ix].name)) {
-			describe(r, &v[c[i].ix], &labels[c[i].ix], t);
+			t->kind = c[i].kind;
+			t->allocated = !v[c[i].ix].context;
+		} else {
+			contest(r, labels, c[i].ix, c[i].kind, t, &best[s->ntensors - 1]);
 		}
 		t->views++;
 		owner[c[i].ix] = s->ntensors - 1;
 	}
+}
+
+/* A storage that many parameters lie in is not one of them. */
+static int name_several(struct reading *r, const struct label *l, uint32_t more, uint32_t *name)
+{
+	char text[CENSUS_NAME_ROOM];
+
+	if (more) {
+		snprintf(text, sizeof(text), "%s and %u more", r->text + l->name, more);
+		return census__add_text(r, text, name);
+	}
+	*name = l->name;
+	return 0;
+}
+
+static int describe(struct reading *r, const struct pytensor *v, const struct label *labels, struct census_state *s,
+		    struct best *best)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < s->ntensors; i++)
+		err = name_several(r, &labels[best[i].ix], best[i].more, &best[i].name);
+	/* The texts stay where they are from here on. */
+	for (size_t i = 0; !err && i < s->ntensors; i++) {
+		const struct pytensor *from = &v[best[i].ix];
+		const struct label *l = &labels[best[i].ix];
+		struct census_tensor *t = &s->tensors[i];
+
+		t->name = r->text + best[i].name;
+		t->module = r->text + l->module;
+		t->cls = r->text + l->cls;
+		t->root = r->text + l->root;
+		t->ndim = from->ndim;
+		t->dtype = from->dtype;
+		memcpy(t->shape, from->sizes, sizeof(t->shape));
+	}
+	return err;
 }
 
 static int sum(struct census_state *s)
@@ -152,6 +199,7 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 {
 	struct cand *c = NULL;
 	uint32_t *owner = malloc((n ? n : 1) * sizeof(*owner));
+	struct best *best = NULL;
 	size_t count = 0;
 	int err = owner ? 0 : -ENOMEM;
 
@@ -161,13 +209,14 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 	}
 	if (!err) {
 		s->tensors = calloc(count ? count : 1, sizeof(*s->tensors));
-		err = s->tensors ? 0 : -ENOMEM;
+		best = calloc(count ? count : 1, sizeof(*best));
+		err = s->tensors && best ? 0 : -ENOMEM;
 	}
 	if (!err) {
 		if (count)
 			qsort(c, count, sizeof(*c), by_place);
-		group(r, v, labels, c, count, s, owner);
-		err = sum(s);
+		group(r, v, labels, c, count, s, owner, best);
+		err = describe(r, v, labels, s, best) ?: sum(s);
 	}
 	if (!err)
 		err = index_params(v, labels, n, owner, s);
@@ -175,6 +224,7 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 		s->text = r->text;
 		r->text = NULL;
 	}
+	free(best);
 	free(c);
 	free(owner);
 	return err;

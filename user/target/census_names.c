@@ -93,7 +93,7 @@ static int find_children(struct reading *r, struct map64 *children)
 				err = map64__set(children, items.v[k].value, 1);
 		r->torn |= err == -EAGAIN;
 		if (census__is_local(err))
-			err = census__late(r) ? -ETIME : 0;
+			err = census__go_on(r);
 	}
 	pyitems__fini(&attrs);
 	pyitems__fini(&items);
@@ -145,7 +145,7 @@ static int read_trees(struct reading *r, struct tree **v, size_t *n)
 		for (size_t i = 0; !err && i < r->modules.n; i++) {
 			if (map64__get(pass ? done : children, r->modules.v[i].obj, &x))
 				continue;
-			err = census__late(r) ? -ETIME : add_tree(r, &r->modules.v[i], done, v, n, &cap);
+			err = census__go_on(r) ?: add_tree(r, &r->modules.v[i], done, v, n, &cap);
 		}
 	}
 	map64__free(children);
@@ -221,7 +221,9 @@ static int name_tree(struct module_walk *w, const struct nntree *t)
 	int err = 0;
 
 	for (size_t i = 0; i < nntree__count(t); i++) {
-		err = census__late(w->r) ? -ETIME : name_module(w, t, i);
+		err = i % 16 ? 0 : census__go_on(w->r);
+		if (!err)
+			err = name_module(w, t, i);
 		w->r->torn |= err == -EAGAIN;
 		if (err && !census__is_local(err))
 			return err;
@@ -424,7 +426,9 @@ static int name_optimizer(struct reading *r, const struct found *f)
 	if (!err)
 		err = pydict__items(&r->m, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		err = census__late(r) ? -ETIME : name_param_state(r, cls, &items.v[i]);
+		err = i % 16 ? 0 : census__go_on(r);
+		if (!err)
+			err = name_param_state(r, cls, &items.v[i]);
 		r->torn |= err == -EAGAIN;
 		if (census__is_local(err))
 			err = 0;

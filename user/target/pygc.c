@@ -24,6 +24,9 @@
 #define PERMANENT (GENERATION0 + 8)		/* and to the permanent generation */
 #define SEARCH_MAX (512u << 10)			/* bytes of an interpreter's state: 3.13's has some 100 KiB */
 #define STEP 4096u
+#define LOOKS 8
+#define SEARCHES 8 /* while the collector may be at work, */
+#define PAUSE 5000000 /* ns between them */
 #define FLAGS 3ull
 #define MAX_OBJECTS (256u << 20)
 #define MAX_REPAIRS 10000u
@@ -51,14 +54,18 @@ static bool is_link(uint64_t p)
 	return p && p % 8 == 0 && p < 1ull << 56;
 }
 
-/* Whether both of its neighbours know of it. The program may be at work there, so more than one look. */
-static int is_head(const struct proc *p, uint64_t head)
+/*
+ * Whether its neighbours know of it. The program is at work there, most of all at the youngest list's end, so more than one
+ * look, and each neighbour by itself.
+ */
+static int is_head(const struct proc *p, uint64_t head, bool both)
 {
-	uint64_t prev, next;
+	bool next_knows = false, prev_knows = false;
+	uint64_t back;
 	struct link l;
-	int err = 0;
+	int err;
 
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < LOOKS && !(next_knows && prev_knows); i++) {
 		err = proc__read(p, head, &l, sizeof(l));
 		if (err)
 			return err;
@@ -66,15 +73,15 @@ static int is_head(const struct proc *p, uint64_t head)
 		l.prev &= ~FLAGS;
 		if (!is_link(l.next) || !is_link(l.prev))
 			return -ENOENT;
-		err = proc__read_u64(p, l.next + 8, &prev);
-		if (!err)
-			err = proc__read_u64(p, l.prev, &next);
+		err = proc__read_u64(p, l.next + 8, &back);
+		next_knows |= !err && (back & ~FLAGS) == head;
+		if (err != -ESRCH && err != -EPERM)
+			err = proc__read_u64(p, l.prev, &back);
+		prev_knows |= !err && (back & ~FLAGS) == head;
 		if (err == -ESRCH || err == -EPERM)
 			return err;
-		if (!err && (prev & ~FLAGS) == head && (next & ~FLAGS) == head)
-			return 0;
 	}
-	return -ENOENT;
+	return both ? (next_knows && prev_knows ? 0 : -ENOENT) : (next_knows || prev_knows ? 0 : -ENOENT);
 }
 
 static int check_lists(const struct proc *p, uint64_t first, struct pygc *ret)
@@ -84,7 +91,7 @@ static int check_lists(const struct proc *p, uint64_t first, struct pygc *ret)
 
 	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
 		gc.head[i] = first + (i < 3 ? i * GENERATION : PERMANENT);
-		err = is_head(p, gc.head[i]);
+		err = is_head(p, gc.head[i], i > 0);
 	}
 	if (!err)
 		*ret = gc;
@@ -116,19 +123,26 @@ static int search(const struct proc *p, uint64_t base, struct pygc *ret)
 
 int pygc__find(const struct python *py, struct pygc *ret)
 {
+	static const struct timespec pause = { .tv_nsec = PAUSE };
 	const struct pylayout *l = python__layout(py);
 	const struct proc *p = python__proc(py);
-	uint64_t interp;
-	int err;
+	uint64_t base = python__runtime(py);
+	int err = 0;
 
 	if (l->minor >= 14)
 		return -ENOTSUP;
-	if (l->minor <= 8)
-		return search(p, python__runtime(py), ret);
-	err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &interp);
+	if (l->minor > 8)
+		err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &base);
 	if (err)
 		return err;
-	return is_link(interp) ? search(p, interp, ret) : -ENOENT;
+	for (int i = 0; i < SEARCHES; i++) {
+		if (i)
+			nanosleep(&pause, NULL);
+		err = is_link(base) ? search(p, base, ret) : -ENOENT;
+		if (err != -ENOENT)
+			break;
+	}
+	return err;
 }
 
 struct walk {

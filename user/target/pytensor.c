@@ -221,6 +221,8 @@ static int take_storage(struct round *r, struct pytensor *v, size_t i)
 		return 0;
 	v->addr = word(s + data);
 	v->size = word(s + data + 32);
+	/* Allocators of memory have its address as the context, whose place among the two words depends on std::tuple. */
+	v->context = word(s + data + 8) != v->addr && word(s + data + 16) != v->addr;
 	if (!v->addr || !v->size) {
 		v->state = PYTENSOR_NO_STORAGE;
 		return 0;

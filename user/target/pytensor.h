@@ -36,6 +36,7 @@ struct pytensor {
 	uint8_t device_type;   /* c10::DeviceType */
 	uint8_t device_index;  /* 0 where there is but one */
 	uint8_t state;	       /* enum pytensor_state */
+	bool context;	       /* its data is held by something else, that goes when the storage does */
 };
 
 struct pytensors *pytensors__new(const struct proc *p); /* borrows p. NULL on ENOMEM */

@@ -325,13 +325,17 @@ static int read_storages(struct search *s)
 	return 0;
 }
 
-/* data_ptr_ {data, context, deleter, device}, size_bytes_. */
-static bool data_fits(const struct sample *x, unsigned at)
+/*
+ * data_ptr_ {data, context, deleter, device}, size_bytes_. What wraps other tensors has a storage of some size that is
+ * nowhere.
+ */
+static bool data_fits(const struct sample *x, unsigned at, uint64_t need)
 {
-	uint64_t size = word(x->storage + at + 32), data = word(x->storage + at);
+	const uint8_t *device = x->storage + at + 24;
+	uint64_t size = word(x->storage + at + 32);
 
-	return x->storage[at + 24] == x->t.device_type && (x->t.device_type == 0 || x->storage[at + 25] == x->t.device_index) &&
-	       size < 1ull << 50 && (data || !size || x->t.device_type > 1);
+	return device[0] == x->t.device_type && (!device[0] || device[1] == x->t.device_index) && size < 1ull << 50 &&
+	       (need <= size || !word(x->storage + at));
 }
 
 static int find_data(struct search *s)
@@ -347,10 +351,10 @@ static int find_data(struct search *s)
 		for (size_t k = 1; k < 6; k++) {
 			uint64_t need = impl__extent(x->impl, s->l.sizes, &x->t);
 
-			if (!data_fits(x, 8 * k) || need > word(x->storage + 8 * k + 32))
+			if (!data_fits(x, 8 * k, need))
 				continue;
 			votes[k]++;
-			told[k] += need && word(x->storage + 8 * k + 32) == need;
+			told[k] += need && word(x->storage + 8 * k) && word(x->storage + 8 * k + 32) == need;
 		}
 	}
 	/* On the CPU a pointer could be taken for a size; but not for one that is just what the shape needs. */
