@@ -78,6 +78,7 @@ void session__free(struct session *s)
 	probes__free(s->probes);
 	calls__free(s->calls);
 	autograd__free(s->autograd);
+	session__close_census(s);
 	session__close_state(s);
 	names__free(s->names);
 	map64__free(s->stacks);
@@ -208,7 +209,7 @@ int session__attach(struct session *s, struct failure *f)
 	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live"))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	s->attached = true;
-	if (session__begin_state(s))
+	if (session__begin_state(s) || session__open_census(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	return 0;
 }
@@ -421,6 +422,8 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	if (!err)
 		err = session__pump_state(s, now);
 	if (!err)
+		err = session__pump_census(s, now);
+	if (!err)
 		err = housekeeping(s, now);
 	for (i = 0; i < n_sinks && !err; i++)
 		err = sinks[i]->tick ? sinks[i]->tick(sinks[i], now) : 0;
@@ -449,7 +452,9 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 		return 0;
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
-	err = session__last_segments(s);
+	err = session__last_census(s);
+	err = err ? err : session__last_segments(s);
+	now = session__now(s);
 	probes__stop(s->probes);
 	err = err ? err : session__pump(s, sinks, n_sinks);
 	err = err ? err : calls__used(s, true);

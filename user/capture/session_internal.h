@@ -17,6 +17,7 @@ struct calls;
 struct dict;
 struct map64;
 struct names;
+struct session_census;
 struct session_state;
 
 /* A thread of the target that has been heard of. */
@@ -52,6 +53,7 @@ struct session {
 	struct names *names;
 	struct queue queue;
 	struct session_state *state; /* from the attaching on */
+	struct session_census *census; /* the same; NULL: not wanted */
 	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
 	struct map64 *roots;   /* module objects whose calls are reported */
 	struct map64 *threads; /* tid -> index */
@@ -123,6 +125,19 @@ enum alloc_backend session__backend(struct session *s);
 int session__last_segments(struct session *s);
 int session__finish_state(struct session *s);
 void session__close_state(struct session *s);
+
+/*
+ * session_census.c: what blocks are for. Open it once attached; pump: now and then, once the allocator's state is known;
+ * last: before the probes go. 0, -ENOMEM or the error of a sink.
+ */
+int session__open_census(struct session *s);
+int session__pump_census(struct session *s, uint64_t now);
+int session__last_census(struct session *s);
+void session__close_census(struct session *s);
+/* Name and module, in the dict, of the parameter whose TensorImpl is there, as of the last reading. False: not known. */
+bool session__parameter(void *session, uint64_t tensor, uint32_t *name, uint32_t *module);
+/* session_state.c: what was there before is known, or is not to be had. */
+bool session__state_known(const struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);

@@ -327,6 +327,11 @@ int session__pump_state(struct session *s, uint64_t now)
 	return 0;
 }
 
+bool session__state_known(const struct session *s)
+{
+	return !s->state->holding;
+}
+
 int session__last_segments(struct session *s)
 {
 	struct session_state *st = s->state;

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""`dump`, and the census behind it, against what PyTorch says in the same process: names, categories, addresses, sizes."""
+import json
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import mtr_reader
+from harness import OUT, WORKLOADS, check, equal, own, python, run, scratch, spawn, tool
+
+PRELOAD = " ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1"))
+ALL = ("main", "newest", "old", "cu12")
+
+
+class Target:
+    def __init__(self, kind, role="main", device="cpu"):
+        env = dict(os.environ, PYTHONUNBUFFERED="1", OMP_NUM_THREADS="1")
+        if device != "cpu":
+            env["LD_PRELOAD"] = PRELOAD
+        self.what = "%s on %s (%s)" % (kind, device, role)
+        path = scratch("truth-%s-%s-%s.json" % (kind, role, device))
+        self.p = spawn([python(role), os.path.join(WORKLOADS, "dump.py"), kind, device, path], env=env)
+        self.p.wait_line("^ready", 120)
+        with open(path, encoding="utf-8") as f:
+            self.truth = json.load(f)
+
+    def dump(self, *options):
+        begin = time.monotonic()
+        code, out, err = tool("dump", "-p", str(self.p.pid), "--format", "json", *options, root=True)
+        self.took = time.monotonic() - begin
+        check(code == 0, "dump of %s ended with %d: %s", self.what, code, err[-800:])
+        return json.loads(out)
+
+    def ask(self, what):
+        self.p.out.clear()
+        self.p.send(what + "\n")
+        return self.p.wait_line("^did %s" % what, 60).split()[2:]
+
+
+def sums(doc, what):
+    """Rows add up to the device's total, the allocator's own where it has one."""
+    for d in doc["devices"]:
+        rows = [r for r in doc["rows"] if r["device"] == d["device"]]
+        equal(sum(r["bytes"] for r in rows), d["allocated"], "%s: rows of %s" % (what, d["device"]))
+        equal(sum(c["bytes"] for c in d["categories"].values()) + d["unheld"], d["allocated"], "%s: categories" % what)
+
+
+def compare(t, doc):
+    """Everything that PyTorch told is there, and nothing else."""
+    got = {"%s %d" % (r["device"], r["address"]): r for r in doc["rows"] if r["held"]}
+    wrong, missing, named, bytes_all, bytes_right = [], [], 0, 0, 0
+    for key, want in t.truth.items():
+        r = got.get(key)
+        bytes_all += want["size"]
+        if not r:
+            missing.append((key, want))
+            continue
+        if (r["name"], r["category"], r["size"]) != (want["name"], want["category"], want["size"]):
+            wrong.append((key, want, {k: r[k] for k in ("name", "category", "size")}))
+            continue
+        if want["name"]:
+            equal((r["dtype"], r["shape"]), (want["dtype"], want["shape"]), "%s: type and shape of %s" % (t.what, want["name"]))
+        bytes_right += want["size"]
+        named += bool(want["name"])
+    check(not wrong, "%s: %d of %d are wrong: %s", t.what, len(wrong), len(t.truth), wrong[:4])
+    check(not missing, "%s: %d of %d are missing: %s", t.what, len(missing), len(t.truth), missing[:4])
+    strange = [r for k, r in got.items() if k not in t.truth]
+    check(not strange, "%s: %d that PyTorch does not know: %s", t.what, len(strange), strange[:4])
+    check(doc["reading"]["complete"], "%s: not complete: %s", t.what, doc["reading"])
+    check(named >= 4 and bytes_right == bytes_all, "%s: %d names, %d of %d bytes", t.what, named, bytes_right, bytes_all)
+    for d in doc["devices"]:
+        check(d["consistent"] and not d["moved"], "%s: %s", t.what, d)
+    sums(doc, t.what)
+
+
+def one(kind, role, device="cpu"):
+    t = Target(kind, role, device)
+    doc = t.dump()
+    compare(t, doc)
+    check(t.took < 2, "%s: it took %.1f s", t.what, t.took)
+    if device != "cpu":
+        d = next(d for d in doc["devices"] if d["device"] == "cuda:0")
+        equal((d["source"], d["reserved"] >= d["allocated"] > 0), ("allocator", True), "%s: totals" % t.what)
+    t.p.stop()
+
+
+def on_all(kinds, roles, device="cpu"):
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(one, kind, role, device) for role in roles for kind in kinds]
+    for j in jobs:
+        j.result()
+
+
+def test_models():
+    on_all(("gpt", "llama", "shared", "parametrized", "loose"), ("main",))
+
+
+def test_versions():
+    on_all(("gpt", "shared", "loose"), ("newest", "old", "cu12"))
+
+
+def test_wrapped():
+    on_all(("compiled", "traced", "frozen", "ddp", "fsdp2"), ("main",))
+
+
+def test_cuda():
+    on_all(("gpt", "llama", "shared"), ("main",), "cuda")
+    on_all(("gpt",), ("newest", "old", "cu12"), "cuda")
+
+
+def test_groups():
+    """By module and category, rows are the sums of those by tensor."""
+    t = Target("gpt")
+    whole = t.dump()
+    for by, key in (("module", lambda r: (r["module_root"], r["module"], r["module_class"])), ("category", lambda r: r["category"])):
+        doc = t.dump("--by", by)
+        want = {}
+        for r in whole["rows"]:
+            n, b = want.get(key(r), (0, 0))
+            want[key(r)] = (n + r["count"], b + r["bytes"])
+        equal({key(r): (r["count"], r["bytes"]) for r in doc["rows"]}, want, "rows by %s" % by)
+        sums(doc, by)
+    doc = t.dump("--top", "3")
+    equal(len(doc["rows"]), 3, "rows with --top 3")
+    equal(doc["rows"], whole["rows"][:3], "the first three")
+    equal(doc["rows_left_out"]["bytes"], sum(r["bytes"] for r in whole["rows"][3:]), "left out")
+    code, out, err = tool("dump", "-p", str(t.p.pid), "--top", "1000", root=True)
+    equal((code, err), (0, ""), "as text")
+    for name in ("wte.weight", "blocks.2.attn.mask", "grad of blocks.0.ln1.bias", "AdamW exp_avg of wte.weight"):
+        check(" %s  [" % name in out, "%r is not in %s", name, out)
+    check("head.weight" not in out, "the tied weight has two names: %s", out)
+
+
+def test_many_objects():
+    t = Target("many")
+    doc = t.dump()
+    compare(t, doc)
+    check(doc["reading"]["objects"] > 1000000, "only %d objects", doc["reading"]["objects"])
+    print("  %d objects in %.0f ms" % (doc["reading"]["objects"], doc["reading"]["seconds"] * 1e3))
+    check(doc["reading"]["seconds"] < 1, "a million objects took %.2f s", doc["reading"]["seconds"])
+
+
+def full_speed(device):
+    """Read while it trains: what stays has its name each time, no tensor ever has another's, and the program goes on."""
+    t = Target("gpt", "main", device)
+    stays = {k: v for k, v in t.truth.items() if v["category"] in ("parameter", "buffer", "optimizer_state")}
+    t.ask("train")
+    t.ask("worst")
+    time.sleep(2)
+    alone = t.ask("none")
+    t.ask("worst")
+    docs, until = [], time.monotonic() + 3
+    while time.monotonic() < until or len(docs) < 5:
+        docs.append(t.dump())
+    beside = t.ask("none")
+    t.ask("stop")
+    names = 0
+    for doc in docs:
+        sums_or_torn = [d for d in doc["devices"] if d["consistent"]]
+        sums({"devices": sums_or_torn, "rows": doc["rows"]}, t.what)
+        for r in doc["rows"]:
+            if not r["held"]:
+                continue
+            want = stays.get("%s %d" % (r["device"], r["address"]))
+            if want:
+                equal((r["name"], r["category"], r["size"]), (want["name"], want["category"], want["size"]), t.what)
+                names += 1
+            else:
+                check(r["category"] in ("gradient", "unknown"), "%s: a name that is not its own: %s", t.what, r)
+                check(r["category"] != "gradient" or r["name"].startswith("grad of "), "%s: %s", t.what, r)
+    check(names >= 0.99 * len(stays) * len(docs), "%s: %d of %d names", t.what, names, len(stays) * len(docs))
+    check(int(beside[1]) > 20, "it did not train: %s", beside)
+    print("  %s: %d readings, %d of %d names, %s torn; longest step %.1f ms alone, %.1f ms while read" % (
+        t.what, len(docs), names, len(stays) * len(docs), sum(d["reading"]["torn"] for d in docs),
+        float(alone[0]) * 1e3, float(beside[0]) * 1e3))
+    t.p.stop()
+
+
+def test_full_speed():
+    full_speed("cpu")
+    full_speed("cuda")
+
+
+FIRST, TORN = 1 << 6, 1 << 7
+CATEGORIES = ("unknown", "parameter", "buffer", "gradient", "optimizer_state")
+
+
+def record(t, *options):
+    """The events of a recording, its strings and modules, and its facts."""
+    path = scratch("%s.mtr" % t.what.split()[0])
+    code, _, err = tool("record", "-p", str(t.p.pid), "-o", path, "-f", *options, root=True, seconds=120)
+    check(code == 0, "record of %s ended with %d: %s", t.what, code, err[-800:])
+    own(path)
+    with open(path, "rb") as f:
+        recording = mtr_reader.Recording(f)
+        return list(recording.events()), recording
+
+
+def check_told(t, told, recording, want):
+    """Each of the tensors that stay is told with its name, category and size; none has another's."""
+    names = recording.strings
+    seen = set()
+    for e in told:
+        key = "%s %d" % ("cpu" if e["type"] == 0 else "cuda:%d" % e["index"], e["addr"])
+        got = (names[e["name"]], CATEGORIES[e["category"]], e["size"])
+        if key in want:
+            w = want[key]
+            equal(got, (w["name"], w["category"], w["size"]), "%s: told of %s" % (t.what, key))
+            seen.add(key)
+    check(len(seen) == len(want), "%s: %d of %d told", t.what, len(seen), len(want))
+
+
+def recorded(device):
+    """What a recording says blocks are for: at attach, after the first steps, at the end."""
+    t = Target("gpt", "main", device)
+    stays = {k: v for k, v in t.truth.items() if v["category"] in ("parameter", "buffer", "optimizer_state")}
+    resting = {k: v for k, v in t.truth.items() if v["name"]}
+    # At rest: all of it is there, and gradients too; a reading at attach, one at the end.
+    events, recording = record(t, "-d", "2s")
+    told = [e for e in events if e["kind"] == mtr_reader.TENSOR]
+    first = [e for e in told if e["flags"] & FIRST]
+    check_told(t, told, recording, resting)
+    check_told(t, first, recording, resting)
+    ends = [e for e in events if e["kind"] == mtr_reader.CENSUS]
+    check({e["type"] for e in ends} >= {0 if device == "cpu" else 1}, "%s: readings of no device: %s", t.what, ends)
+    sums = {}
+    for e in first:
+        sums[e["type"]] = sums.get(e["type"], 0) + e["size"]
+    for e in ends:
+        if e["flags"] & FIRST and e["type"]:
+            equal(e["size"], sums[e["type"]], "%s: bytes of the first reading" % t.what)
+    equal(recording.facts["census"], "2", "%s: readings" % t.what)
+    # While it trains: also after its first steps.
+    t.ask("train")
+    events, recording = record(t, "-d", "3s")
+    told = [e for e in events if e["kind"] == mtr_reader.TENSOR]
+    check_told(t, told, recording, stays)
+    for e in told:
+        key = "%s %d" % ("cpu" if e["type"] == 0 else "cuda:%d" % e["index"], e["addr"])
+        name = recording.strings[e["name"]]
+        check(key in stays or not name or name.startswith("grad of "), "%s: a name that is not its own: %s %s", t.what, name, e)
+    check(int(recording.facts["census"]) >= 2, "%s: %s readings", t.what, recording.facts["census"])
+    grads = {recording.strings[e["name"]] for e in told if CATEGORIES[e["category"]] == "gradient"}
+    check(grads <= {"grad of " + v["name"] for v in t.truth.values()}, "%s: gradients %s", t.what, grads)
+    events, recording = record(t, "-d", "1s", "--no-census")
+    check(not [e for e in events if e["kind"] in (mtr_reader.TENSOR, mtr_reader.CENSUS)], "told with --no-census")
+    t.ask("stop")
+    t.p.stop()
+
+
+def test_recorded():
+    recorded("cpu")
+    recorded("cuda")
+
+
+if __name__ == "__main__":
+    run(globals())
