@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The readers behind the census on memory made by hand, in this process: tensors as four generations of PyTorch lay them out,
+ * lists of objects; and both damaged. tests/e2e/test_dump.py has the real ones.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "target/memcache.h"
+#include "target/proc.h"
+#include "target/pygc.h"
+#include "target/pytensor.h"
+
+static struct proc *self;
+
+static int open_self(void **state)
+{
+	(void)state;
+	self = proc__open(getpid());
+	return self ? 0 : -1;
+}
+
+static int close_self(void **state)
+{
+	(void)state;
+	proc__free(self);
+	return 0;
+}
+
+/* ---- tensors ---- */
+
+/* Offsets as measured from PyTorch's headers. */
+struct layout {
+	const char *versions;
+	unsigned cdata, storage, meta, pyobj, sizes, data, string;
+	bool flag_first;
+};
+
+static const struct layout layouts[] = {
+	{ "2.0 to 2.2", 24, 24, 32, 64, 72, 24, 8, true },
+	{ "2.3 to 2.5", 24, 16, 24, 56, 64, 16, 8, false },
+	{ "2.6 to 2.9", 24, 16, 24, 56, 64, 16, 32, false },
+	{ "2.10 to 2.12", 16, 16, 24, 56, 64, 16, 32, false },
+	{ "2.13", 16, 16, 24, 48, 56, 16, 32, false },
+};
+
+struct cxx_type {
+	uint64_t info[2]; /* {vtable, name} */
+	uint64_t vtable[4]; /* {offset to top, type information, functions} */
+	char name[64];
+};
+
+static struct cxx_type tensor_type = { .name = "N3c1010TensorImplE" }, storage_type = { .name = "N3c1011StorageImplE" },
+		       meta_type = { .name = "N5torch8autograd12AutogradMetaE" }, string_type = { .name = "Ss" };
+
+struct fake {
+	uint64_t obj[8], impl[40], storage[16], meta[24];
+};
+
+#define N_FAKES 24
+
+static uint64_t at(const void *p)
+{
+	return (uint64_t)(uintptr_t)p;
+}
+
+static uint64_t vptr(struct cxx_type *t)
+{
+	t->info[1] = at(t->name);
+	t->vtable[1] = at(t->info);
+	return at(&t->vtable[2]);
+}
+
+static void put(void *to, unsigned offset, uint64_t v)
+{
+	memcpy((uint8_t *)to + offset, &v, sizeof(v));
+}
+
+/* A float32 of shape [rows, cols]; its storage has just these bytes. */
+static void put_impl(const struct layout *l, struct fake *f, uint64_t rows, uint64_t cols)
+{
+	uint8_t *after = (uint8_t *)f->impl + l->sizes + 88;
+	uint8_t device[3] = { 0, 0xff, 1 };
+
+	put(f->impl, 0, vptr(&tensor_type));
+	put(f->impl, l->storage, at(f->storage));
+	put(f->impl, l->pyobj, at(f->obj));
+	put(f->impl, l->sizes, 2);
+	put(f->impl, l->sizes + 8, rows);
+	put(f->impl, l->sizes + 16, cols);
+	put(f->impl, l->sizes + 48, cols);
+	put(f->impl, l->sizes + 56, 1);
+	put(after, 0, 0);
+	put(after, 8, rows * cols);
+	after[16] = 6;
+	after[17] = 0;
+	if (l->flag_first)
+		memcpy(device, (uint8_t[]){ 1, 0, 0xff }, 3);
+	memcpy(after + 18, device, 3);
+	put(f->storage, 0, vptr(&storage_type));
+	put(f->storage, l->data, 0x7f0000000000 + at(f) % 0x10000000);
+	put(f->storage, l->data + 16, 0x7f0000000000 + at(f) % 0x10000000); /* the context, behind the deleter */
+	put(f->storage, l->data + 24, 0xff00);
+	put(f->storage, l->data + 32, rows * cols * 4);
+}
+
+static void make_fake(const struct layout *l, struct fake *f, size_t i, struct fake *grad)
+{
+	memset(f, 0, sizeof(*f));
+	put(f->obj, l->cdata, at(f->impl));
+	put_impl(l, f, i + 2, 3 * i + 5);
+	if (!grad)
+		return;
+	put(f->impl, l->meta, at(f->meta));
+	put(f->meta, 0, vptr(&meta_type));
+	put(f->meta, 8, l->string == 32 ? at(f->meta) + 24 : at(&string_type));
+	memset(grad, 0, sizeof(*grad));
+	put_impl(l, grad, i + 2, 3 * i + 5);
+	put(f->meta, 8 + l->string, i % 3 ? at(grad->impl) : 0);
+}
+
+static struct fake fakes[N_FAKES], grads[N_FAKES];
+
+static struct pytensors *make_world(const struct layout *l)
+{
+	struct pytensors *t = pytensors__new(self);
+	uint64_t objs[N_FAKES];
+	const char *why;
+
+	assert_non_null(t);
+	for (size_t i = 0; i < N_FAKES; i++) {
+		make_fake(l, &fakes[i], i, i % 2 ? &grads[i] : NULL);
+		objs[i] = at(fakes[i].obj);
+	}
+	assert_false(pytensors__calibrated(t));
+	if (pytensors__calibrate(t, objs, N_FAKES, &why))
+		fail_msg("torch %s: %s", l->versions, why);
+	assert_true(pytensors__calibrated(t));
+	assert_true(pytensors__know_grad(t));
+	return t;
+}
+
+static void test_layouts(void **state)
+{
+	(void)state;
+	for (size_t k = 0; k < sizeof(layouts) / sizeof(layouts[0]); k++) {
+		struct pytensors *t = make_world(&layouts[k]);
+		struct pytensor v[N_FAKES] = { { 0 } };
+
+		for (size_t i = 0; i < N_FAKES; i++)
+			v[i].obj = at(fakes[i].obj);
+		assert_int_equal(pytensors__read(t, v, N_FAKES), 0);
+		for (size_t i = 0; i < N_FAKES; i++) {
+			assert_int_equal(v[i].state, PYTENSOR_OK);
+			assert_int_equal(v[i].impl, at(fakes[i].impl));
+			assert_int_equal(v[i].pyobj, at(fakes[i].obj));
+			assert_int_equal(v[i].addr, 0x7f0000000000 + at(&fakes[i]) % 0x10000000);
+			assert_int_equal(v[i].size, (i + 2) * (3 * i + 5) * 4);
+			assert_int_equal(v[i].ndim, 2);
+			assert_int_equal(v[i].sizes[0], i + 2);
+			assert_int_equal(v[i].sizes[1], 3 * i + 5);
+			assert_int_equal(v[i].dtype, 6);
+			assert_int_equal(v[i].device_type, 0);
+			assert_int_equal(v[i].device_index, 0);
+			assert_false(v[i].context);
+			assert_int_equal(v[i].grad, i % 2 && i % 3 ? at(grads[i].impl) : 0);
+		}
+		/* From a TensorImpl alone, as a gradient is. */
+		v[0] = (struct pytensor){ .impl = at(grads[1].impl) };
+		assert_int_equal(pytensors__read(t, v, 1), 0);
+		assert_int_equal(v[0].state, PYTENSOR_OK);
+		assert_int_equal(v[0].size, 3 * 8 * 4);
+		pytensors__free(t);
+	}
+}
+
+static uint8_t state_of(struct pytensors *t, size_t i)
+{
+	struct pytensor v = { .obj = at(fakes[i].obj) };
+
+	assert_int_equal(pytensors__read(t, &v, 1), 0);
+	return v.state;
+}
+
+static void test_damaged_tensors(void **state)
+{
+	const struct layout *l = &layouts[2];
+	struct pytensors *t = make_world(l);
+	uint8_t *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct pytensor wild = { .obj = 0x1234567000 };
+
+	(void)state;
+	assert_true(page != MAP_FAILED);
+	assert_int_equal(mprotect(page + 4096, 4096, PROT_NONE), 0);
+	assert_int_equal(pytensors__read(t, &wild, 1), 0);
+	assert_int_equal(wild.state, PYTENSOR_BAD);
+	put(fakes[0].obj, l->cdata, 0x10); /* nowhere */
+	assert_int_equal(state_of(t, 0), PYTENSOR_BAD);
+	put(fakes[1].obj, l->cdata, at(page) + 4096 - 16); /* its end is not there */
+	assert_int_equal(state_of(t, 1), PYTENSOR_BAD);
+	put(fakes[2].impl, 0, at(page)); /* no such type */
+	assert_int_equal(state_of(t, 2), PYTENSOR_BAD);
+	put(fakes[3].impl, l->sizes, 1ull << 60); /* so many dimensions */
+	assert_int_equal(state_of(t, 3), PYTENSOR_BAD);
+	put(fakes[4].impl, l->sizes + 8, UINT64_MAX / 2); /* sizes that overflow */
+	assert_int_equal(state_of(t, 4), PYTENSOR_BAD);
+	put(fakes[5].impl, l->sizes + 96, 7); /* not what sizes multiply to */
+	assert_int_equal(state_of(t, 5), PYTENSOR_BAD);
+	put(fakes[6].storage, l->data + 32, 8); /* smaller than the tensor in it */
+	assert_int_equal(state_of(t, 6), PYTENSOR_BAD);
+	put(fakes[7].storage, l->data + 24, 1); /* on another device */
+	assert_int_equal(state_of(t, 7), PYTENSOR_BAD);
+	put(fakes[8].storage, 0, vptr(&tensor_type)); /* no storage */
+	assert_int_equal(state_of(t, 8), PYTENSOR_BAD);
+	put(fakes[9].storage, l->data, 0); /* nowhere: what wraps others has that */
+	assert_int_equal(state_of(t, 9), PYTENSOR_NO_STORAGE);
+	put(fakes[10].impl, l->storage, 0);
+	assert_int_equal(state_of(t, 10), PYTENSOR_NO_STORAGE);
+	put(fakes[11].impl, l->meta, 0x18); /* the tensor is as good without */
+	assert_int_equal(state_of(t, 11), PYTENSOR_OK);
+	put(fakes[12].impl, l->sizes + 48, UINT64_MAX); /* strides that lead out of it */
+	assert_int_equal(state_of(t, 12), PYTENSOR_BAD);
+	assert_int_equal(state_of(t, 13), PYTENSOR_OK);
+	munmap(page, 8192);
+	pytensors__free(t);
+}
+
+static void test_nothing_to_find(void **state)
+{
+	struct pytensors *t = pytensors__new(self);
+	static uint64_t junk[64][32];
+	uint64_t objs[64];
+	const char *why = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < 64; i++) {
+		objs[i] = at(junk[i]);
+		for (size_t k = 0; k < 32; k++)
+			junk[i][k] = at(junk[(i * 7 + k) % 64]);
+	}
+	assert_int_equal(pytensors__calibrate(t, objs, 0, &why), -EAGAIN);
+	assert_int_equal(pytensors__calibrate(t, objs, 64, &why), -EAGAIN);
+	assert_non_null(why);
+	assert_false(pytensors__calibrated(t));
+	pytensors__free(t);
+}
+
+/* ---- lists of objects ---- */
+
+#define N_OBJECTS 40000
+
+struct object {
+	uint64_t next, prev, refs, type;
+};
+
+static struct object *objects;
+static struct {
+	uint64_t next, prev, counts;
+} heads[3], permanent;
+static uint64_t told, told_types;
+
+static int on_object(uint64_t obj, uint64_t type, void *ctx)
+{
+	(void)ctx;
+	assert_true(obj >= at(objects) + 16);
+	told++;
+	told_types += type;
+	return 0;
+}
+
+static struct pygc make_lists(void)
+{
+	struct pygc gc = { { at(&heads[0]), at(&heads[1]), at(&heads[2]), at(&permanent) } };
+
+	for (size_t i = 0; i < 3; i++)
+		heads[i].next = heads[i].prev = at(&heads[i]);
+	permanent.next = permanent.prev = at(&permanent);
+	for (size_t i = 0; i < N_OBJECTS; i++) {
+		objects[i].next = i + 1 < N_OBJECTS ? at(&objects[i + 1]) : at(&heads[2]);
+		objects[i].prev = (i ? at(&objects[i - 1]) : at(&heads[2])) | 2; /* flags of the collector's */
+		objects[i].type = 8;
+	}
+	heads[2].next = at(&objects[0]);
+	heads[2].prev = at(&objects[N_OBJECTS - 1]);
+	told = told_types = 0;
+	return gc;
+}
+
+static int walk(const struct pygc *gc, uint64_t deadline, struct pygc_stats *s)
+{
+	struct memcache *c = memcache__new(self);
+	int err;
+
+	assert_non_null(c);
+	err = pygc__walk(gc, c, deadline, on_object, NULL, s);
+	memcache__free(c);
+	return err;
+}
+
+static void test_lists(void **state)
+{
+	struct pygc gc = make_lists();
+	struct pygc_stats s;
+
+	(void)state;
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_int_equal(told, N_OBJECTS);
+	assert_int_equal(told_types, 8 * N_OBJECTS);
+	assert_int_equal(s.objects, N_OBJECTS);
+	assert_false(s.torn);
+	assert_int_equal(walk(&gc, 1, &s), -ETIME);
+}
+
+static void test_damaged_lists(void **state)
+{
+	struct pygc gc = make_lists();
+	struct pygc_stats s;
+
+	(void)state;
+	/* Broken in one place: the rest is found from the other end. */
+	objects[1000].next = 0xdead0000;
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_true(told >= N_OBJECTS - 1);
+	/* In two: what lies between is missing, and that is said. */
+	gc = make_lists();
+	objects[1000].next = 0xdead0000;
+	objects[3000].prev = 0x1;
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_true(s.torn);
+	assert_true(told >= N_OBJECTS - 2100 && told < N_OBJECTS - 1900);
+	/* A ring without the head. */
+	gc = make_lists();
+	objects[500].next = at(&objects[100]);
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_true(told <= N_OBJECTS);
+	/* Nothing there at all. */
+	gc = make_lists();
+	heads[2].next = heads[2].prev = 0x3;
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_true(s.torn);
+	assert_int_equal(told, 0);
+	gc.head[1] = 0x10;
+	assert_int_equal(walk(&gc, UINT64_MAX, &s), 0);
+	assert_true(s.torn);
+}
+
+static void test_memcache(void **state)
+{
+	uint8_t *whole = mmap(NULL, 4 * 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), buf[40000];
+	uint8_t *p = whole + (16384 - at(whole) % 16384); /* where a block begins */
+	struct memcache *c = memcache__new(self);
+
+	(void)state;
+	assert_true(whole != MAP_FAILED);
+	for (size_t i = 0; i < 3 * 16384; i++)
+		p[i] = (uint8_t)(i / 7);
+	assert_int_equal(memcache__read(c, at(p) + 5, buf, 40000), 0);
+	assert_memory_equal(buf, p + 5, 40000);
+	p[6000] ^= 1; /* remembered as it was, until asked how it is */
+	assert_int_equal(memcache__read(c, at(p) + 6000, buf, 1), 0);
+	assert_int_equal(buf[0], p[6000] ^ 1);
+	assert_int_equal(memcache__read_now(c, at(p) + 6000, buf, 1), 0);
+	assert_int_equal(buf[0], p[6000]);
+	assert_int_equal(memcache__read(c, at(p) + 6000, buf, 1), 0);
+	assert_int_equal(buf[0], p[6000]);
+	/* A block with a hole. */
+	assert_int_equal(mprotect(p + 12288, 4096 + 16384, PROT_NONE), 0);
+	memcache__forget(c);
+	assert_int_equal(memcache__read(c, at(p) + 12288 - 8, buf, 8), 0);
+	assert_int_equal(memcache__read(c, at(p) + 12288 - 8, buf, 9), -EFAULT);
+	assert_int_equal(memcache__read(c, UINT64_MAX - 4, buf, 9), -EFAULT);
+	munmap(whole, 4 * 16384);
+	memcache__free(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_layouts),		cmocka_unit_test(test_damaged_tensors),
+		cmocka_unit_test(test_nothing_to_find), cmocka_unit_test(test_lists),
+		cmocka_unit_test(test_damaged_lists),	cmocka_unit_test(test_memcache),
+	};
+
+	objects = calloc(N_OBJECTS, sizeof(*objects));
+	return cmocka_run_group_tests(tests, open_self, close_self);
+}
