@@ -152,7 +152,8 @@ def read_flamegraph(path):
 
 
 def check_layers(events):
-    """Enters and exits nest on each thread, and an allocation lies in the layer that its thread is in."""
+    """Enters and exits nest on each thread, and an allocation lies in the layer that its thread is in; backward's may be
+    charged to the layer of its forward."""
     inside = defaultdict(list)
     for e in events:
         stack = inside[e.get("thread")]
@@ -160,7 +161,7 @@ def check_layers(events):
             stack.append(e["layer_name"])
         elif e["event_type"] == "layer_exit":
             check(stack and stack.pop() == e["layer_name"], f"timeline: left {e['layer_name']} but was not in it")
-        elif e["event_type"] == "alloc" and e["layer_name"] is not None:
+        elif e["event_type"] == "alloc" and e["layer_name"] is not None and e["phase"] != "backward":
             check(stack and stack[-1] == e["layer_name"], f"timeline: {e['layer_name']} allocates but was not entered")
     check(not any(inside.values()), "timeline: a layer was not left")
 

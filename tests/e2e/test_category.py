@@ -4,29 +4,21 @@
 import os
 
 import harness
-from harness import WORKLOADS, check, equal, python, read_json, report, run, scratch, tool
+from harness import TOOL, WORKLOADS, check, equal, python, read_json, record, report, run, scratch, spawn, tool, workload
 
 CATEGORIES = os.path.join(WORKLOADS, "categories.py")
-# From the lives of blocks alone; parameters and buffers only the program's own objects tell.
-BY_LIFE = ("gradient", "optimizer_state", "activation", "input")
-BY_NAME = ("parameter", "buffer")
+ALL = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "input")
 
 
 def compare(doc, truth):
     got = doc["categories"]
     equal(sum(got.values()), doc["allocated"], "sum of the categories")
     equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "sum of the rows")
-    for category in BY_LIFE:
+    for category in ALL:
         check(truth[category] > 0, "the job has no %s at its peak", category)
         equal(got[category], truth[category], category)
     # What is on its way at the peak nobody sums up.
     check(truth["temporary"] <= got["temporary"] < truth["temporary"] + (1 << 20), "temporary: %d", got["temporary"])
-    if got["parameter"]:
-        for category in BY_NAME:
-            equal(got[category], truth[category], category)
-    else:
-        nameless = truth["parameter"] + truth["buffer"]
-        check(got["unknown"] >= nameless, "unknown: %d, less than what only names tell, %d", got["unknown"], nameless)
 
 
 def from_start(device, *options):
@@ -53,6 +45,37 @@ def combinations(recording, name):
             continue
         for category, size in doc["categories"].items():
             equal(sum(r["bytes"] for r in other["rows"] if r["category"] == category), size, "%s by %s" % (category, by))
+
+
+def attached(target, device, told):
+    """Attached to a job that has trained: what was there before has its names."""
+    recording, pid = scratch("attached-%s.mtr" % device), target.wait_line("^ready", 120).split()[1]
+    recorder = record(pid, recording, "-v")
+    recorder.wait_line("storages named .* at attach", 60, stream="err")
+    target.send()
+    equal(target.wait(120), 0, "the job's exit code")
+    equal(recorder.wait(60), 0, "exit code of record")
+    name = "cpu" if device == "cpu" else "cuda:0"
+    doc, truth = report(recording, "--device", name, at="peak"), read_json(told)
+    compare(doc, truth)
+    before = [r for r in doc["rows"] if r.get("before_attach")]
+    for category in ("parameter", "buffer", "optimizer_state"):
+        equal(sum(r["bytes"] for r in before if r["category"] == category), truth[category], "%s from before" % category)
+    names = {r["name"]: r["bytes"] for r in before if "name" in r}
+    check("first.weight" in names and any("exp_avg of first.weight" in n for n in names), "names: %s", sorted(names))
+    combinations(recording, name)
+
+
+def test_attached_cpu():
+    told = scratch("attached-cpu.json")
+    target = workload("categories.py", "cpu", "9", told, "wait")
+    attached(target, "cpu", told)
+
+
+def test_attached_cuda_without_a_gpu():
+    told = scratch("attached-cuda.json")
+    target = spawn([TOOL, "run", "--no-trace", "--dry-run-cuda", "--", python(), CATEGORIES, "cuda", "9", told, "wait"])
+    attached(target, "cuda", told)
 
 
 def test_cpu():

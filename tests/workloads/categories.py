@@ -6,9 +6,10 @@ autograd keeps for backward. Its peak is where it wants it: in backward, with al
 usage: categories.py DEVICE STEPS FILE [wait]
 
 The sums of what is live at the peak go to FILE as JSON, in blocks as the device's allocator hands them out. wait: after
-two steps, until a line comes on standard input.
+two steps print its PID and wait until a line comes on standard input.
 """
 import json
+import os
 import sys
 
 import torch
@@ -83,7 +84,7 @@ def main():
 
     for step in range(STEPS):
         if step == 2 and "wait" in sys.argv[4:]:
-            print("ready", flush=True)
+            print("ready %d" % os.getpid(), flush=True)
             sys.stdin.readline()
         x, y = torch.randn(32, 256, device=DEVICE), torch.randint(64, (32,), device=DEVICE)
         optimizer.zero_grad(set_to_none=True)
