@@ -21,9 +21,9 @@ def compare(doc, truth):
     check(truth["temporary"] <= got["temporary"] < truth["temporary"] + (1 << 20), "temporary: %d", got["temporary"])
 
 
-def from_start(device, *options):
-    recording, told = scratch("start-%s.mtr" % device), scratch("start-%s.json" % device)
-    code, out, err = tool("run", *options, "-o", recording, "--", python(), CATEGORIES, device, "7", told, root=True, seconds=120)
+def from_start(device, *options, role="main"):
+    recording, told = scratch("start-%s-%s.mtr" % (device, role)), scratch("start-%s-%s.json" % (device, role))
+    code, out, err = tool("run", *options, "-o", recording, "--", python(role), CATEGORIES, device, "7", told, root=True, seconds=120)
     equal(code, 0, "exit code of run (%s)" % err)
     truth = read_json(told)
     name = "cpu" if device == "cpu" else "cuda:0"
@@ -80,6 +80,14 @@ def test_attached_cuda_without_a_gpu():
 
 def test_cpu():
     combinations(*from_start("cpu"))
+
+
+def test_newest_torch():
+    from_start("cpu", role="newest")
+
+
+def test_old_torch():
+    from_start("cpu", role="old")
 
 
 def test_cuda_without_a_gpu():
