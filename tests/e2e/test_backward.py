@@ -125,11 +125,11 @@ def accept(name, role, device, v, least=0.99):
     check(v.share() >= least, "%s: only %.2f %% of the bytes have their line: %s", name, 100 * v.share(), dict(v.bytes))
 
 
-def from_start(role, name, device="cpu", steps=4):
+def from_start(role, name, device="cpu", steps=4, prefix=()):
     recording, truth = (scratch("%s-%s-%s.%s" % (name, role, device, end)) for end in ("mtr", "jsonl"))
     dry = ["--dry-run-cuda", "--vram", "80G"] if device != "cpu" else []
     code, out, err = tool("run", "-f", "-o", recording, *dry, "--", python(role), BACKWARD_WORKLOAD, name, "--device", device,
-                          "--steps", str(steps), "--truth", truth, seconds=240)
+                          "--steps", str(steps), "--truth", truth, seconds=240, prefix=prefix)
     check(code == 0 and "done" in out, "%s with torch %s: %d, %s %s", name, role, code, out[-300:], err[-500:])
     return recording, truth
 
@@ -198,6 +198,14 @@ def test_report():
     code, folded, err = tool("export", "folded", recording, "-o", "-", "--at", "peak")
     equal(code, 0, err)
     check(any(";" + r["node_class"] + " " in folded for r in charged), "no node in the folded stacks")
+
+
+def test_blocks_that_are_calls():
+    """backend:cudaMallocAsync: a block is a call into CUDA, and its entry is where the node is told."""
+    print(HEAD)
+    recording, truth = from_start("main", "mixed", "cuda", prefix=("env", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"))
+    v = Judge(recording, truth, 1).verdict
+    accept("mixed", "main", "async", v)
 
 
 def lines_by_size(recording):
