@@ -18,6 +18,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "target/census.h"
 #include "target/proc.h"
 
 struct check_args {
@@ -157,6 +158,33 @@ static int check_hooks(const struct target *t, bool explain)
 	return status;
 }
 
+/* Whether tensors can be named: reads them all once, as a capture and `dump` do. */
+static void check_census(const struct target *t)
+{
+	const struct census_opts o = { .limit_ns = 5000000000ull };
+	struct census_state s;
+	const char *why = "";
+	char text[256], n[32];
+	struct census *c;
+	int err = -ENOENT;
+
+	if (!t->python)
+		return;
+	c = census__open(t->python, &why);
+	if (c)
+		err = census__read(c, &o, &s, &why);
+	if (!err) {
+		snprintf(text, sizeof(text), "%s storages of %" PRIu64 " modules and %" PRIu64 " optimizers and others, read in %.0f ms%s",
+			 text__count(n, sizeof(n), s.ntensors), s.modules, s.optimizers, (double)(s.end - s.begin) / 1e6,
+			 s.know_grad ? "" : "; gradients: none seen yet");
+		census_state__free(&s);
+	} else {
+		snprintf(text, sizeof(text), "%s: no names for them", *why ? why : "they cannot be read");
+	}
+	line(!err, "tensors", text, 0);
+	census__free(c);
+}
+
 static int check_target(const struct check_args *a)
 {
 	struct failure f;
@@ -180,6 +208,7 @@ static int check_target(const struct check_args *a)
 	snprintf(text, sizeof(text), "%s%s%s", t.torch.version[0] ? t.torch.version : "version unknown",
 		 t.torch.cuda_runtime[0] ? ", " : "", t.torch.cuda_runtime);
 	line(true, "PyTorch", text, 0);
+	check_census(&t);
 	status = check_hooks(&t, a->explain);
 	target__close(&t);
 	return status;

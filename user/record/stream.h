@@ -126,7 +126,8 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
  * counter.<name> (from the kernel side: hits, walks by outcome, losses), stop_reason
  * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"), dropped_events,
- * window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it).
+ * census (readings of what blocks are for), counter.census.torn (of them, those that left parts out), census_problem (why
+ * there are none), window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it).
  */
 
 /* The outcome of a walk (enum mt_walk) as in counter.walks.<name>: "no_thread". Of none: "unknown". */
