@@ -97,7 +97,7 @@ def test_models():
 
 
 def test_versions():
-    on_all(("gpt", "shared", "loose"), ("newest", "old", "cu12"))
+    on_all(("gpt", "shared"), ("newest", "old", "cu12"))
 
 
 def test_wrapped():
@@ -105,7 +105,7 @@ def test_wrapped():
 
 
 def test_cuda():
-    on_all(("gpt", "llama", "shared"), ("main",), "cuda")
+    on_all(("gpt", "llama"), ("main",), "cuda")
     on_all(("gpt",), ("newest", "old", "cu12"), "cuda")
 
 
