@@ -196,10 +196,14 @@ static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o,
 	return -EAGAIN;
 }
 
-/* From the head on in one direction; *last is how far it came. -EAGAIN: it lost its way. */
+/*
+ * From the head on in one direction; *last is how far it came. -EAGAIN: it lost its way. What is remembered is of different
+ * moments, so that links may lead in a ring although each fits the next: the way must not come back to the mark, which is set
+ * anew each time that it has become twice as long.
+ */
 static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
 {
-	uint64_t from = head, to;
+	uint64_t from = head, to, mark = 0, steps = 0, until = 64;
 	struct object o;
 	struct link l;
 	int err;
@@ -226,6 +230,13 @@ static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, ui
 		}
 		if (to == stop)
 			return 0;
+		if (to == mark)
+			return -EAGAIN;
+		if (++steps == until) {
+			mark = to;
+			steps = 0;
+			until *= 2;
+		}
 		err = tell(w, to, &o);
 		if (err)
 			return err;
