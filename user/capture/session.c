@@ -192,7 +192,7 @@ int session__attach(struct session *s, struct failure *f)
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	if (session__open_state(s))
+	if (session__open_state(s) || session__before_state(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	/* Segments before blocks: the total that comes with a block has all segments in it that were taken until then. */
 	if (calls__attach(s))

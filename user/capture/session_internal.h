@@ -117,6 +117,7 @@ void session__forget_roots(struct session *s);
  * and then; last: before the probes go; finish: after the last event is in. 0, -ENOMEM or the error of a sink.
  */
 int session__open_state(struct session *s);
+int session__before_state(struct session *s); /* before the probes are attached: 0 or -ENOMEM, as the next */
 int session__begin_state(struct session *s);
 int session__through_state(struct session *s, const struct event *e);
 int session__pump_state(struct session *s, uint64_t now);

@@ -29,7 +29,9 @@ struct session_state {
 	bool empty;	       /* CUDA had not been used: nothing was there */
 	bool told[256];	       /* that a device was empty */
 	unsigned readings;
+	bool fresh; /* a reading that the log has not been held against */
 	const char *why_torn;
+	struct cudaalloc_state before; /* a reading of before the probes */
 	/* Segments that came since. */
 	struct map64 *segments; /* address -> hash of what was told of it */
 	struct hash_seed seed;
@@ -101,37 +103,40 @@ void session__close_state(struct session *s)
 	if (!st)
 		return;
 	state__free(st->holding);
+	cudaalloc_state__free(&st->before);
 	cudaalloc__free(st->alloc);
 	map64__free(st->segments);
 	free(st);
 	s->state = NULL;
 }
 
-/* Called when the probes are in place. */
-int session__begin_state(struct session *s)
-{
-	struct session_state *st = s->state;
-	enum alloc_backend b;
-	int devices;
+/* ---- a reading, as state.h wants it ---- */
 
-	if (!st->alloc) {
-		st->empty = !s->target.torch.cuda;
-		return 0;
-	}
-	devices = cudaalloc__devices(st->alloc);
-	b = cudaalloc__backend(st->alloc);
-	if (b == ALLOC_NONE || (b == ALLOC_NATIVE && devices == 0)) {
-		st->empty = true;
-		return 0;
-	}
-	if (b != ALLOC_NATIVE || devices < 0)
-		return 0;
-	st->holding = state__new();
-	st->until = STATE_WITHIN;
-	return st->holding ? 0 : -ENOMEM;
+static struct state_segment segment_of(const struct cuda_segment *g)
+{
+	return (struct state_segment){ .addr = g->addr,
+				       .size = g->size,
+				       .stream = g->stream,
+				       .pool = { g->pool[0], g->pool[1] },
+				       .device = g->device,
+				       .small = g->small,
+				       .expandable = g->expandable,
+				       .partial = !g->whole };
 }
 
-/* ---- a reading, as state.h wants it ---- */
+static int hand_hints(struct state *to, const struct cudaalloc_state *r)
+{
+	struct state_segment *v = calloc(r->nsegments + 1, sizeof(*v));
+	int err;
+
+	if (!v)
+		return -ENOMEM;
+	for (size_t i = 0; i < r->nsegments; i++)
+		v[i] = segment_of(&r->segments[i]);
+	err = state__hint(to, v, r->nsegments);
+	free(v);
+	return err;
+}
 
 static int hand_reading(struct state *to, const struct cudaalloc_state *r)
 {
@@ -156,18 +161,8 @@ static int hand_reading(struct state *to, const struct cudaalloc_state *r)
 								   .device = b->device,
 								   .pending = b->state == CUDA_BLOCK_PENDING };
 	}
-	for (i = 0; i < r->nsegments; i++) {
-		const struct cuda_segment *g = &r->segments[i];
-
-		segments[reading.n_segments++] = (struct state_segment){ .addr = g->addr,
-									 .size = g->size,
-									 .stream = g->stream,
-									 .pool = { g->pool[0], g->pool[1] },
-									 .device = g->device,
-									 .small = g->small,
-									 .expandable = g->expandable,
-									 .partial = !g->whole };
-	}
+	for (i = 0; i < r->nsegments; i++)
+		segments[reading.n_segments++] = segment_of(&r->segments[i]);
 	for (i = 0; i < r->ndevices; i++)
 		devices[reading.n_devices++] = (struct state_device){ .allocated = r->devices[i].after.allocated,
 								      .reserved = r->devices[i].after.reserved,
@@ -196,6 +191,65 @@ static int read_tables(struct session *s, struct cudaalloc_state *ret)
 	return err;
 }
 
+/* One reading into what is held. 0, or why there is none: -ENOMEM is the only one that matters to the capture. */
+static int read_once(struct session *s)
+{
+	struct session_state *st = s->state;
+	struct cudaalloc_state r;
+	int err = read_tables(s, &r);
+
+	if (err) {
+		st->why_torn = cudaalloc__why(st->alloc);
+		return err;
+	}
+	st->readings++;
+	st->why_torn = r.consistent ? "the calls that took the segments are not all known" : r.why;
+	err = hand_reading(st->holding, &r);
+	cudaalloc_state__free(&r);
+	return err;
+}
+
+int session__before_state(struct session *s)
+{
+	struct session_state *st = s->state;
+
+	if (!st->alloc || cudaalloc__backend(st->alloc) != ALLOC_NATIVE || cudaalloc__devices(st->alloc) <= 0)
+		return 0;
+	return read_tables(s, &st->before) == -ENOMEM ? -ENOMEM : 0;
+}
+
+/* Called when the probes are in place. */
+int session__begin_state(struct session *s)
+{
+	struct session_state *st = s->state;
+	enum alloc_backend b;
+	int devices, err;
+
+	if (!st->alloc) {
+		st->empty = !s->target.torch.cuda;
+		return 0;
+	}
+	devices = cudaalloc__devices(st->alloc);
+	b = cudaalloc__backend(st->alloc);
+	if (b == ALLOC_NONE || (b == ALLOC_NATIVE && devices == 0)) {
+		st->empty = true;
+		return 0;
+	}
+	if (b != ALLOC_NATIVE || devices < 0)
+		return 0;
+	st->holding = state__new();
+	st->until = STATE_WITHIN;
+	if (!st->holding)
+		return -ENOMEM;
+	err = hand_hints(st->holding, &st->before);
+	cudaalloc_state__free(&st->before);
+	/* The sooner the better: what is given back before it is read leaves no more than a call that does not say how much it was. */
+	if (!err)
+		err = read_once(s);
+	st->fresh = !err;
+	return err == -ENOMEM ? err : 0;
+}
+
 static int hand_on(void *ctx, const struct event *e)
 {
 	return session__to_sinks(ctx, e);
@@ -220,23 +274,16 @@ static int end_holding(struct session *s, int exact)
 static int read_what_was(struct session *s, uint64_t now)
 {
 	struct session_state *st = s->state;
-	struct cudaalloc_state r;
-	int err = read_tables(s, &r), exact = 0;
+	int err = st->fresh ? 0 : read_once(s), exact = 0;
 
 	if (err == -ENOMEM)
 		return err;
+	st->fresh = false;
+	/* All events up to the reading's end have to be in the log. */
 	if (!err) {
-		st->readings++;
-		st->why_torn = r.consistent ? "the calls that took the segments are not all known" : r.why;
-		err = hand_reading(st->holding, &r);
-		cudaalloc_state__free(&r);
-		/* All events up to the reading's end have to be in the log. */
-		if (!err)
-			err = session__round(s);
+		err = session__round(s);
 		if (err)
 			return err;
-	} else {
-		st->why_torn = cudaalloc__why(st->alloc);
 	}
 	exact = state__exact(st->holding);
 	if (exact < 0)

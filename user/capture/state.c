@@ -24,6 +24,9 @@ struct state {
 	struct map64 *blocks;  /* address -> index in seen: blocks of all readings */
 	struct vec seen;       /* struct state_block */
 	struct vec segments;   /* struct state_segment, of the last reading and what earlier ones add, sorted */
+	struct vec hints;      /* likewise, of before T0 */
+	struct vec moves;      /* struct event, made by settle(): takes and gives of segments, with what they do not say */
+	struct map64 *taken;   /* address -> index in moves of the take that it is from */
 	struct state_device devices[DEVICES];
 	bool any[DEVICES];     /* something was read of it */
 	/* Made by settle(): what was there at T0. */
@@ -54,7 +57,8 @@ struct state *state__new(void)
 		return NULL;
 	s->first = map64__new();
 	s->blocks = map64__new();
-	if (!s->first || !s->blocks) {
+	s->taken = map64__new();
+	if (!s->first || !s->blocks || !s->taken) {
 		state__free(s);
 		return NULL;
 	}
@@ -79,8 +83,11 @@ void state__free(struct state *s)
 		forget_events(s);
 	map64__free(s->first);
 	map64__free(s->blocks);
+	map64__free(s->taken);
 	free(s->seen.v);
 	free(s->segments.v);
+	free(s->hints.v);
+	free(s->moves.v);
 	free(s->t0_blocks.v);
 	free(s->t0_segments.v);
 	free(s);
@@ -225,6 +232,21 @@ nomem:
 	return -ENOMEM;
 }
 
+int state__hint(struct state *s, const struct state_segment *v, size_t n)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++) {
+		struct state_segment *g = vec__add(&s->hints, sizeof(*g));
+
+		if (!g)
+			return -ENOMEM;
+		*g = v[i];
+	}
+	qsort(s->hints.v, s->hints.n, sizeof(*v), by_address);
+	return 0;
+}
+
 int state__read(struct state *s, const struct state_reading *r)
 {
 	bool fresh[DEVICES] = { false };
@@ -365,29 +387,66 @@ static bool moves_segments(const struct event *e)
 	       (e->how == MEM_DEVICE || e->how == MEM_MAPPED);
 }
 
-/* A call does not always say the device, nor a free the size: a segment that was read there does. */
-static struct event whole_event(const struct state *s, const struct event *e)
+/* The last one that begins at addr or before, if addr lies in it. */
+static const struct state_segment *find_segment(const struct vec *a, uint64_t addr)
 {
-	const struct state_segment *v = s->segments.v;
-	size_t lo = 0, hi = s->segments.n, mid;
-	struct event ret = *e;
+	size_t lo = 0, hi = a->n, mid;
 
-	if (ret.size && ret.device.index != DEVICE_UNKNOWN)
-		return ret;
 	while (lo < hi) {
 		mid = (lo + hi) / 2;
-		if (v[mid].addr <= e->addr)
+		if (nth(a, mid)->addr <= addr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (!lo || e->addr - v[lo - 1].addr >= v[lo - 1].size)
-		return ret;
-	if (ret.device.index == DEVICE_UNKNOWN)
-		ret.device.index = v[lo - 1].device;
-	if (!ret.size && v[lo - 1].addr == e->addr)
-		ret.size = v[lo - 1].size;
-	return ret;
+	return lo && addr - nth(a, lo - 1)->addr < nth(a, lo - 1)->size ? nth(a, lo - 1) : NULL;
+}
+
+static void complete(struct event *e, const struct state_segment *g)
+{
+	if (!g)
+		return;
+	if (e->device.index == DEVICE_UNKNOWN)
+		e->device.index = g->device;
+	if (!e->size && g->addr == e->addr)
+		e->size = g->size;
+}
+
+/*
+ * A call does not always say the device, nor a free the size. The call that took the segment does if it is in the log; else it
+ * was there at T0, and it is the one that was read before, or after.
+ */
+static int settle_moves(struct state *s)
+{
+	uint64_t at;
+	size_t i;
+
+	s->moves.n = 0;
+	map64__clear(s->taken);
+	for (i = 0; i < s->n_events; i++) {
+		struct event *e;
+
+		if (!moves_segments(event_at(s, i)))
+			continue;
+		e = vec__add(&s->moves, sizeof(*e));
+		if (!e)
+			return -ENOMEM;
+		*e = *event_at(s, i);
+		if (e->kind == EVENT_GIVE && map64__del(s->taken, e->addr, &at)) {
+			const struct event *take = (struct event *)s->moves.v + at;
+
+			if (!e->size)
+				e->size = take->size;
+			if (e->device.index == DEVICE_UNKNOWN)
+				e->device = take->device;
+		} else if (e->kind == EVENT_GIVE) {
+			complete(e, find_segment(&s->hints, e->addr));
+		}
+		complete(e, find_segment(&s->segments, e->addr));
+		if (e->kind == EVENT_TAKE && map64__set(s->taken, e->addr, s->moves.n - 1))
+			return -ENOMEM;
+	}
+	return 0;
 }
 
 /* Parts of an expandable segment that lie next to one another are one, as the allocator has it; so are parts that were read. */
@@ -425,15 +484,12 @@ static int settle_segments(struct state *s, uint64_t *sum)
 			return -ENOMEM;
 		*to = ((struct state_segment *)s->segments.v)[i];
 	}
-	for (i = s->n_events; i--;) {
-		struct event e;
+	for (i = s->moves.n; i--;) {
+		const struct event *e = (struct event *)s->moves.v + i;
 
-		if (!moves_segments(event_at(s, i)))
+		if (!e->size)
 			continue;
-		e = whole_event(s, event_at(s, i));
-		if (!e.size)
-			continue;
-		err = e.kind == EVENT_TAKE ? remove_range(&s->t0_segments, e.addr, e.size) : add_range(&s->t0_segments, &e);
+		err = e->kind == EVENT_TAKE ? remove_range(&s->t0_segments, e->addr, e->size) : add_range(&s->t0_segments, e);
 		if (err)
 			return err;
 	}
@@ -447,6 +503,7 @@ static int settle_segments(struct state *s, uint64_t *sum)
 /* Totals at T0: from the first event that carries some, else as read. */
 static void settle_totals(struct state *s)
 {
+	const struct event *move = s->moves.v;
 	int64_t moved[DEVICES] = { 0 };
 	size_t i;
 
@@ -456,9 +513,8 @@ static void settle_totals(struct state *s)
 		uint8_t d = e->device.index;
 
 		if (moves_segments(e)) {
-			struct event w = whole_event(s, e);
-
-			moved[w.device.index] += e->kind == EVENT_TAKE ? (int64_t)w.size : -(int64_t)w.size;
+			moved[move->device.index] += e->kind == EVENT_TAKE ? (int64_t)move->size : -(int64_t)move->size;
+			move++;
 		}
 		if (!of_allocator(e) || s->t0_known[d])
 			continue;
@@ -484,6 +540,8 @@ static int settle(struct state *s)
 	uint64_t blocks[DEVICES] = { 0 }, segments[DEVICES] = { 0 };
 	int err = settle_blocks(s, blocks);
 
+	if (!err)
+		err = settle_moves(s);
 	if (!err)
 		err = settle_segments(s, segments);
 	if (err)

@@ -57,6 +57,11 @@ struct state_reading {
 struct state *state__new(void); /* NULL on ENOMEM */
 void state__free(struct state *s); /* NULL is fine */
 
+/*
+ * Segments as they were shortly before T0: a call that gives one back does not say how large it was, and no reading sees
+ * it again. What has changed until T0 shows in the sums. 0 or -ENOMEM.
+ */
+int state__hint(struct state *s, const struct state_segment *v, size_t n);
 /* Takes an event instead of the sinks, in order. 0 or -ENOMEM. */
 int state__hold(struct state *s, const struct event *e);
 size_t state__held(const struct state *s);
