@@ -234,7 +234,7 @@ def differences(got, expected):
 class Oracle:
     """PyTorch's view of one device, cut where the recording of it begins."""
 
-    def __init__(self, truth, device, n_blocks, running):
+    def __init__(self, truth, device, n_blocks, running, lead):
         end, self.attach = truth["end"], truth["attach"]
         self.stats = end["stats"][device]
         self.before = self.attach["stats"][device] if self.attach else {}
@@ -245,6 +245,7 @@ class Oracle:
             while cut and left:
                 cut -= 1
                 left -= trace[cut][0] in BLOCK_ACTIONS
+            trace, cut = extend(trace, cut, lead)
         elif self.attach:
             cut = len(self.attach["traces"][device])
         self.late = running or self.attach is not None
@@ -267,6 +268,29 @@ class Oracle:
         return self.stats.get(key, 0) - self.before.get(key, 0)
 
 
+def extend(trace, cut, lead):
+    """
+    Moves the cut back over segments that came or went before the first event of a block, as far as they were recorded;
+    lead: those, ours. Where we came while a range was being mapped, it is cut in two.
+    """
+    left = len(lead)
+    while left and cut and trace[cut - 1][0] not in BLOCK_ACTIONS:
+        action, addr, size, stream = trace[cut - 1]
+        n = left
+        while n and lead[n - 1][0] == action and (action == "oom" or addr <= lead[n - 1][1] < addr + size):
+            n -= 1
+            if action == "oom":
+                break
+        if n == left:
+            break
+        if action in ("segment_map", "segment_unmap"):
+            seen = sum(piece[2] for piece in lead[n:left])
+            if seen < size:
+                return [*trace[:cut - 1], (action, addr, size - seen, stream), (action, addr + size - seen, seen, stream), *trace[cut:]], cut
+        left, cut = n, cut - 1
+    return trace, cut
+
+
 def live_blocks(segments):
     return {b[0]: b[1] for s in segments for b in s["blocks"] if b[3] == "active_allocated"}
 
@@ -278,10 +302,12 @@ class Comparison:
         self.v, self.name, self.running = v, "cuda:%d" % device, running
         self.kind = recording.kind
         self.events = recording.of(device, "alloc", "free", "oom", "take", "give", "segment", "block", "state", "asked")
-        self.t = Oracle(truth, device, sum(self.kind(e) in ("alloc", "free") for e in self.events), running)
         first = [self.kind(e) in ("segment", "block", "state") for e in self.events]
         first = first.index(False) if False in first else len(first)
         self.told, self.events = self.events[:first], self.events[first:]
+        self.ours = self.as_theirs()
+        lead = list(itertools.takewhile(lambda e: e[0] not in BLOCK_ACTIONS, self.ours))
+        self.t = Oracle(truth, device, sum(e[0] in BLOCK_ACTIONS for e in self.ours), running, lead)
         self.live = {}  # address -> (size, requested)
         self.segments = Segments()
 
@@ -329,10 +355,10 @@ class Comparison:
         self.same("state", states[0]["allocated"], sum(e["size"] for e in blocks.values()), "sum of the blocks at attach")
         self.same("state", states[0]["reserved"], self.segments.total(), "sum of the segments at attach")
 
-    def order(self):
-        """Every event, in order; both lists as (action, address, size or None)."""
-        ours = []
-        asked, last = {}, {}  # of several threads that allocate, another one's event may come in between
+    def as_theirs(self):
+        """Our events in PyTorch's words, as (action, address, size); which of them were asked for, by index."""
+        ours, self.asked = [], {}
+        last = {}  # of several threads that allocate, another one's event may come in between
         for e in self.events:
             kind = self.kind(e)
             if kind in ("alloc", "free"):
@@ -343,13 +369,14 @@ class Comparison:
             elif kind in ("take", "give") and segment_action(kind, e):
                 ours.append((segment_action(kind, e), e["addr"], e["size"]))
             elif kind == "asked" and e["addr"] in last:
-                asked[last[e["addr"]]] = e
+                self.asked[last[e["addr"]]] = e
+        return ours
+
+    def order(self):
+        """Every event, in order; both lists as (action, address, size or None)."""
+        ours, asked = self.ours, self.asked
         self.n_asked, wrong_asked = len(asked), 0
         theirs = list(self.t.trace)
-        if self.running:  # segments that came or went before the first event of a block
-            lead = [sum(1 for _ in itertools.takewhile(lambda e: e[0] not in BLOCK_ACTIONS, x)) for x in (ours, theirs)]
-            if lead[1] > lead[0]:
-                theirs = theirs[lead[1] - lead[0]:]
         i = 0
         for n, (action, addr, size, _) in enumerate(theirs):
             if action in ("segment_map", "segment_unmap"):  # ours are the pieces of it
@@ -451,7 +478,7 @@ def compare_report(v, recording, path, truth, running):
     for d in recording.devices():
         name = "cuda:%d" % d
         of = harness.device(doc, name)
-        t = Oracle(truth, d, len(recording.of(d, "alloc", "free")), running)
+        t = Oracle(truth, d, len(recording.of(d, "alloc", "free")), running, [])
         expected = {"allocated": t.stats["allocated_bytes.all.current"], "reserved": t.stats["reserved_bytes.all.current"], "drift": 0}
         if not running:
             expected.update(peak_allocated=t.stats["allocated_bytes.all.peak"], peak_reserved=t.stats["reserved_bytes.all.peak"],

@@ -243,6 +243,49 @@ static void test_size_nobody_said(void **state)
 }
 
 /* Nothing was read: nothing is claimed, unless the log says that nothing was there. */
+/* Between attaching and reading a segment was given back, by a call that does not say its size; a total tells that it was there. */
+static void test_given_back_before_the_reading(void **state)
+{
+	(void)state;
+	for (int hinted = 0; hinted < 2; hinted++) {
+		struct world w = { .seed = 5 }, t0;
+		struct state_segment hint;
+		struct state *st = state__new();
+		struct seen seen = { .t0 = &t0 };
+		unsigned s;
+
+		for (unsigned i = 0; i < 500; i++)
+			step(&w);
+		for (s = 0; s < SEGMENTS && !w.segment[s]; s++)
+			;
+		for (unsigned k = 0; k < SLOTS; k++) {
+			if (w.live[s][k]) {
+				w.live[s][k] = false;
+				w.allocated -= w.size[s][k];
+			}
+		}
+		hint = (struct state_segment){ .addr = seg_addr(s), .size = SEG_BYTES };
+		if (hinted)
+			assert_int_equal(state__hint(st, &hint, 1), 0);
+		t0 = w;
+		w.log = st;
+		step(&w);
+		w.segment[s] = false;
+		w.reserved -= SEG_BYTES;
+		say(&w, (struct event){ .kind = EVENT_GIVE, .addr = seg_addr(s), .size = SEG_BYTES });
+		read_world(&w, st, 0, false);
+		for (unsigned i = 0; i < 20; i++)
+			step(&w);
+		assert_int_equal(state__exact(st), hinted);
+		if (hinted) {
+			assert_int_equal(state__emit(st, on_event, &seen), 0);
+			assert_true(seen.exact);
+			assert_int_equal(seen.segment_bytes, t0.reserved);
+		}
+		state__free(st);
+	}
+}
+
 static void test_no_reading(void **state)
 {
 	(void)state;
@@ -274,6 +317,7 @@ int main(void)
 		cmocka_unit_test(test_torn),
 		cmocka_unit_test(test_readings_that_miss),
 		cmocka_unit_test(test_size_nobody_said),
+		cmocka_unit_test(test_given_back_before_the_reading),
 		cmocka_unit_test(test_no_reading),
 	};
 

@@ -418,8 +418,12 @@ int session__through_state(struct session *s, const struct event *e)
 	int err = 0;
 
 	if ((e->kind == EVENT_TAKE || e->kind == EVENT_GIVE) && (e->flags & MEM_BY_ALLOCATOR) &&
-	    (e->how == MEM_DEVICE || e->how == MEM_MAPPED))
+	    (e->how == MEM_DEVICE || e->how == MEM_MAPPED)) {
 		note_move(st, e);
+		/* The calls are probed before the blocks: what moved in between is in the tables, which are read after both. */
+		if (st->holding && !e->time)
+			return 0;
+	}
 	if (st->holding)
 		return state__hold(st->holding, e);
 	if (st->empty && cuda && e->totals && !st->told[e->device.index]) {
