@@ -239,13 +239,13 @@ class Oracle:
         self.stats = end["stats"][device]
         self.before = self.attach["stats"][device] if self.attach else {}
         trace = end["traces"][device]
-        cut = 0
+        cut = self.early = 0
         if running:  # at a moment that only the number of events tells
             left, cut = n_blocks, len(trace)
             while cut and left:
                 cut -= 1
                 left -= trace[cut][0] in BLOCK_ACTIONS
-            trace, cut = extend(trace, cut, lead)
+            trace, cut, self.early = extend(trace, cut, lead)
         elif self.attach:
             cut = len(self.attach["traces"][device])
         self.late = running or self.attach is not None
@@ -271,7 +271,8 @@ class Oracle:
 def extend(trace, cut, lead):
     """
     Moves the cut back over segments that came or went before the first event of a block, as far as they were recorded;
-    lead: those, ours. Where we came while a range was being mapped, it is cut in two.
+    lead: those, ours. Where we came while a range was being mapped, it is cut in two. The rest of them, the third thing
+    returned, is from before blocks were recorded: calls are probed first.
     """
     left = len(lead)
     while left and cut and trace[cut - 1][0] not in BLOCK_ACTIONS:
@@ -286,9 +287,10 @@ def extend(trace, cut, lead):
         if action in ("segment_map", "segment_unmap"):
             seen = sum(piece[2] for piece in lead[n:left])
             if seen < size:
-                return [*trace[:cut - 1], (action, addr, size - seen, stream), (action, addr + size - seen, seen, stream), *trace[cut:]], cut
+                trace = [*trace[:cut - 1], (action, addr, size - seen, stream), (action, addr + size - seen, seen, stream), *trace[cut:]]
+                return trace, cut, n
         left, cut = n, cut - 1
-    return trace, cut
+    return trace, cut, left
 
 
 def live_blocks(segments):
@@ -310,6 +312,9 @@ class Comparison:
         self.t = Oracle(truth, device, sum(e[0] in BLOCK_ACTIONS for e in self.ours), running, lead)
         self.live = {}  # address -> (size, requested)
         self.segments = Segments()
+        self.early = [e for e in self.events if segment_action(self.kind(e), e)][:self.t.early]
+        self.events = [e for e in self.events if not any(e is x for x in self.early)]
+        self.ours = self.as_theirs()
 
     def same(self, aspect, got, expected, what):
         self.v.same(aspect, got, expected, "%s: %s" % (self.name, what))
@@ -331,6 +336,9 @@ class Comparison:
         for e in self.told:
             if self.kind(e) == "segment":
                 self.segments.apply("segment_map" if e["flags"] & EXPANDABLE else "segment_alloc", e["addr"], e["size"])
+        reserved = self.segments.total()
+        for e in self.early:
+            self.segments.apply(segment_action(self.kind(e), e), e["addr"], e["size"])
         blocks = {a: e for a, e in blocks.items() if not e["flags"] & PENDING}
         self.live = {a: (e["size"], e["requested"]) for a, e in blocks.items()}
         # Where that is not told, totals are followed from the first event on.
@@ -353,7 +361,7 @@ class Comparison:
             self.same_dict("state", {a: e["size"] for a, e in blocks.items()}, self.t.sizes_at_attach, "sizes at attach")
         self.same_dict("state", self.segments.as_dict(), self.t.segments.as_dict(), "segments at attach")
         self.same("state", states[0]["allocated"], sum(e["size"] for e in blocks.values()), "sum of the blocks at attach")
-        self.same("state", states[0]["reserved"], self.segments.total(), "sum of the segments at attach")
+        self.same("state", states[0]["reserved"], reserved, "sum of the segments at attach")
 
     def as_theirs(self):
         """Our events in PyTorch's words, as (action, address, size); which of them were asked for, by index."""

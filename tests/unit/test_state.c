@@ -286,6 +286,47 @@ static void test_given_back_before_the_reading(void **state)
 	}
 }
 
+/* The probe was not in place for all CPUs at once: an event was missed after others had been seen. */
+static void test_missed_while_arming(void **state)
+{
+	unsigned left_out = 0;
+
+	(void)state;
+	for (unsigned seed = 1; seed < 50; seed++) {
+		struct world w = { .seed = seed, .expandable = true }, t0;
+		struct state *st = state__new();
+		struct seen seen = { .t0 = &t0 };
+		bool segments[SEGMENTS];
+
+		for (unsigned i = 0; i < 500; i++)
+			step(&w);
+		w.log = st;
+		memcpy(segments, w.segment, sizeof(segments));
+		for (unsigned i = 0; i < 10; i++)
+			step(&w);
+		read_world(&w, st, 0, false);
+		w.log = NULL;
+		step(&w);
+		w.log = st;
+		t0 = w;
+		if (memcmp(segments, w.segment, sizeof(segments))) { /* their T0 is another */
+			state__free(st);
+			continue;
+		}
+		for (unsigned i = 0; i < 50; i++)
+			step(&w);
+		read_world(&w, st, 0, false);
+		assert_int_equal(state__exact(st), 1);
+		assert_int_equal(state__emit(st, on_event, &seen), 0);
+		assert_true(seen.exact);
+		assert_int_equal(seen.blocks, t0.allocated);
+		assert_true(seen.events <= 50);
+		left_out++;
+		state__free(st);
+	}
+	assert_true(left_out > 5);
+}
+
 static void test_no_reading(void **state)
 {
 	(void)state;
@@ -318,6 +359,7 @@ int main(void)
 		cmocka_unit_test(test_readings_that_miss),
 		cmocka_unit_test(test_size_nobody_said),
 		cmocka_unit_test(test_given_back_before_the_reading),
+		cmocka_unit_test(test_missed_while_arming),
 		cmocka_unit_test(test_no_reading),
 	};
 

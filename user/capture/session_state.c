@@ -18,6 +18,7 @@
 
 #define STATE_WITHIN 2000000000ULL /* ns that events wait for what was before them, at most */
 #define STATE_EVENTS (384u << 10)  /* and so many of them */
+#define WHOLE_WITHIN 500000000ULL  /* ns that they wait for what is not needed for the sums */
 #define SEGMENTS_EVERY 1000000000ULL /* ns */
 #define SEGMENTS_SHARE 20	     /* of the time that reading may take: one in so many */
 #define LOOK_EVERY 100000000ULL	     /* ns */
@@ -288,6 +289,9 @@ static int read_what_was(struct session *s, uint64_t now)
 	exact = state__exact(st->holding);
 	if (exact < 0)
 		return exact;
+	/* The blocks are all there; what a segment is shows when it has once been read from end to end. */
+	if (exact && st->readings && !state__segments_whole(st->holding) && now < WHOLE_WITHIN)
+		return 0;
 	/* Before CUDA has given anything there is nothing to be read; the first events will say that nothing was there. */
 	if (exact ? st->readings || state__held(st->holding) : now > st->until || state__held(st->holding) > STATE_EVENTS)
 		return end_holding(s, exact);
@@ -418,12 +422,8 @@ int session__through_state(struct session *s, const struct event *e)
 	int err = 0;
 
 	if ((e->kind == EVENT_TAKE || e->kind == EVENT_GIVE) && (e->flags & MEM_BY_ALLOCATOR) &&
-	    (e->how == MEM_DEVICE || e->how == MEM_MAPPED)) {
+	    (e->how == MEM_DEVICE || e->how == MEM_MAPPED))
 		note_move(st, e);
-		/* The calls are probed before the blocks: what moved in between is in the tables, which are read after both. */
-		if (st->holding && !e->time)
-			return 0;
-	}
 	if (st->holding)
 		return state__hold(st->holding, e);
 	if (st->empty && cuda && e->totals && !st->told[e->device.index]) {

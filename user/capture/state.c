@@ -9,6 +9,7 @@
 
 #define DEVICES 256
 #define CHUNK 4096 /* events */
+#define ARMING 20000000ULL /* ns: by then every CPU runs into a probe that was put in place at 0 */
 #define REUSED (1ULL << 63) /* and it was handed out later */
 
 /* A growing array. */
@@ -27,6 +28,9 @@ struct state {
 	struct vec hints;      /* likewise, of before T0 */
 	struct vec moves;      /* struct event, made by settle(): takes and gives of segments, with what they do not say */
 	struct map64 *taken;   /* address -> index in moves of the take that it is from */
+	size_t begin[DEVICES]; /* index of the first event of a block that counts: T0 is before it */
+	uint64_t total[DEVICES]; /* allocated, of the last one */
+	bool has_total[DEVICES];
 	struct state_device devices[DEVICES];
 	bool any[DEVICES];     /* something was read of it */
 	/* Made by settle(): what was there at T0. */
@@ -72,6 +76,7 @@ static void forget_events(struct state *s)
 	free(s->chunks);
 	s->chunks = NULL;
 	s->n_chunks = s->n_events = 0;
+	memset(s->begin, 0, sizeof(s->begin));
 	map64__clear(s->first);
 }
 
@@ -104,9 +109,56 @@ static bool of_allocator(const struct event *e)
 	return e->device.type == DEVICE_CUDA && e->totals;
 }
 
-int state__hold(struct state *s, const struct event *e)
+static bool of_block(const struct event *e)
+{
+	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && of_allocator(e);
+}
+
+static int note_first(struct state *s, size_t at, const struct event *e)
 {
 	uint64_t i;
+
+	if (!map64__get(s->first, e->addr, &i))
+		i = at;
+	else if (e->kind == EVENT_ALLOC)
+		i |= REUSED;
+	return map64__set(s->first, e->addr, i) ? -ENOMEM : 0;
+}
+
+/* Of a block, and of before T0. */
+static bool too_early(const struct state *s, size_t at, const struct event *e)
+{
+	return at < s->begin[e->device.index] && of_block(e);
+}
+
+/*
+ * For some microseconds a probe is in place for one CPU and not yet for another, so that an event may be missed after
+ * others have been seen. The totals tell: T0 is where they begin to follow from one another.
+ */
+static int settle_begin(struct state *s, const struct event *e)
+{
+	uint8_t d = e->device.index;
+	uint64_t expected = s->total[d] + (e->kind == EVENT_ALLOC ? e->size : -e->size);
+	bool follows = !s->has_total[d] || expected == e->allocated;
+
+	s->has_total[d] = true;
+	s->total[d] = e->allocated;
+	if (follows || e->time > ARMING)
+		return 0;
+	s->begin[d] = s->n_events;
+	/* Readings may be of before it. */
+	s->seen.n = 0;
+	map64__clear(s->blocks);
+	map64__clear(s->first);
+	for (size_t i = 0; i < s->n_events; i++) {
+		if (of_block(event_at(s, i)) && !too_early(s, i, event_at(s, i)) && note_first(s, i, event_at(s, i)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int state__hold(struct state *s, const struct event *e)
+{
 
 	if (s->n_events == s->n_chunks * CHUNK) {
 		struct event **v = realloc(s->chunks, (s->n_chunks + 1) * sizeof(struct event *));
@@ -119,14 +171,8 @@ int state__hold(struct state *s, const struct event *e)
 			return -ENOMEM;
 		s->n_chunks++;
 	}
-	if ((e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && of_allocator(e)) {
-		if (!map64__get(s->first, e->addr, &i))
-			i = s->n_events;
-		else if (e->kind == EVENT_ALLOC)
-			i |= REUSED;
-		if (map64__set(s->first, e->addr, i))
-			return -ENOMEM;
-	}
+	if (of_block(e) && (settle_begin(s, e) || note_first(s, s->n_events, e)))
+		return -ENOMEM;
 	s->chunks[s->n_events / CHUNK][s->n_events % CHUNK] = *e;
 	s->n_events++;
 	return 0;
@@ -163,6 +209,7 @@ static int add_part(struct vec *a, const struct state_segment *of, uint64_t from
 	if (!g)
 		return -ENOMEM;
 	*g = *of;
+	g->partial |= from > of->addr || end < of->addr + of->size;
 	g->addr = from;
 	g->size = end - from;
 	return 0;
@@ -458,7 +505,7 @@ static void join(struct vec *a)
 	for (i = 0; i < a->n; i++) {
 		struct state_segment *last = n ? &g[n - 1] : NULL;
 
-		if (last && last->expandable == g[i].expandable && (g[i].expandable || last->partial || g[i].partial) &&
+		if (last && last->expandable == g[i].expandable && (g[i].expandable || (last->partial && g[i].partial)) &&
 		    last->device == g[i].device &&
 		    last->addr + last->size == g[i].addr && (last->stream == g[i].stream || !g[i].stream) &&
 		    !memcmp(last->pool, g[i].pool, sizeof(last->pool)))
@@ -516,7 +563,7 @@ static void settle_totals(struct state *s)
 			moved[move->device.index] += e->kind == EVENT_TAKE ? (int64_t)move->size : -(int64_t)move->size;
 			move++;
 		}
-		if (!of_allocator(e) || s->t0_known[d])
+		if (!of_allocator(e) || s->t0_known[d] || i < s->begin[d])
 			continue;
 		s->t0_known[d] = true;
 		s->t0_allocated[d] = e->allocated;
@@ -565,6 +612,15 @@ int state__exact(struct state *s)
 			return 0;
 	}
 	return 1;
+}
+
+bool state__segments_whole(const struct state *s)
+{
+	for (size_t i = 0; i < s->segments.n; i++) {
+		if (nth(&s->segments, i)->partial)
+			return false;
+	}
+	return true;
 }
 
 static int emit_device(const struct state *s, uint8_t d, int (*fn)(void *ctx, const struct event *e), void *ctx)
@@ -620,8 +676,10 @@ int state__emit(struct state *s, int (*fn)(void *ctx, const struct event *e), vo
 	for (int i = 0; i < DEVICES && !err; i++)
 		if (s->any[i] || (s->t0_blocks_exact[i] && s->t0_segments_exact[i]))
 			err = emit_device(s, (uint8_t)i, fn, ctx);
-	for (size_t i = 0; i < s->n_events && !err; i++)
-		err = fn(ctx, event_at(s, i));
+	for (size_t i = 0; i < s->n_events && !err; i++) {
+		if (!too_early(s, i, event_at(s, i)))
+			err = fn(ctx, event_at(s, i));
+	}
 	forget_events(s);
 	return err;
 }

@@ -62,13 +62,18 @@ void state__free(struct state *s); /* NULL is fine */
  * it again. What has changed until T0 shows in the sums. 0 or -ENOMEM.
  */
 int state__hint(struct state *s, const struct state_segment *v, size_t n);
-/* Takes an event instead of the sinks, in order. 0 or -ENOMEM. */
+/*
+ * Takes an event instead of the sinks, in order. 0 or -ENOMEM. Events of blocks that came while the probe was not in
+ * place everywhere yet, as their totals tell, are left out: T0 is after them.
+ */
 int state__hold(struct state *s, const struct event *e);
 size_t state__held(const struct state *s);
 /* Adds a reading that began after T0. The log up to its end must be held before state__exact() is asked. 0 or -ENOMEM. */
 int state__read(struct state *s, const struct state_reading *r);
 /* Do blocks and segments found so far add up on every device? 1, 0, or -ENOMEM. */
 int state__exact(struct state *s);
+/* Is every segment known from end to end, and so of which kind it is? */
+bool state__segments_whole(const struct state *s);
 /*
  * Hands on what was there at T0 (EVENT_SEGMENT, EVENT_BLOCK, by address, then EVENT_STATE, for each device; nothing for
  * a device of which nothing was read, unless it was empty), then all events held, which are forgotten. 0, -ENOMEM or what fn returned.
