@@ -236,6 +236,9 @@ static void print_device(FILE *out, const struct model *m, size_t i, const struc
 		part(&l, "fragmentation %.1f %%", 100 * report__fragmentation(mark ? d.mark_allocated : d.allocated,
 									       mark ? d.mark_reserved : d.reserved));
 		part(&l, "before attach %s", text__bytes(bytes, sizeof(bytes), d.before_attach_start));
+	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
+		part(&l, "before attach: %s of tensors, else unknown (the CPU allocator carries no totals)",
+		     text__bytes(bytes, sizeof(bytes), mark ? d.mark_before_attach : d.before_attach));
 	} else if (d.device.type == DEVICE_CPU) {
 		part(&l, "before attach: unknown (the CPU allocator carries no totals)");
 	} else {
