@@ -91,6 +91,28 @@ static void device_text(FILE *out, const struct dump_device *dev)
 	}
 }
 
+/* At a glance: what the bytes are for, before what they are one by one. */
+static void kinds_text(FILE *out, const struct dump_device *dev)
+{
+	const char *sep = "      ";
+	bool any = false;
+	char bytes[24];
+
+	for (unsigned int k = 0; k < CENSUS_KINDS; k++) {
+		if (!dev->bytes[k])
+			continue;
+		fprintf(out, "%s%s %s", sep, census_kind__name(k), text__bytes(bytes, sizeof(bytes), dev->bytes[k]));
+		sep = " · ";
+		any = true;
+	}
+	if (dev->unheld) {
+		fprintf(out, "%s%s %s", sep, unheld, text__bytes(bytes, sizeof(bytes), dev->unheld));
+		any = true;
+	}
+	if (any)
+		fputc('\n', out);
+}
+
 static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o)
 {
 	char n[3][32], took[24], comm[64];
@@ -122,6 +144,8 @@ void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, si
 
 		fprintf(out, "\n");
 		device_text(out, &d->devices[i]);
+		if (o->by != DUMP_BY_CATEGORY)
+			kinds_text(out, &d->devices[i]);
 		fprintf(out, "%10s  %7s  %s%s\n", "Mem", "Count", o->by == DUMP_BY_MODULE ? "" : "Category",
 			o->by == DUMP_BY_CATEGORY ? "" : o->by == DUMP_BY_MODULE ? titles[o->by] : "         Name, shape, type");
 		for (size_t k = 0; k < n; k++) {
