@@ -27,6 +27,7 @@ struct export_args {
 struct export_run {
 	struct export_args args;
 	struct analysis *analysis;
+	struct analysis *ahead; /* run to its end before */
 	struct outfile *file;
 	struct export_ctx ctx;
 	void *state;
@@ -191,6 +192,22 @@ static int explain(const struct export_run *r, int err)
 	return EXIT_FAILED;
 }
 
+/* A pipe cannot be read twice. What is wrong with the file is said when it is read for good. */
+static void look_ahead(struct export_run *r)
+{
+	enum log_level level = log__level();
+	struct stat st;
+
+	if (!r->args.format->looks_ahead || !strcmp(r->args.recording, "-") || stat(r->args.recording, &st) || !S_ISREG(st.st_mode))
+		return;
+	log__set_level(LOG_ERROR);
+	if (!analysis__open(r->args.recording, &r->args.model, &r->ahead) && analysis__run(r->ahead, NULL, NULL)) {
+		analysis__free(r->ahead);
+		r->ahead = NULL;
+	}
+	log__set_level(level);
+}
+
 static int convert(struct export_run *r)
 {
 	const struct export_format *f = r->args.format;
@@ -203,6 +220,7 @@ static int convert(struct export_run *r)
 		.dict = a->dict,
 		.facts = a->facts,
 		.model = a->model,
+		.ahead = r->ahead ? r->ahead->model : NULL,
 		.device = -1,
 		.name = a->name,
 		.moment = r->moment,
@@ -267,13 +285,16 @@ int cmd_export(int argc, char **argv)
 	status = analysis__open(r.args.recording, &r.args.model, &r.analysis);
 	if (!status)
 		status = open_output(&r);
-	if (!status)
+	if (!status) {
+		look_ahead(&r);
 		status = convert(&r);
+	}
 	if (!status)
 		status = finish(&r);
 	if (r.args.format->release)
 		r.args.format->release(r.state);
 	outfile__discard(r.file);
+	analysis__free(r.ahead);
 	analysis__free(r.analysis);
 	return status;
 }

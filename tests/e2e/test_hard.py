@@ -4,6 +4,7 @@
 What is hard to reach: pages that are not in memory, a ring that is too small, addresses that mean something else
 a moment later, memory that PyTorch reports twice, children, two tracers at once, an import under trace.
 """
+import collections
 import contextlib
 import ctypes
 import json
@@ -37,7 +38,7 @@ class Content:
             self.recording = mtr_reader.Recording(f)
             self.events = list(self.recording.events())
         self.facts = self.recording.facts
-        self.count = {k: 0 for k in range(1, 7)}
+        self.count = collections.Counter()
         self.lost = 0
         self.live = {}
         self.errors = []

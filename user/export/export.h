@@ -17,6 +17,7 @@ struct export_ctx {
 	const struct dict *dict;
 	const struct facts *facts;
 	struct model *model;
+	const struct model *ahead; /* of formats that look ahead: all of the recording; NULL where it cannot be read twice */
 	int device;	    /* index into the model's devices; -1: all of them, where the format can */
 	const char *name;   /* what to call it: the recording's file name */
 	const char *moment; /* what the model's marked moment is called: "peak", "end", "oom", "12.8 s" */
@@ -30,6 +31,7 @@ struct export_format {
 	const char *name;   /* "speedscope" */
 	const char *suffix; /* ".speedscope.json": memtrace-<recording><suffix> */
 	const char *help;   /* one line for --help: file, and who reads it */
+	bool looks_ahead;   /* what it writes of an event depends on later ones */
 	const char *next;   /* what to do with the file, for the message after it was written */
 	/* For formats that want every event: called before the model has seen it, and once at the start. May
 	 * be NULL. */

@@ -59,6 +59,24 @@ static bool wanted(const struct export_ctx *c, const char *device)
 }
 
 /* The device of an event as the model has it now. False: not there (yet). */
+/*
+ * A device as it was, with what is known only later to have been there: what tensors hold on the CPU is read when events
+ * come already.
+ */
+static void look(const struct export_ctx *c, size_t i, struct model_device *ret)
+{
+	struct model_device ahead;
+	int k;
+
+	model__device(c->model, i, ret);
+	k = c->ahead ? model__find_device(c->ahead, ret->name) : -1;
+	if (k < 0)
+		return;
+	model__device(c->ahead, k, &ahead);
+	ret->allocated += ahead.late - ret->late;
+	ret->peak_allocated += ahead.late - ret->late;
+}
+
 static bool find_device(struct export_ctx *c, struct timeline *t, struct device want,
 			struct model_device *ret)
 {
@@ -67,7 +85,7 @@ static bool find_device(struct export_ctx *c, struct timeline *t, struct device 
 	for (size_t i = 0; i < n; i++) {
 		size_t k = (t->device + i) % n;
 
-		model__device(c->model, k, ret);
+		look(c, k, ret);
 		if (ret->device.type == want.type && ret->device.index == want.index) {
 			t->device = k;
 			return true;
@@ -122,7 +140,7 @@ static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t tim
 	struct model_device d;
 
 	for (size_t i = 0; i < model__devices(c->model); i++) {
-		model__device(c->model, i, &d);
+		look(c, i, &d);
 		if (wanted(c, d.name))
 			put_snapshot(t, time, &d, reason);
 	}
@@ -395,7 +413,7 @@ static void close_layers(struct export_ctx *c, struct timeline *t, uint64_t time
 
 	if (device < 0)
 		return;
-	model__device(c->model, device, &d);
+	look(c, device, &d);
 	for (uint32_t i = 0; i < t->nthreads; i++)
 		for (uint32_t k = t->threads[i] ? t->threads[i]->n : 0; k > 0; k--)
 			put_layer(c, t, time, "layer_exit", t->threads[i]->modules[k - 1], i, &d);
@@ -410,7 +428,7 @@ static int timeline_end(struct export_ctx *c, void *state)
 	int err = flush(c, t);
 
 	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
-		model__device(c->model, i, &d);
+		look(c, i, &d);
 		if (wanted(c, d.name))
 			err = put_peak(t, &d);
 	}
@@ -446,6 +464,7 @@ static void timeline_release(void *state)
 const struct export_format export_timeline = {
 	.name = "timeline",
 	.suffix = ".json",
+	.looks_ahead = true,
 	.help = "events, layers and totals as JSON: pandas, matplotlib",
 	.next = "json.load() reads it, pandas.DataFrame(t[\"events\"]) makes a table of it",
 	.begin = timeline_begin,

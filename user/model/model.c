@@ -239,6 +239,7 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	dev = m->devs[m->order[i]];
 	*ret = dev->pub;
 	ret->before_attach = heap__before_attach(dev);
+	ret->late = dev->late;
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
 
