@@ -11,6 +11,7 @@ two steps print its PID and wait until a line comes on standard input.
 import json
 import os
 import sys
+import time
 
 import torch
 import torch.nn.functional as F
@@ -83,6 +84,8 @@ def main():
             truth["allocated"] = torch.cuda.memory_allocated() + PEAK
 
     for step in range(STEPS):
+        if step == 2:
+            time.sleep(1)  # as long as a few steps of a real job: what is told of tensors is read beside them
         if step == 2 and "wait" in sys.argv[4:]:
             print("ready %d" % os.getpid(), flush=True)
             sys.stdin.readline()
