@@ -161,7 +161,7 @@ static void place(struct dump *d, struct blocks *before, struct blocks *after, c
 	}
 	if (after->row[is] != NO_ROW) {
 		r = &d->rows[after->row[is]];
-		if (t->kind < r->kind) {
+		if (t->kind < r->kind || (t->kind == r->kind && *t->name && !*r->tensor->name)) {
 			r->kind = t->kind;
 			r->tensor = t;
 		}

@@ -12,7 +12,12 @@
 #define NAME_TEXT 512
 
 static const char *const titles[] = { [DUMP_BY_TENSOR] = "Name", [DUMP_BY_MODULE] = "Module", [DUMP_BY_CATEGORY] = "" };
-static const char unheld[] = "held by no Python tensor";
+static const char unheld[] = "held by no tensor";
+
+static const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
 
 /* "[1024, 4096] float32" */
 static const char *shape(char *buf, size_t size, const struct census_tensor *t)
@@ -80,14 +85,15 @@ static void device_text(FILE *out, const struct dump_device *dev)
 	text__bytes(a, sizeof(a), dev->allocated);
 	text__count(n, sizeof(n), dev->blocks);
 	if (!dev->known) {
-		fprintf(out, "%s  %s in %s storages that Python's tensors hold\n", dev->name, a, n);
+		fprintf(out, "%s  %s in %s storage%s that tensors hold\n", dev->name, a, n, plural(dev->blocks));
 		return;
 	}
-	fprintf(out, "%s  %s allocated in %s blocks, %s reserved%s\n", dev->name, a, n, text__bytes(b, sizeof(b), dev->reserved),
-		dev->consistent ? "" : " (changing while it was read)");
+	fprintf(out, "%s  %s allocated in %s block%s, %s reserved%s\n", dev->name, a, n, plural(dev->blocks),
+		text__bytes(b, sizeof(b), dev->reserved), dev->consistent ? "" : " (changing while it was read)");
 	if (dev->moved) {
 		text__count(n, sizeof(n), dev->moved);
-		fprintf(out, "%s  %s tensors came or went while this was read, and are not told\n", dev->name, n);
+		fprintf(out, "%s  %s tensor%s came or went while this was read, and %s not told\n", dev->name, n,
+			plural(dev->moved), dev->moved == 1 ? "is" : "are");
 	}
 }
 
@@ -119,14 +125,15 @@ static void header_text(FILE *out, const struct dump *d, const struct dump_opts 
 	const struct census_state *s = &d->census;
 
 	text__clean(comm, sizeof(comm), o->comm, strlen(o->comm));
-	fprintf(out, "%s (pid %d)%s%s%s%s: %s modules, %s optimizers, %s Python objects, read in %s\n", comm, o->pid,
+	fprintf(out, "%s (pid %d)%s%s%s%s: %s module%s, %s optimizer%s, %s Python object%s, read in %s\n", comm, o->pid,
 		o->torch->version[0] ? ", torch " : "", o->torch->version, o->python[0] ? ", Python " : "", o->python,
-		text__count(n[0], sizeof(n[0]), s->modules), text__count(n[1], sizeof(n[1]), s->optimizers),
-		text__count(n[2], sizeof(n[2]), s->objects), text__time(took, sizeof(took), s->end - s->begin));
+		text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules), text__count(n[1], sizeof(n[1]), s->optimizers),
+		plural(s->optimizers), text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects), text__time(took, sizeof(took), s->end - s->begin));
 	if (s->torn)
-		fprintf(out, "%s tensors changed all the while and are not told\n", text__count(n[0], sizeof(n[0]), s->torn));
+		fprintf(out, "%s tensor%s changed all the while and %s not told\n", text__count(n[0], sizeof(n[0]), s->torn),
+			plural(s->torn), s->torn == 1 ? "is" : "are");
 	if (s->unreadable)
-		fprintf(out, "%s tensors could not be read\n", text__count(n[0], sizeof(n[0]), s->unreadable));
+		fprintf(out, "%s tensor%s could not be read\n", text__count(n[0], sizeof(n[0]), s->unreadable), plural(s->unreadable));
 	if (s->torn_lists)
 		fprintf(out, "Some of Python's objects changed all the while: what they hold may be missing\n");
 	if (d->alloc_why[0])
@@ -159,9 +166,9 @@ void dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, si
 			}
 		}
 		if (left)
-			fprintf(out, "%10s  %7s  ... in %zu more rows; --top shows more\n",
+			fprintf(out, "%10s  %7s  ... in %zu more row%s; --top shows more\n",
 				text__bytes(bytes, sizeof(bytes), left_bytes), text__count(count, sizeof(count), left),
-				shown - o->top);
+				shown - o->top, plural(shown - o->top));
 	}
 }
 

@@ -16,7 +16,7 @@ from torch import nn
 
 warnings.simplefilter("ignore")
 DEVICE = "cpu"
-KEEP = []
+KEEP, GRAPHS = [], []  # GRAPHS: tensors whose graphs are there still
 
 
 # ---- models -----------------------------------------------------------------------------------------------
@@ -223,6 +223,32 @@ def fsdp2():
     return [model], [opt], lambda: step(model, opt, tokens())
 
 
+class Exp(torch.autograd.Function):
+    """Keeps what it makes, and what nothing else knows of."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+def saved():
+    """Between forward and backward: what the graph keeps, most of it held by nothing in Python."""
+    got = gpt()
+    got[2]()
+    x = Exp.apply(got[0][0](tokens()))
+    frozen = torch.rand(100, device=DEVICE, requires_grad=True)
+    x = nn.functional.dropout(x, 0.5).softmax(-1).tanh().exp() * frozen.view(10, 10).t().reshape(-1)
+    GRAPHS.append(x.sum())
+    KEEP.append(frozen.view(10, 10))
+    return got
+
+
 def many():
     """A million Python objects, and some ten thousand tensors."""
     got = gpt()
@@ -237,7 +263,7 @@ def local(t):
     return getattr(t, "_local_tensor", t)
 
 
-ORDER = ("parameter", "buffer", "gradient", "optimizer_state", "unknown")
+ORDER = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "unknown")
 
 
 class Truth:
@@ -260,7 +286,7 @@ class Truth:
             old["all"].append(name)
             old["name"] = "%s and %d more" % (old["all"][0], len(old["all"]) - 1)
         if not old or ORDER.index(category) < ORDER.index(old["category"]):
-            self.at[key] = {"name": name, "all": [name], "category": category, "size": size, "dtype": str(t.dtype)[6:], "shape": list(t.shape)}
+            self.at[key] = {"name": name, "all": [name], "address": addr, "category": category, "size": size, "dtype": str(t.dtype)[6:], "shape": list(t.shape)}
 
     def state(self, value, what, of):
         if isinstance(value, torch.Tensor):
@@ -268,6 +294,33 @@ class Truth:
         elif isinstance(value, (list, tuple)):
             for i, v in enumerate(value):
                 self.state(v, "%s[%d]" % (what, i), of)
+
+
+    def node(self, node):
+        """What a node keeps. Several may keep the same tensor: then any of them may be told."""
+        kept = [(a, getattr(node, a)) for a in dir(node) if a.startswith("_saved_")]
+        kept += [("", x) for x in getattr(node, "saved_tensors", ())]
+        for attribute, x in kept:
+            if not isinstance(x, torch.Tensor):
+                continue
+            base = x._base if x._base is not None else x
+            made = not (base.is_leaf and base.requires_grad) and (x.grad_fn is not None or attribute.startswith("_saved_result"))
+            self.add(x, "", "unknown")
+            for at in self.at.values():
+                if at["address"] != x.untyped_storage().data_ptr() or at["category"] not in ("unknown", "activation") or at["name"]:
+                    continue
+                at.setdefault("any", []).append("saved for " + node.name())
+                at["category"] = "activation" if made else at["category"]
+
+    def graph(self, tensor):
+        todo, seen = [tensor.grad_fn], set()
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            todo += [next_node for next_node, _ in node.next_functions]
+            self.node(node)
 
 
 def truth(models, opts):
@@ -303,6 +356,8 @@ def truth(models, opts):
     for x in objects:
         t.add(x, "", "unknown")
     del objects, x
+    for x in GRAPHS:
+        t.graph(x)
     gc.collect()
     if frozen_objects:
         gc.freeze()
@@ -314,7 +369,7 @@ def main():
     kind, DEVICE, path = sys.argv[1:4]
     torch.manual_seed(0)
     models, opts, one = globals()[kind]()
-    for _ in range(2):
+    for _ in range(0 if GRAPHS else 2):
         one()
     KEEP.append((models, opts))
     with open(path, "w", encoding="utf-8") as f:

@@ -20,17 +20,15 @@
 #include "target/pytype.h"
 
 #define WALKS 3		 /* over lists that keep changing */
-#define SAMPLES 200	 /* tensors to find the layout by, of those with names and of all */
-#define ENOUGH 8	 /* samples with names */
 #define MAX_TYPES (1u << 20)
-#define WRAPPED_DEPTH 3
 #define OBJECTS_AT_ONCE 16384 /* some 2 ms */
 
 const char *census_kind__name(enum census_kind k)
 {
 	static const char *const names[CENSUS_KINDS] = {
 		[CENSUS_PARAMETER] = "parameter", [CENSUS_BUFFER] = "buffer",	[CENSUS_GRADIENT] = "gradient",
-		[CENSUS_OPTIMIZER] = "optimizer_state", [CENSUS_OTHER] = "unknown",
+		[CENSUS_OPTIMIZER] = "optimizer_state", [CENSUS_ACTIVATION] = "activation",
+		[CENSUS_OTHER] = "unknown",
 	};
 
 	return k < CENSUS_KINDS ? names[k] : "unknown";
@@ -97,6 +95,8 @@ static int find_types(struct census *c)
 		err = type_object(c->py, "torch.nn.parameter", "Parameter", &c->parameter);
 	if (!err)
 		err = type_object(c->py, "torch.optim.optimizer", "Optimizer", &c->optimizer);
+	if (!err && type_object(c->py, "torch._C", "_FunctionBase", &c->function))
+		c->function = 0; /* what nodes of such functions keep has no name then */
 	return err;
 }
 
@@ -296,176 +296,7 @@ static int walk_objects(struct reading *r, uint64_t *objects)
 	return err;
 }
 
-/* ---- tensors ---- */
-
-/* All that is to be read, with what it is called. */
-struct list {
-	struct pytensor *v;
-	struct label *labels;
-	bool *wrapper;
-	size_t n, cap;
-};
-
-static void list__free(struct list *l)
-{
-	free(l->v);
-	free(l->labels);
-	free(l->wrapper);
-}
-
-static int list__add(struct list *l, uint64_t obj, uint64_t impl, const struct label *label, bool wrapper)
-{
-	size_t cap[3] = { l->cap, l->cap, l->cap };
-	void *v = l->v, *labels = l->labels, *w = l->wrapper;
-	int err;
-
-	if (l->n >= 3 * (size_t)CENSUS_MAX_TENSORS)
-		return -E2BIG;
-	err = census__grow(&v, &cap[0], l->n + 1, sizeof(*l->v));
-	l->v = v;
-	if (!err)
-		err = census__grow(&labels, &cap[1], l->n + 1, sizeof(*l->labels));
-	l->labels = labels;
-	if (!err)
-		err = census__grow(&w, &cap[2], l->n + 1, sizeof(*l->wrapper));
-	l->wrapper = w;
-	if (err)
-		return err;
-	l->cap = cap[0];
-	memset(&l->v[l->n], 0, sizeof(*l->v));
-	l->v[l->n].obj = obj;
-	l->v[l->n].impl = impl;
-	l->labels[l->n] = *label;
-	l->wrapper[l->n++] = wrapper;
-	return 0;
-}
-
-static int calibrate(struct reading *r, const char **why)
-{
-	uint64_t objs[2 * SAMPLES];
-	size_t n = 0, i;
-	bool few;
-
-	if (pytensors__calibrated(r->c->tensors) && pytensors__know_grad(r->c->tensors))
-		return 0;
-	for (i = 0; i < r->nnamed && n < SAMPLES; i += 1 + r->nnamed / SAMPLES)
-		if (!r->named[i].wrapper)
-			objs[n++] = r->named[i].obj;
-	/* Tensors without a name come and go: they are looked at only where there is little else. */
-	few = n < ENOUGH;
-	for (i = 0; few && i < r->tensors.n && n < 2 * SAMPLES; i += 1 + r->tensors.n / SAMPLES)
-		objs[n++] = r->tensors.v[i].obj;
-	i = pytensors__calibrate(r->c->tensors, objs, n, why);
-	/* Known before, and only the gradients still are not. */
-	return pytensors__calibrated(r->c->tensors) ? 0 : (int)i;
-}
-
-static int gather(struct reading *r, struct list *l)
-{
-	static const struct label unnamed = { .kind = CENSUS_OTHER };
-	uint64_t i;
-	int err = 0;
-
-	for (size_t k = 0; !err && k < r->nnamed; k++)
-		err = list__add(l, r->named[k].obj, 0, &r->named[k].label, r->named[k].wrapper);
-	for (size_t k = 0; !err && !r->o->named_only && k < r->tensors.n; k++)
-		if (!map64__get(r->by_obj, r->tensors.v[k].obj, &i))
-			err = list__add(l, r->tensors.v[k].obj, 0, &unnamed, false);
-	return err;
-}
-
-/* The gradients of the tensors from..to. */
-static int add_grads(struct reading *r, struct list *l, size_t from, size_t to)
-{
-	char name[CENSUS_NAME_ROOM];
-	int err = 0;
-
-	for (size_t i = from; !err && i < to; i++) {
-		struct label label = l->labels[i];
-
-		if (!l->v[i].grad || l->v[i].state == PYTENSOR_BAD || l->v[i].state == PYTENSOR_TORN)
-			continue;
-		label.kind = CENSUS_GRADIENT;
-		if (label.name) {
-			snprintf(name, sizeof(name), "grad of %s", r->text + label.name);
-			err = census__add_text(r, name, &label.name);
-		}
-		if (!err)
-			err = list__add(l, 0, l->v[i].grad, &label, true);
-	}
-	return err;
-}
-
-struct inner {
-	struct list *l;
-	size_t outer;
-};
-
-static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx)
-{
-	struct inner *in = ctx;
-	struct label label = in->l->labels[in->outer];
-	char text[CENSUS_NAME_ROOM];
-	enum type_kind kind;
-	int err;
-
-	/* A tensor that has memory of its own is no mere wrapper: what hangs on it is something else. */
-	if (*name && in->l->v[in->outer].state != PYTENSOR_NO_STORAGE)
-		return 0;
-	if (*name && label.name) {
-		snprintf(text, sizeof(text), "%s.%s", r->text + label.name, name);
-		err = census__add_text(r, text, &label.name);
-		if (err)
-			return err;
-	}
-	err = census__kind_of(r, obj, &kind);
-	return err ? err : list__add(in->l, obj, 0, &label, kind == TYPE_WRAPPER);
-}
-
-/* What the wrappers among from..to hold. */
-static int add_inner(struct reading *r, struct list *l, size_t from, size_t to)
-{
-	int err = 0;
-
-	for (size_t i = from; !err && i < to; i++) {
-		struct inner in = { l, i };
-		uint64_t obj = l->v[i].obj ? l->v[i].obj : l->v[i].pyobj;
-		enum type_kind kind;
-
-		if (!l->wrapper[i] || !obj || l->v[i].state == PYTENSOR_BAD)
-			continue;
-		err = census__kind_of(r, obj, &kind);
-		if (!err && kind == TYPE_WRAPPER)
-			err = census__go_on(r) ?: census__inner(r, obj, on_inner, &in);
-	}
-	return err;
-}
-
-static int read_tensors(struct reading *r, struct list *l)
-{
-	size_t from = 0, to;
-	int err;
-
-	err = gather(r, l);
-	pymem__forget(&r->m);
-	for (int depth = 0; !err && from < l->n && depth < WRAPPED_DEPTH; depth++) {
-		to = l->n;
-		err = census__go_on(r);
-		if (!err)
-			err = pytensors__read(r->c->tensors, l->v + from, to - from);
-		if (!err)
-			err = add_grads(r, l, from, to);
-		if (!err)
-			err = add_inner(r, l, from, to);
-		from = to;
-	}
-	/* What came last of all is not looked into any more. */
-	if (!err && from < l->n)
-		err = pytensors__read(r->c->tensors, l->v + from, l->n - from);
-	return err;
-}
-
-static int read_all(struct reading *r, struct list *l, struct census_state *s, const char **why)
+static int read_all(struct reading *r, struct census_list *l, struct census_state *s, const char **why)
 {
 	int err;
 
@@ -480,9 +311,9 @@ static int read_all(struct reading *r, struct list *l, struct census_state *s, c
 		*why = "there is no tensor yet";
 		return -EAGAIN;
 	}
-	err = calibrate(r, why);
+	err = census__calibrate(r, why);
 	if (!err)
-		err = read_tensors(r, l);
+		err = census__read_tensors(r, l);
 	return err ? err : census__merge(r, l->v, l->labels, l->n, s);
 }
 
@@ -517,7 +348,7 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 {
 	uint64_t bytes = memcache__bytes(c->cache);
 	struct census_state s = { 0 };
-	struct list l = { 0 };
+	struct census_list l = { 0 };
 	struct reading r;
 	int err;
 
@@ -543,7 +374,7 @@ int census__read(struct census *c, const struct census_opts *o, struct census_st
 		else if (!**why)
 			*why = err == -ESRCH ? "the process ended" : "its memory cannot be read";
 	}
-	list__free(&l);
+	census_list__free(&l);
 	reading__fini(&r);
 	return err;
 }

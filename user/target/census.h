@@ -19,6 +19,7 @@ enum census_kind {
 	CENSUS_BUFFER,
 	CENSUS_GRADIENT,
 	CENSUS_OPTIMIZER,
+	CENSUS_ACTIVATION, /* kept for backward by autograd's graph, and made by what is in that graph */
 	CENSUS_OTHER,
 	CENSUS_KINDS,
 };

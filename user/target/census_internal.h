@@ -24,7 +24,9 @@ struct census {
 	struct memcache *cache;
 	struct pytensors *tensors;
 	struct pygc gc;
-	uint64_t tensor_base, tensor, parameter, module, optimizer; /* type objects in the target */
+	size_t saved_flags; /* see pygraph__find_flags() */
+	uint64_t tensor_base, tensor, parameter, module, optimizer, function; /* type objects in the target; the
+		last may be 0 */
 };
 
 /* A Python object that the walk over all of them found. */
@@ -41,6 +43,7 @@ struct found_list {
 struct label {
 	uint32_t name, module, cls, root;
 	uint8_t kind; /* enum census_kind */
+	bool leaf;    /* what graphs begin with: no activation, whatever is kept of it */
 };
 
 struct named {
@@ -65,6 +68,14 @@ struct reading {
 	bool torn;
 };
 
+/* All that is to be read, with what it is called. */
+struct census_list {
+	struct pytensor *v;
+	struct label *labels;
+	bool *wrapper;
+	size_t n, cap;
+};
+
 int census__grow(void **v, size_t *cap, size_t n, size_t size);
 /* True for errors that concern one object; others end the reading. */
 bool census__is_local(int err);
@@ -84,6 +95,17 @@ int census__name_modules(struct reading *r);
 int census__name_optimizers(struct reading *r);
 /* Calls fn for the tensors that a wrapper holds, DTensor's local part among them; name: the attribute's, "" for that one. */
 int census__inner(struct reading *r, uint64_t obj, int (*fn)(struct reading *r, uint64_t obj, const char *name, void *ctx), void *ctx);
+
+/* census_tensors.c */
+void census_list__free(struct census_list *l);
+int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label, bool wrapper);
+/* Finds the layout, if it is not known yet. */
+int census__calibrate(struct reading *r, const char **why);
+/* Reads all tensors there are into l, which is empty. */
+int census__read_tensors(struct reading *r, struct census_list *l);
+
+/* census_saved.c: what autograd's graph keeps for backward. */
+int census__add_saved(struct reading *r, struct census_list *l);
 
 /* census_merge.c: tensors and their labels to storages. v and labels have n entries. */
 int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,

@@ -12,6 +12,7 @@ struct cand {
 	uint64_t addr, size;
 	uint32_t ix; /* of the tensor */
 	uint8_t kind, device_type, device_index;
+	bool leaf;
 };
 
 static int by_place(const void *a, const void *b)
@@ -31,6 +32,11 @@ static int by_place(const void *a, const void *b)
 	return x->ix < y->ix ? -1 : x->ix > y->ix;
 }
 
+static bool is_better(const struct label *a, const struct label *b)
+{
+	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
+}
+
 /* One for each TensorImpl, with the best of what it is called. */
 static int candidates(const struct pytensor *v, const struct label *labels, size_t n, struct cand **ret, size_t *count,
 		      struct census_state *s)
@@ -47,15 +53,16 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 		if (v[i].state != PYTENSOR_OK)
 			continue;
 		if (map64__get(impls, v[i].impl, &at)) {
-			if (labels[i].kind < c[at].kind) {
+			if (is_better(&labels[i], &labels[c[at].ix])) {
 				c[at].kind = labels[i].kind;
 				c[at].ix = i;
 			}
+			c[at].leaf |= labels[i].leaf;
 			continue;
 		}
 		err = map64__set(impls, v[i].impl, k);
 		c[k++] = (struct cand){
-			.addr = v[i].addr, .size = v[i].size, .ix = i, .kind = labels[i].kind,
+			.addr = v[i].addr, .size = v[i].size, .ix = i, .kind = labels[i].kind, .leaf = labels[i].leaf,
 			.device_type = v[i].device_type, .device_index = v[i].device_index,
 		};
 	}
@@ -72,6 +79,7 @@ static int candidates(const struct pytensor *v, const struct label *labels, size
 /* Which of its tensors gives a storage its name, and how many others could. */
 struct best {
 	uint32_t ix, more, name; /* name: offset of its text */
+	bool leaf;
 };
 
 static bool is_inside(const struct census_tensor *t, const struct cand *c)
@@ -87,7 +95,7 @@ static void contest(const struct reading *r, const struct label *labels, uint32_
 	const char *now = r->text + labels[b->ix].name, *other = r->text + labels[ix].name;
 
 	if (kind < t->kind || (kind == t->kind && !*now && *other)) {
-		*b = (struct best){ .ix = ix };
+		*b = (struct best){ .ix = ix, .leaf = b->leaf };
 		t->kind = kind;
 	} else if (kind == t->kind && *other && strcmp(now, other)) {
 		b->more++;
@@ -114,6 +122,7 @@ static void group(const struct reading *r, const struct pytensor *v, const struc
 			contest(r, labels, c[i].ix, c[i].kind, t, &best[s->ntensors - 1]);
 		}
 		t->views++;
+		best[s->ntensors - 1].leaf |= c[i].leaf;
 		owner[c[i].ix] = s->ntensors - 1;
 	}
 }
@@ -144,6 +153,9 @@ static int describe(struct reading *r, const struct pytensor *v, const struct la
 		const struct label *l = &labels[best[i].ix];
 		struct census_tensor *t = &s->tensors[i];
 
+		/* A view of what a graph begins with is made by the graph, its memory is not. */
+		if (t->kind == CENSUS_ACTIVATION && best[i].leaf)
+			t->kind = CENSUS_OTHER;
 		t->name = r->text + best[i].name;
 		t->module = r->text + l->module;
 		t->cls = r->text + l->cls;

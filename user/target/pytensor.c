@@ -171,7 +171,7 @@ static int take_impl(struct round *r, struct pytensor *v, size_t i)
 	int err;
 
 	v->state = PYTENSOR_BAD;
-	v->storage = v->addr = v->size = v->grad = v->pyobj = 0;
+	v->storage = v->addr = v->size = v->grad = v->grad_fn = v->pyobj = 0;
 	if (r->err[i])
 		return 0;
 	err = cxx__kind(r->t, word(impl), &kind);
@@ -275,16 +275,21 @@ static int read_grads(struct round *r, struct pytensor *v, size_t n)
 	if (!r->t->l.grad)
 		return 0;
 	for (size_t i = 0; i < n; i++)
-		want(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta), r->meta[i], r->t->l.grad + 8u);
+		want(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta), r->meta[i], r->t->l.grad + 16u);
 	err = read_wanted(r);
 	for (size_t i = 0; !err && i < n; i++) {
 		if (r->err[i])
 			continue;
 		err = cxx__kind(r->t, word(r->meta[i]), &kind);
-		if (!err && kind == CXX_AUTOGRAD)
-			v[i].grad = word(r->meta[i] + r->t->l.grad);
+		if (err || kind != CXX_AUTOGRAD)
+			continue;
+		/* AutogradMeta {.., Variable grad_, std::shared_ptr<Node> grad_fn_} */
+		v[i].grad = word(r->meta[i] + r->t->l.grad);
+		v[i].grad_fn = word(r->meta[i] + r->t->l.grad + 8);
 		if (!is_pointer(v[i].grad))
 			v[i].grad = 0;
+		if (!is_pointer(v[i].grad_fn))
+			v[i].grad_fn = 0;
 	}
 	return err;
 }

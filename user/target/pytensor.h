@@ -29,6 +29,7 @@ struct pytensor {
 	uint64_t storage;      /* c10::StorageImpl */
 	uint64_t addr, size;   /* of the storage: where its bytes are, and how many */
 	uint64_t grad;	       /* TensorImpl of .grad, 0: none */
+	uint64_t grad_fn;      /* its node in autograd's graph, 0: none. Not verified */
 	uint64_t numel;
 	int64_t sizes[PYTENSOR_DIMS];
 	uint8_t ndim;

@@ -14,6 +14,7 @@
 #define MAX_SAMPLES 256
 #define MIN_SAMPLES 3
 #define MAX_VTABLES 4096
+#define MAX_BASES 16 /* classes between a node's and what all of them are */
 
 static uint64_t word(const uint8_t *p)
 {
@@ -28,17 +29,13 @@ static bool is_pointer(uint64_t p)
 	return p >= 4096 && p % 8 == 0 && p < 1ull << 56;
 }
 
-/* The name that the vtable's type information has, in the C++ ABI's mangling: "N3c1010TensorImplE". */
-static int type_name(const struct proc *p, uint64_t vptr, char *buf, size_t size)
+/* The name that type information has, in the C++ ABI's mangling: "N3c1010TensorImplE". */
+static int info_name(const struct proc *p, uint64_t info, char *buf, size_t size)
 {
-	uint64_t info, name;
+	uint64_t name;
 	int err;
 
-	if (!is_pointer(vptr))
-		return -EFAULT;
-	err = proc__read_u64(p, vptr - 8, &info);
-	if (!err)
-		err = is_pointer(info) ? proc__read_u64(p, info + 8, &name) : -EFAULT;
+	err = is_pointer(info) ? proc__read_u64(p, info + 8, &name) : -EFAULT;
 	for (size_t at = 0; !err && at < size - 1; at += 16) {
 		size_t n = size - 1 - at < 16 ? size - 1 - at : 16;
 
@@ -50,6 +47,35 @@ static int type_name(const struct proc *p, uint64_t vptr, char *buf, size_t size
 	}
 	buf[size - 1] = '\0';
 	return err;
+}
+
+/* The type information that a vtable has in front of it. */
+static int vtable_info(const struct proc *p, uint64_t vptr, uint64_t *info)
+{
+	return is_pointer(vptr) ? proc__read_u64(p, vptr - 8, info) : -EFAULT;
+}
+
+/* Of a class made from one other: {vptr, name, base}. Whether a node of autograd's is below. 1, 0 or -errno. */
+static int is_node(const struct proc *p, uint64_t info)
+{
+	static const char single[] = "N10__cxxabiv120__si_class_type_infoE", node[] = "N5torch8autograd4NodeE";
+	uint64_t of[3], own;
+	char name[64];
+	int err;
+
+	for (int depth = 0; depth < MAX_BASES; depth++) {
+		err = info_name(p, info, name, sizeof(name));
+		if (err || !strcmp(name, node))
+			return err ? err : 1;
+		/* What has no base ends with its name. */
+		err = proc__read(p, info, of, sizeof(of));
+		if (!err)
+			err = vtable_info(p, of[0], &own) ?: info_name(p, own, name, sizeof(name));
+		if (err || strcmp(name, single))
+			return err;
+		info = of[2];
+	}
+	return 0;
 }
 
 static enum cxx_kind kind_of(const char *name)
@@ -68,7 +94,7 @@ static enum cxx_kind kind_of(const char *name)
 
 int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 {
-	uint64_t known;
+	uint64_t known, info;
 	char name[128];
 	int err;
 
@@ -76,10 +102,19 @@ int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 		*ret = known;
 		return 0;
 	}
-	err = type_name(t->proc, vptr, name, sizeof(name));
-	if (err && err != -EFAULT)
+	*ret = CXX_OTHER;
+	err = vtable_info(t->proc, vptr, &info);
+	if (!err)
+		err = info_name(t->proc, info, name, sizeof(name));
+	if (!err)
+		*ret = kind_of(name);
+	if (!err && *ret == CXX_OTHER) {
+		err = is_node(t->proc, info);
+		if (err > 0)
+			*ret = strcmp(name, "N5torch8autograd14AccumulateGradE") ? CXX_NODE : CXX_ACCUMULATE;
+	}
+	if (err < 0 && err != -EFAULT)
 		return err;
-	*ret = err ? CXX_OTHER : kind_of(name);
 	/* A library may be unloaded and its place used again: only what is known to be right is remembered. */
 	if (*ret != CXX_OTHER && map64__count(t->vtables) < MAX_VTABLES)
 		return map64__set(t->vtables, vptr, *ret);

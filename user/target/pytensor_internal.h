@@ -7,7 +7,7 @@
 struct map64;
 
 /* What an object of C++ is, by its vtable. */
-enum cxx_kind { CXX_OTHER, CXX_TENSOR, CXX_UNDEFINED, CXX_STORAGE, CXX_AUTOGRAD };
+enum cxx_kind { CXX_OTHER, CXX_TENSOR, CXX_UNDEFINED, CXX_STORAGE, CXX_AUTOGRAD, CXX_NODE, CXX_ACCUMULATE };
 
 /*
  * Byte offsets; 0: not known. Within TensorImpl, sizes_and_strides_ (a size_t, five sizes, five strides), storage_offset_,
