@@ -16,7 +16,7 @@ struct python;
 
 /* One of the first to be told: a tensor, or the sum of several. */
 struct dump_row {
-	const struct census_tensor *tensor; /* the tensor, or one of those in the row; NULL: held by no Python tensor */
+	const struct census_tensor *tensor; /* the tensor, or one of those in the row; NULL: held by no tensor that was found */
 	uint64_t bytes, count;
 	uint8_t device; /* index into devices */
 	uint8_t kind;	/* enum census_kind */
@@ -29,7 +29,7 @@ struct dump_device {
 	bool consistent;       /* they add up, and did not move while they were read */
 	uint64_t allocated, reserved, blocks; /* where known; else allocated is the sum of storages */
 	uint64_t bytes[CENSUS_KINDS], count[CENSUS_KINDS];
-	uint64_t unheld, unheld_blocks; /* of blocks that no Python tensor holds; only where known */
+	uint64_t unheld, unheld_blocks; /* of blocks that no tensor holds that was found; only where known */
 	uint64_t moved;	       /* tensors whose block came or went while it was read: left out */
 };
 
