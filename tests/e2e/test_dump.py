@@ -149,7 +149,7 @@ def test_many_objects():
 
 def passing(name, category):
     """Whether what comes and goes may be called that."""
-    what = {"gradient": ("grad of ",), "activation": ("saved for ",), "unknown": ("saved for ",)}.get(category, ())
+    what = {"gradient": ("grad of ",), "activation": ("saved for ",), "unknown": ("saved for ", "local ", "global ")}.get(category, ())
     return (not name and category == "unknown") or name.startswith(what)
 
 
@@ -186,6 +186,31 @@ def full_speed(device):
         t.what, len(docs), names, len(stays) * len(docs), sum(d["reading"]["torn"] for d in docs),
         float(alone[0]) * 1e3, float(beside[0]) * 1e3))
     t.p.stop()
+
+
+def variables(role):
+    t = Target("frames", role)
+    compare(t, t.dump())
+    t.ask("train")
+    seen, until = 0, time.monotonic() + 20
+    while seen < 3 and time.monotonic() < until:
+        for r in t.dump()["rows"]:
+            if " in churn (dump.py:" not in r["name"]:
+                continue
+            want = {"a": 1000, "b": 2000, "c": 3000}[r["name"].split()[1]]
+            equal((r["shape"], r["size"]), ([want], 4 * want), "%s: what %s is" % (t.what, r["name"]))
+            seen += 1
+    check(seen, "%s: no variable of a function at work was seen", t.what)
+    t.ask("stop")
+    t.p.stop()
+
+
+def test_variables():
+    """Of functions that run and of the main module; those of one that is at work are called what they are or not at all."""
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(variables, role) for role in ("main", "newest", "old")]
+    for j in jobs:
+        j.result()
 
 
 def test_full_speed():

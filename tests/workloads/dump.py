@@ -16,7 +16,8 @@ from torch import nn
 
 warnings.simplefilter("ignore")
 DEVICE = "cpu"
-KEEP, GRAPHS = [], []  # GRAPHS: tensors whose graphs are there still
+KEEP, GRAPHS, VARIABLES = [], [], {}  # GRAPHS: tensors whose graphs are there still; VARIABLES: by what they are called
+KEPT = None
 
 
 # ---- models -----------------------------------------------------------------------------------------------
@@ -249,6 +250,44 @@ def saved():
     return got
 
 
+def hold(batch, ready):
+    mask = torch.ones(7, 7, device=DEVICE)
+    shared = torch.ones(5, device=DEVICE)  # has no name of its own: an inner function has it too
+    where = " in hold (dump.py:%d)" % hold.__code__.co_firstlineno
+    VARIABLES.update({"local batch" + where: batch, "local mask" + where: mask, "global KEPT": KEPT, "": shared})
+    ready.set()
+    (lambda: shared)()
+    threading.Event().wait()
+
+
+def churn():
+    """Variables whose objects and memory change places all the time; how many elements there are tells which is which."""
+    for i in range(61):
+        a, b = torch.empty(1000, device=DEVICE), torch.empty(2000, device=DEVICE)
+        if i % 3:
+            del a
+        c = torch.empty(3000, device=DEVICE)
+        if i % 2:
+            del b, c
+        a = torch.empty(1000, device=DEVICE)
+        b = torch.empty(2000, device=DEVICE)
+        c = torch.empty(3000, device=DEVICE)
+        if i % 30 == 0:
+            time.sleep(0.5)  # as long as a reading takes, now and then
+        del a, b, c
+
+
+def frames():
+    """Tensors that variables of running functions hold, and of the main module."""
+    global KEPT
+    got, ready = gpt(), threading.Event()
+    got[2]()
+    KEPT = torch.rand(11, device=DEVICE)
+    threading.Thread(target=hold, args=(torch.rand(3, 9, device=DEVICE), ready), daemon=True).start()
+    ready.wait()
+    return got[0], got[1], churn
+
+
 def many():
     """A million Python objects, and some ten thousand tensors."""
     got = gpt()
@@ -353,9 +392,12 @@ def truth(models, opts):
             for key, value in vars(module).items():
                 if isinstance(value, torch.Tensor):
                     t.add(value, prefix + "." * bool(prefix) + key, "unknown")
+    for name, x in VARIABLES.items():
+        t.add(x, name, "unknown")
     for x in objects:
         t.add(x, "", "unknown")
     del objects, x
+    VARIABLES.clear()
     for x in GRAPHS:
         t.graph(x)
     gc.collect()

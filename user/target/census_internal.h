@@ -58,7 +58,7 @@ struct reading {
 	const struct census_opts *o;
 	uint64_t deadline;
 	struct map64 *types; /* type object -> enum type_kind */
-	struct map64 *seen;  /* object -> 1, of those in the lists below */
+	struct map64 *seen;  /* object -> enum type_kind, of those in the lists below */
 	struct found_list tensors, modules, optimizers;
 	struct named *named;
 	size_t nnamed, named_cap;
@@ -103,6 +103,17 @@ int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const s
 int census__calibrate(struct reading *r, const char **why);
 /* Reads all tensors there are into l, which is empty. */
 int census__read_tensors(struct reading *r, struct census_list *l);
+
+/* census_locals.c: variables that hold tensors without a name, found before the tensors are read and used after it. */
+struct census_locals {
+	struct pylocal *v;
+	struct pyitem *globals; /* likewise, of the main module */
+	size_t n, nglobals;
+};
+
+int census__find_locals(struct reading *r, struct census_locals *ret);
+int census__name_locals(struct reading *r, struct census_list *l, const struct census_locals *locals);
+void census_locals__free(struct census_locals *l);
 
 /* census_saved.c: what autograd's graph keeps for backward. */
 int census__add_saved(struct reading *r, struct census_list *l);

@@ -147,12 +147,11 @@ static int add_inner(struct reading *r, struct census_list *l, size_t from, size
 	return err;
 }
 
-int census__read_tensors(struct reading *r, struct census_list *l)
+static int read_listed(struct reading *r, struct census_list *l)
 {
 	size_t from = 0, to;
-	int err;
+	int err = 0;
 
-	err = gather(r, l);
 	pymem__forget(&r->m);
 	for (int depth = 0; !err && from < l->n && depth < WRAPPED_DEPTH; depth++) {
 		to = l->n;
@@ -168,7 +167,25 @@ int census__read_tensors(struct reading *r, struct census_list *l)
 	/* What came last of all is not looked into any more. */
 	if (!err && from < l->n)
 		err = pytensors__read(r->c->tensors, l->v + from, l->n - from);
-	if (!err && !r->o->named_only)
+	return err;
+}
+
+int census__read_tensors(struct reading *r, struct census_list *l)
+{
+	struct census_locals locals = { 0 };
+	int err;
+
+	err = gather(r, l);
+	if (r->o->named_only)
+		return err ? err : read_listed(r, l);
+	if (!err)
+		err = census__find_locals(r, &locals);
+	if (!err)
+		err = read_listed(r, l);
+	if (!err && (locals.n || locals.nglobals))
+		err = census__name_locals(r, l, &locals);
+	if (!err)
 		err = census__add_saved(r, l);
+	census_locals__free(&locals);
 	return err;
 }

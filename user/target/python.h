@@ -57,6 +57,7 @@ struct pyslot {
 int python__slot(const struct python *py, struct pyslot *ret, const char **why);
 
 struct pyframe {
+	uint64_t addr;
 	uint64_t code; /* address of the code object */
 	int32_t at;    /* byte offset of the instruction within the bytecode, -1: not started */
 	uint64_t local0; /* first local, untagged */

@@ -345,6 +345,7 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 	ret->shim = l->shim_owner && frame[l->fr_owner] >= l->shim_owner;
 	if (ret->shim)
 		return 0;
+	ret->f.addr = addr;
 	ret->f.code = word_of(frame, l->fr_code) & l->tag_mask;
 	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
 	if (err)
