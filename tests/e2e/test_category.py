@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """What memory is for at the peak, against what the job itself sums up over its tensors at that moment."""
+import json
 import os
+import time
 
 import harness
-from harness import TOOL, WORKLOADS, check, equal, python, read_json, record, report, run, scratch, spawn, tool, workload
+import mtr_reader
+from harness import TOOL, WORKLOADS, check, equal, interrupt, own, python, read_json, record, report, run, scratch, spawn, tool, workload
 
 CATEGORIES = os.path.join(WORKLOADS, "categories.py")
 ALL = ("parameter", "buffer", "gradient", "optimizer_state", "activation", "input")
@@ -97,6 +100,39 @@ def test_cuda_without_a_gpu():
     equal(code, 0, "exit code of report --tree")
     lines = [line.split()[-2:] for line in out.splitlines() if line.endswith(")")]
     check(["first", "(Linear)"] in lines and ["norm", "(BatchNorm1d)"] in lines, "--tree: %s", out)
+
+
+def test_accumulated():
+    """A node that accumulates a gradient is called what the parameter is called, also after others took their place."""
+    target = workload("accumulate.py")
+    sizes = [json.loads(target.wait_line("^ready", 120).split(" ", 1)[1])]
+    recording = scratch("accumulated.mtr")
+    recorder = record(target.pid, recording, "-v")
+    recorder.wait_line("storages named .* at attach", 60, stream="err")
+    time.sleep(1)
+    target.send()
+    sizes.append(json.loads(target.wait_line("^swapped", 60).split(" ", 1)[1]))
+    time.sleep(1)
+    interrupt(recorder)
+    target.stop()
+    names = {size: name for one in sizes for name, size in one.items()}
+    equal(len(names), 32, "sizes that are told apart")
+    seen = {}
+    own(recording)
+    with open(recording, "rb") as f:
+        r = mtr_reader.Recording(f)
+        for e in r.events():
+            cls, _, name, module = r.nodes[e["node"]] if e["kind"] == mtr_reader.ALLOC else (0, 0, 0, 0)
+            if r.strings[cls] != "AccumulateGrad" or e["size"] not in names:
+                continue
+            want = names[e["size"]]
+            if name:
+                equal(r.strings[name], want, "the parameter of %d bytes" % e["size"])
+                equal(r.strings[r.modules[module][0]], want.rsplit(".", 1)[0], "the module of %s" % want)
+            seen.setdefault(e["size"], []).append(bool(name))
+    for name, size in sizes[0].items():
+        check(size in seen and any(seen[size]), "%s (%d bytes) was never named: %s", name, size, seen.get(size))
+    check(set(seen) >= set(sizes[1].values()), "not all of those that came later were seen: %s", sorted(seen))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@
 
 int session__hand_on(struct session *s, const struct event *e)
 {
-	return s->cut ? 0 : session__through_state(s, e);
+	int err = session__census_sees(s, e);
+
+	return err || s->cut ? err : session__through_state(s, e);
 }
 
 int session__to_sinks(struct session *s, const struct event *e)

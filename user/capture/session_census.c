@@ -18,6 +18,7 @@
 #include "capture/autograd.h"
 #include "capture/names.h"
 #include "lib/log.h"
+#include "lib/map64.h"
 #include "record/dict.h"
 #include "target/census.h"
 #include "target/proc.h"
@@ -30,6 +31,19 @@
 #define OPEN_EVERY 250000000ULL	   /* ns, while there is no torch, or no tensor yet */
 #define STEPS_READ 2		   /* a reading after each of the first steps: gradients, then the optimizer's state, are new */
 #define DRAINS 64		   /* rounds until the ring was empty once */
+
+#define FREED_MAX (1u << 20)	   /* blocks freed during one reading */
+
+/*
+ * Objects die and others take their place, in the same memory: the parameter that was read is there as long as its
+ * memory was not freed.
+ */
+struct params {
+	struct map64 *addrs;  /* of parameters' memory, as of the last reading */
+	struct map64 *gone;   /* freed since that began: some of these, or any */
+	struct map64 *during; /* freed since the reading now under way began */
+	bool lost, lost_during; /* or it may have been, and nobody saw it */
+};
 
 /* What the thread has for itself until it is done. */
 struct job {
@@ -47,6 +61,7 @@ struct session_census {
 	pthread_t thread;
 	bool running, first;	/* a reading; the one at attach */
 	struct census_state last; /* what was read */
+	struct params params;
 	uint64_t next;		/* ns since the start */
 	uint64_t steps_read;	/* optimizer steps that there were at the last reading */
 	unsigned readings, torn;
@@ -72,6 +87,79 @@ static bool is_cancelled(void *ctx)
 	return atomic_load(&j->cancel);
 }
 
+static void params__free(struct params *p)
+{
+	map64__free(p->addrs);
+	map64__free(p->gone);
+	map64__free(p->during);
+	memset(p, 0, sizeof(*p));
+}
+
+/* A reading begins. */
+static int params__begin(struct params *p)
+{
+	map64__free(p->during);
+	p->during = map64__new();
+	p->lost_during = false;
+	return p->during ? 0 : -ENOMEM;
+}
+
+/* It failed. */
+static void params__drop(struct params *p)
+{
+	map64__free(p->during);
+	p->during = NULL;
+}
+
+/* What it has read counts from now on. 0 or -ENOMEM. */
+static int params__take(struct params *p, const struct census_state *st)
+{
+	int err = 0;
+
+	map64__free(p->addrs);
+	map64__free(p->gone);
+	p->gone = p->during;
+	p->lost = p->lost_during;
+	p->during = NULL;
+	p->addrs = map64__new();
+	if (!p->addrs)
+		return -ENOMEM;
+	for (size_t i = 0; !err && i < st->ntensors; i++)
+		if (st->tensors[i].kind == CENSUS_PARAMETER)
+			err = map64__set(p->addrs, st->tensors[i].addr, 1);
+	return err;
+}
+
+static int params__see(struct params *p, const struct event *e)
+{
+	uint64_t one;
+	int err = 0;
+
+	if (e->kind == EVENT_LOST)
+		p->lost = p->lost_during = true;
+	if (e->kind != EVENT_FREE)
+		return 0;
+	if (p->during && map64__count(p->during) >= FREED_MAX)
+		p->lost_during = true;
+	else if (p->during)
+		err = map64__set(p->during, e->addr, 1);
+	if (!err && p->addrs && p->gone && map64__get(p->addrs, e->addr, &one))
+		err = map64__set(p->gone, e->addr, 1);
+	return err;
+}
+
+static bool params__holds(const struct params *p, const struct census_tensor *t)
+{
+	uint64_t one;
+
+	return t->allocated && p->gone && !p->lost && !map64__get(p->gone, t->addr, &one);
+}
+
+int session__census_sees(struct session *s, const struct event *e)
+{
+	return s->census ? params__see(&s->census->params, e) : 0;
+}
+
 void session__close_census(struct session *s)
 {
 	struct session_census *c = s->census;
@@ -85,6 +173,7 @@ void session__close_census(struct session *s)
 			census_state__free(&c->job.state);
 	}
 	census_state__free(&c->last);
+	params__free(&c->params);
 	census__free(c->census);
 	free(c);
 	s->census = NULL;
@@ -237,16 +326,19 @@ static void start(struct session *s, bool all, bool first, uint64_t limit)
 	/* Signals are for the thread that waits for them. */
 	sigfillset(&every);
 	pthread_sigmask(SIG_SETMASK, &every, &old);
-	err = pthread_create(&c->thread, NULL, run, &c->job);
+	err = -params__begin(&c->params);
+	if (!err)
+		err = pthread_create(&c->thread, NULL, run, &c->job);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	c->running = !err;
 	if (err) {
+		params__drop(&c->params);
 		say_failed(s, -err, "there is no thread to be had");
 		c->next = session__now(s) + EVERY;
 	}
 }
 
-static void take_result(struct session *s, const struct census_state *st)
+static int take_result(struct session *s, const struct census_state *st)
 {
 	struct session_census *c = s->census;
 
@@ -259,6 +351,7 @@ static void take_result(struct session *s, const struct census_state *st)
 	c->have_last = c->first_over = true;
 	facts__setf(s->facts, "census", "%u", c->readings);
 	facts__setf(s->facts, "counter.census.torn", "%u", c->torn);
+	return params__take(&c->params, &c->last);
 }
 
 /* A reading is over. 0, also where nothing could be read; -ENOMEM, or the error of a sink. */
@@ -272,6 +365,7 @@ static int finish(struct session *s)
 	pthread_join(c->thread, NULL);
 	c->running = false;
 	if (c->job.err) {
+		params__drop(&c->params);
 		say_failed(s, c->job.err, c->job.why);
 		pause = c->job.err == -EAGAIN ? EVERY / 5 : EVERY;
 		c->next = session__now(s) + pause;
@@ -284,10 +378,10 @@ static int finish(struct session *s)
 	/* After the steps that were asked for nothing is handed on: what is told now would be of blocks that came since. */
 	if (!err && !s->cut)
 		err = tell(s, st, c->first);
-	if (err || s->cut)
-		census_state__free(st);
-	else
-		take_result(s, st);
+	if (!err && !s->cut)
+		return take_result(s, st);
+	params__drop(&c->params);
+	census_state__free(st);
 	return err == -EAGAIN ? 0 : err;
 }
 
@@ -367,8 +461,8 @@ bool session__parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *mo
 
 	if (!s->census || !s->census->have_last)
 		return false;
-	t = census__param(&s->census->last, tensor);
-	if (!t || t->kind != CENSUS_PARAMETER || !*t->name)
+	t = census__param(&s->census->last, s->target.proc, tensor);
+	if (!t || t->kind != CENSUS_PARAMETER || !*t->name || !params__holds(&s->census->params, t))
 		return false;
 	return intern(s, t, name, module) == 0 && *name;
 }

@@ -135,6 +135,8 @@ int session__open_census(struct session *s);
 int session__pump_census(struct session *s, uint64_t now);
 int session__last_census(struct session *s);
 void session__close_census(struct session *s);
+/* Every event, as it is handed on: what is freed is no parameter's any more. 0 or -ENOMEM. */
+int session__census_sees(struct session *s, const struct event *e);
 /* Name and module, in the dict, of the parameter whose TensorImpl is there, as of the last reading. False: not known. */
 bool session__parameter(void *session, uint64_t tensor, uint32_t *name, uint32_t *module);
 /* session_state.c: what was there before is known, or is not to be had. */

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct census;
+struct proc;
 struct python;
 
 /* In the order of precedence: of several tensors that share a storage, the first gives it its name. */
@@ -57,7 +58,9 @@ struct census_state {
 	struct census_device *devices;
 	size_t ndevices;
 	char *text; /* private: the names live here */
-	struct map64 *params; /* private: TensorImpl -> index of its storage's tensor */
+	struct map64 *params; /* private: TensorImpl -> index of its storage's tensor, */
+	struct map64 *param_storages; /* -> StorageImpl, */
+	uint64_t storage_at; /* to which it has a pointer here */
 	uint64_t modules, optimizers, objects; /* seen; objects: all of Python's */
 	uint64_t torn;	     /* tensors that changed all the while */
 	uint64_t unreadable; /* tensors that could not be read, or did not verify */
@@ -90,7 +93,10 @@ struct census_opts {
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret, const char **why);
 void census_state__free(struct census_state *s); /* what it holds, not s; zeroes it */
 
-/* The storage of the parameter whose c10::TensorImpl is at this address, as of that reading; NULL: none. */
-const struct census_tensor *census__param(const struct census_state *s, uint64_t impl);
+/*
+ * The storage of the parameter whose c10::TensorImpl is at this address, as of that reading; NULL: none, or it is another
+ * one's by now.
+ */
+const struct census_tensor *census__param(const struct census_state *s, const struct proc *p, uint64_t impl);
 
 #endif

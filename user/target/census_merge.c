@@ -7,6 +7,7 @@
 
 #include "lib/map64.h"
 #include "target/census_internal.h"
+#include "target/proc.h"
 
 struct cand {
 	uint64_t addr, size;
@@ -198,11 +199,12 @@ static int index_params(const struct pytensor *v, const struct label *labels, si
 	int err = 0;
 
 	s->params = map64__new();
-	if (!s->params)
+	s->param_storages = map64__new();
+	if (!s->params || !s->param_storages)
 		return -ENOMEM;
 	for (size_t i = 0; !err && i < n; i++)
 		if (labels[i].kind == CENSUS_PARAMETER && v[i].state == PYTENSOR_OK && owner[i] != UINT32_MAX)
-			err = map64__set(s->params, v[i].impl, owner[i]);
+			err = map64__set(s->params, v[i].impl, owner[i]) ?: map64__set(s->param_storages, v[i].impl, v[i].storage);
 	return err;
 }
 
@@ -232,6 +234,7 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 	}
 	if (!err)
 		err = index_params(v, labels, n, owner, s);
+	s->storage_at = pytensors__storage_at(r->c->tensors);
 	if (!err) {
 		s->text = r->text;
 		r->text = NULL;
@@ -242,16 +245,19 @@ int census__merge(struct reading *r, const struct pytensor *v, const struct labe
 	return err;
 }
 
-const struct census_tensor *census__param(const struct census_state *s, uint64_t impl)
+const struct census_tensor *census__param(const struct census_state *s, const struct proc *p, uint64_t impl)
 {
-	uint64_t i;
+	uint64_t i, was, is;
 
-	return s->params && map64__get(s->params, impl, &i) ? &s->tensors[i] : NULL;
+	if (!s->params || !map64__get(s->params, impl, &i) || !map64__get(s->param_storages, impl, &was))
+		return NULL;
+	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
 }
 
 void census_state__free(struct census_state *s)
 {
 	map64__free(s->params);
+	map64__free(s->param_storages);
 	free(s->tensors);
 	free(s->devices);
 	free(s->text);

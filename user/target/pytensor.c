@@ -46,6 +46,11 @@ bool pytensors__know_grad(const struct pytensors *t)
 	return t->l.grad != 0;
 }
 
+unsigned pytensors__storage_at(const struct pytensors *t)
+{
+	return t->l.storage;
+}
+
 /* c10::ScalarType's order (c10/core/ScalarType.h); numbers are never used again for another type. */
 static const struct dtype {
 	const char *name;

@@ -50,6 +50,8 @@ int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, co
 bool pytensors__calibrated(const struct pytensors *t);
 /* Whether .grad is known: no tensor that needs a gradient has been seen before. */
 bool pytensors__know_grad(const struct pytensors *t);
+/* Where a c10::TensorImpl has the pointer to its storage; 0: not calibrated. */
+unsigned pytensors__storage_at(const struct pytensors *t);
 
 /*
  * Reads n tensors with few system calls: of each, obj is given, or obj 0 and impl. Twice; what changed in between is read

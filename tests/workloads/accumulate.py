@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Gradients that backward cannot just keep: those of a sum are one number seen many times, and the node that accumulates them
+makes the gradient's memory. Each parameter has a size of its own. Prints "ready" and, as JSON, {name: bytes}; then it trains. On a line of standard
+input other parameters, of the same names and other sizes, take the place of the first.
+"""
+import gc
+import json
+import sys
+import threading
+import time
+
+import torch
+
+
+class Part(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.weight, self.bias = torch.nn.Parameter(torch.ones(size)), torch.nn.Parameter(torch.ones(size + 1))
+
+    def forward(self):
+        return self.weight.sum() + self.bias.sum()
+
+
+class Net(torch.nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.parts = torch.nn.ModuleList([Part(base + 10 * i) for i in range(8)])
+
+    def forward(self):
+        return sum(part() for part in self.parts)
+
+
+def main():
+    net, go = Net(1000), threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.readline(), go.set()), daemon=True).start()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    print("ready " + json.dumps({name: 4 * p.numel() for name, p in net.named_parameters()}), flush=True)
+    while True:
+        optimizer.zero_grad()
+        net().backward()
+        optimizer.step()
+        time.sleep(0.02)
+        if go.is_set():
+            go.clear()
+            del net, optimizer
+            gc.collect()
+            net = Net(3000)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+            print("swapped " + json.dumps({name: 4 * p.numel() for name, p in net.named_parameters()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
