@@ -45,7 +45,7 @@ def main():
         signal.signal(signal.SIGINT, lambda *_: os._exit(8))
         print("ready", flush=True)
         time.sleep(120)
-    time.sleep(0.1)  # code that ends with the program less than a drain's pause after it was first seen has no name
+    time.sleep(0.3)  # code that ends with the program less than a drain's pause after it was first seen has no name
     if "exec" in sys.argv[1:]:
         os.execv("/bin/sh", ["sh", "-c", "sleep 1; exit 3"])
 

@@ -100,7 +100,7 @@ void autograd__look(struct session *s, uint64_t now)
 	struct autograd *a = s->autograd;
 	struct hook *hooks;
 
-	if (!a || a->looks >= LOOK_MAX || now < a->next_look || probes__attached(s->probes, HOOK_EVALUATE))
+	if (!a || s->blind || a->looks >= LOOK_MAX || now < a->next_look || probes__attached(s->probes, HOOK_EVALUATE))
 		return;
 	a->next_look = now + LOOK_PAUSE;
 	a->looks++;

@@ -75,6 +75,7 @@ void session__free(struct session *s)
 {
 	if (!s)
 		return;
+	session__let_go(s, false);
 	probes__free(s->probes);
 	calls__free(s->calls);
 	autograd__free(s->autograd);
@@ -164,12 +165,10 @@ static int attach_all(struct session *s, struct failure *f)
 	return 0;
 }
 
-int session__attach(struct session *s, struct failure *f)
+static int attach(struct session *s, struct failure *f)
 {
-	int err = session__await(s, f);
+	int err;
 
-	if (err)
-		return err;
 	if (s->target.hooks_err) {
 		const struct hook *h = s->target.hooks;
 		int i;
@@ -212,6 +211,16 @@ int session__attach(struct session *s, struct failure *f)
 	if (session__begin_state(s) || session__open_census(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	return 0;
+}
+
+int session__attach(struct session *s, struct failure *f)
+{
+	int err = session__await(s, f);
+
+	if (!err)
+		err = attach(s, f);
+	session__let_go(s, err == -EAGAIN);
+	return err;
 }
 
 bool session__attached(const struct session *s)

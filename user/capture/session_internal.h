@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "capture/attach.h"
+#include "capture/hold.h"
 #include "capture/probes.h"
 #include "capture/queue.h"
 #include "capture/session.h"
@@ -48,6 +49,9 @@ struct session {
 	struct autograd *autograd; /* see autograd.h; NULL: not wanted */
 	struct mt_py_layout layout; /* that the programs were loaded with */
 	struct waiting wait;
+	struct hold hold; /* of a command that is being attached to */
+	int nice;	  /* ours before the waiting, while hastened */
+	bool hastened;
 	struct dict *dict;
 	struct facts *facts;
 	struct names *names;
@@ -86,6 +90,8 @@ void session__attach_optional(struct session *s, enum hook_id id);
  * can be done beforehand is done.
  */
 int session__await(struct session *s, struct failure *f);
+/* What was held runs on, and unless it is waited for again we are in no hurry any more. */
+void session__let_go(struct session *s, bool again);
 /* The BPF programs for the interpreter as it is known now, unless they are loaded. 0 or negative with *f. */
 int session__load(struct session *s, struct failure *f);
 /* Once attached: has more been mapped, of PyTorch too? Then its map and facts are new. */

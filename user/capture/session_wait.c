@@ -6,12 +6,14 @@
  * at the least, with everything in the page cache, measured with PyTorch 2.1 to 2.15. So the size of the address
  * space is looked at every 2 ms (one small file of /proc, 5 us), the memory map is read only when that has changed, and what
  * takes long is done before: the interpreter, which runs `import torch`, is understood and the BPF programs for it are
- * loaded as soon as it is up.
+ * loaded as soon as it is up. A command of our own is held (hold.h) while that goes on, and again once PyTorch's libraries are
+ * mapped, so that only the look has to be in time.
  */
 #include "capture/session_internal.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #define PAUSE_QUIET 10	     /* ms, where nothing has been mapped for QUIET: import torch begins with other modules */
 #define QUIET 1000000000ULL  /* ns */
 #define RETRY 5000000ULL     /* ns, while the interpreter is starting */
+#define IN_TIME (-20)	     /* nice value while a command is waited for: a look that comes late is one in vain */
 #define NO_PYTHON 1000000000ULL /* ns after an exec: a process that is not Python by then will not be */
 
 static uint64_t monotonic(void)
@@ -76,6 +79,31 @@ int session__load(struct session *s, struct failure *f)
 	return 0;
 }
 
+/* Where the privilege for it is not there, the look is as often in time as it can be. */
+static void hasten(struct session *s)
+{
+	s->nice = getpriority(PRIO_PROCESS, 0);
+	s->hastened = !setpriority(PRIO_PROCESS, 0, IN_TIME);
+}
+
+void session__let_go(struct session *s, bool again)
+{
+	hold__release(&s->hold);
+	if (again || !s->hastened)
+		return;
+	setpriority(PRIO_PROCESS, 0, s->nice);
+	s->hastened = false;
+}
+
+/* Until session__let_go(). */
+static void hold_command(struct session *s)
+{
+	int err = s->opts.started ? hold__take(&s->hold, proc__pid(s->target.proc)) : 0;
+
+	if (err)
+		log_debug("PID %d cannot be held: %s", (int)proc__pid(s->target.proc), strerror(-err));
+}
+
 /* All that can be done before PyTorch is there. Takes the maps. 0 or negative with *f. */
 static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
 {
@@ -86,6 +114,7 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 	s->wait.next = s->target.has_python && !s->target.has_slot ? now + RETRY : UINT64_MAX;
 	if (!s->target.has_slot)
 		return 0;
+	hold_command(s); /* the kernel takes half a second to verify the programs, and `import torch` may come sooner */
 	err = session__load(s, f);
 	if (err)
 		return err;
@@ -98,6 +127,7 @@ int session__await(struct session *s, struct failure *f)
 {
 	uint64_t now = monotonic(), pages;
 	struct maps maps;
+	bool grew, untouched, whole;
 	int err;
 
 	if (s->target.torch.found && !s->target.hooks_err)
@@ -105,15 +135,19 @@ int session__await(struct session *s, struct failure *f)
 	err = follow_exec(s, now, f);
 	if (err)
 		return err;
-	if (!s->wait.since)
+	if (!s->wait.since) {
 		s->wait.since = now;
+		if (s->opts.started)
+			hasten(s);
+	}
 	if (!s->opts.started && !s->target.has_python && now - s->wait.since > NO_PYTHON)
 		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
 	if (proc__pages(s->target.proc, &pages))
 		return -EAGAIN; /* it is ending */
 	if (pages == s->wait.pages && now < s->wait.next)
 		return -EAGAIN;
-	if (pages != s->wait.pages)
+	grew = pages != s->wait.pages;
+	if (grew)
 		s->wait.changed = now;
 	s->wait.pages = pages;
 	err = proc__maps(s->target.proc, &maps);
@@ -125,8 +159,18 @@ int session__await(struct session *s, struct failure *f)
 		maps__free(&maps);
 		return -EAGAIN;
 	}
-	if (!err)
+	if (!err) {
+		/* The libraries are mapped one by one, and then relocated, which does not change the address space's size. */
+		untouched = s->opts.started && arrival__untouched(s->target.proc, &maps);
+		whole = !grew || !untouched;
+		if (untouched && whole)
+			hold_command(s);
 		maps__free(&maps);
+		if (!whole) {
+			s->wait.next = now;
+			return -EAGAIN;
+		}
+	}
 	err = target__look(&s->target, f); /* has the words where the maps cannot be read */
 	return err ?: s->target.torch.found ? 0 : -EAGAIN;
 }
