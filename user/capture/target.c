@@ -43,6 +43,11 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 		return failure__set(f, EXIT_UNUSABLE, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
 	if (err == -EINVAL)
 		return failure__set(f, EXIT_UNUSABLE, err, "PID %d is a kernel thread: it has no memory to trace", (int)pid);
+	if ((err == -EPERM || err == -EACCES) && !geteuid() && !*missing)
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "not permitted to look at PID %d: %s, though we are root; a security module or the "
+				    "container that we are in forbids it",
+				    (int)pid, strerror(-err));
 	if (err == -EPERM || err == -EACCES)
 		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to look at PID %d: %s; run it with sudo",
 				    (int)pid, *missing ? missing : "another user's process");

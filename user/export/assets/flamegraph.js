@@ -11,7 +11,7 @@
 		["user", "Your code"],
 		["module", "nn.Module call"],
 		["torch", "PyTorch"],
-		["library", "Other libraries"],
+		["installed", "Other libraries"],
 		["stdlib", "Standard library"],
 		["note", "No Python stack"],
 	];
