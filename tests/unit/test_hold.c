@@ -88,6 +88,44 @@ static void test_stands_and_goes_on(void **state)
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == SIGUSR1);
 }
 
+/* One that the kernel is at work for most of the time, and that waits for children of its own. */
+static pid_t worker(void)
+{
+	pid_t pid = fork(), child;
+	char *p;
+	int i;
+
+	if (pid)
+		return pid;
+	for (;;) {
+		p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		for (i = 0; p != MAP_FAILED && i < 1 << 20; i += 4096)
+			p[i] = 1;
+		munmap(p, 1 << 20);
+		child = ++*count % 16 ? -1 : vfork();
+		if (!child)
+			_exit(0);
+		if (child > 0)
+			waitpid(child, NULL, 0);
+	}
+}
+
+static void test_many_times(void **state)
+{
+	pid_t pid = worker();
+	int i;
+
+	(void)state;
+	for (i = 0; i < 3000; i++) {
+		struct hold h = { 0 };
+
+		assert_int_equal(hold__take(&h, pid), 0);
+		hold__release(&h);
+		assert_true(i % 10 || runs());
+	}
+	end(pid, SIGKILL);
+}
+
 /* A signal that comes while it stands is for it, afterwards. */
 static void test_signal_waits(void **state)
 {
@@ -200,9 +238,13 @@ static void test_cannot_be(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_stands_and_goes_on),	      cmocka_unit_test(test_signal_waits),
-		cmocka_unit_test(test_signal_on_its_way),	      cmocka_unit_test(test_one_that_was_stopped_stays_so),
-		cmocka_unit_test(test_holder_killed), cmocka_unit_test(test_cannot_be),
+		cmocka_unit_test(test_stands_and_goes_on),
+		cmocka_unit_test(test_many_times),
+		cmocka_unit_test(test_signal_waits),
+		cmocka_unit_test(test_signal_on_its_way),
+		cmocka_unit_test(test_one_that_was_stopped_stays_so),
+		cmocka_unit_test(test_holder_killed),
+		cmocka_unit_test(test_cannot_be),
 	};
 
 	count = mmap(NULL, sizeof(*count), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -11,10 +11,26 @@
 
 #define PAUSE 100000 /* ns; a thread that runs stops at once, one that the kernel is busy with when that is done */
 
-static bool has_changed(pid_t pid, int how, siginfo_t *si)
+/* Without reaping it: how it ended is for those who wait for the child. */
+static bool has_ended(pid_t pid)
+{
+	siginfo_t si = { 0 };
+
+	/* Asked for ends alone, waitid() tells of a traced child's stops all the same. */
+	return waitid(P_PID, pid, &si, WEXITED | WNOHANG | WNOWAIT) ||
+	       (si.si_pid == pid && si.si_code != CLD_TRAPPED && si.si_code != CLD_STOPPED);
+}
+
+static bool has_stopped(pid_t pid, siginfo_t *si)
 {
 	si->si_pid = 0;
-	return !waitid(P_PID, pid, si, how | WNOHANG) && si->si_pid == pid;
+	return !waitid(P_PID, pid, si, WSTOPPED | WNOHANG) && si->si_pid == pid;
+}
+
+/* A stop of the kernel's making carries an event above the signal's number; what carries none is a signal on its way. */
+static int signal_of(const siginfo_t *si)
+{
+	return si->si_status >> 8 ? 0 : si->si_status;
 }
 
 int hold__take(struct hold *h, pid_t pid)
@@ -26,22 +42,26 @@ int hold__take(struct hold *h, pid_t pid)
 		return -errno;
 	if (ptrace(PTRACE_INTERRUPT, pid, NULL, NULL))
 		return -errno; /* it is ending: there is nothing to be detached from */
-	/* Without WEXITED: how it ends is for those who wait for the child. */
-	while (!has_changed(pid, WSTOPPED, &si)) {
-		if (has_changed(pid, WEXITED | WNOWAIT, &si))
+	while (!has_stopped(pid, &si)) {
+		if (has_ended(pid))
 			return -ECHILD;
 		nanosleep(&pause, NULL);
 	}
-	*h = (struct hold){ .pid = pid };
-	/* A stop of the kernel's making carries an event above the signal's number; what carries none is a signal on its way. */
-	if (!(si.si_status >> 8))
-		h->signal = si.si_status;
+	*h = (struct hold){ .pid = pid, .signal = signal_of(&si) };
 	return 0;
 }
 
 void hold__release(struct hold *h)
 {
-	if (h->pid)
-		ptrace(PTRACE_DETACH, h->pid, NULL, (void *)(long)h->signal);
+	const struct timespec pause = { .tv_nsec = PAUSE };
+	siginfo_t si;
+	pid_t pid = h->pid;
+
 	h->pid = 0;
+	/* One that does not stand after all would do so later, and for good: it is waited for. */
+	while (pid && ptrace(PTRACE_DETACH, pid, NULL, (void *)(long)h->signal) && errno == ESRCH && !has_ended(pid)) {
+		if (has_stopped(pid, &si))
+			h->signal = signal_of(&si);
+		nanosleep(&pause, NULL);
+	}
 }
