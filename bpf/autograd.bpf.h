@@ -36,6 +36,8 @@ struct {
 
 struct mt_node_layout node_layout = {};
 
+static int left_modules(__u64 sp, __u64 time); /* modules.bpf.h */
+
 static __always_inline struct running_node *innermost(struct node_slot *s)
 {
 	return &s->at[s->top & (MT_NODE_DEPTH - 1)];
@@ -176,6 +178,8 @@ int evaluate(struct pt_regs *ctx)
 		count(MT_CNT_NODE_FAULT); /* and none is told of, as there is nothing to tell it by */
 		return 0;
 	}
+	if (modules)
+		left_modules(PT_REGS_SP(ctx), bpf_ktime_get_ns());
 	return enter_node(s, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
 }
 

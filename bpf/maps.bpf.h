@@ -11,6 +11,7 @@
 #define FRAME_READ 96 /* covers all fields of a frame in every supported version, local 0 from 3.11 on */
 
 const volatile struct mt_py_layout py = {};
+const volatile __u8 modules = 0; /* every call of a module is told of, not only those of outermost ones */
 const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
 
 /* Shared with user space while running (mapped memory). */
@@ -67,7 +68,7 @@ struct scratch {
 	__u32 frames;	  /* code entries among rec.n */
 	__u32 outcome;
 	__u32 faulted_self;
-	__u32 pad;
+	__u32 in_module; /* there are modules on the stack */
 	__u8 buf[FRAME_READ];
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];

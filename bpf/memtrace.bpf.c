@@ -62,6 +62,7 @@ static __always_inline __u64 stack_id(__u64 stack)
 #define ARG(ctx, n) (*(volatile unsigned long *)&PT_REGS_PARM##n(ctx))
 
 #include "autograd.bpf.h"
+#include "modules.bpf.h"
 
 static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, bool walks, const bool sleepable)
 {
@@ -69,6 +70,8 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 	__u32 node = MT_NODE_NONE;
 	struct mt_rec_mem *r;
 
+	if (modules)
+		left_modules(PT_REGS_SP(ctx), time);
 	if (walks) {
 		stack = walk(time, sleepable);
 		node = current_node(PT_REGS_SP(ctx), time);
@@ -180,39 +183,38 @@ SEC("uprobe")
 int cpu_delete(struct pt_regs *ctx)
 {
 	struct mt_rec_free *r;
+	__u64 time;
 
 	if (!begin(MT_REC_CPU_DELETE))
 		return 0;
+	time = bpf_ktime_get_ns();
+	if (modules)
+		left_modules(PT_REGS_SP(ctx), time);
 	r = reserve(MT_REC_CPU_DELETE, sizeof(*r));
 	if (!r)
 		return 0;
-	fill(&r->h, MT_REC_CPU_DELETE, bpf_ktime_get_ns(), 0, false);
+	fill(&r->h, MT_REC_CPU_DELETE, time, 0, false);
 	r->addr = PT_REGS_PARM2(ctx);
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	return 0;
-}
-
-static __always_inline int emit_mark(__u8 type, __u64 self, __u64 time, __u64 stack, const bool sleepable)
-{
-	struct mt_rec_mark *r = reserve(type, sizeof(*r));
-
-	if (!r)
-		return 0;
-	fill(&r->h, type, time, stack, sleepable);
-	r->stack = stack_id(stack);
-	r->self = self;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 
 static __always_inline int do_scope_end(const bool sleepable)
 {
-	__u64 time;
+	struct mt_rec_mark *r;
+	__u64 time, stack;
 
 	if (!begin(MT_REC_SCOPE_END))
 		return 0;
 	time = bpf_ktime_get_ns();
-	return emit_mark(MT_REC_SCOPE_END, 0, time, walk(time, sleepable), sleepable);
+	stack = walk(time, sleepable);
+	r = reserve(MT_REC_SCOPE_END, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_SCOPE_END, time, stack, sleepable);
+	r->stack = stack_id(stack);
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
 }
 
 /* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see user/target/torchpy.h */
@@ -234,9 +236,9 @@ int module_call(struct pt_regs *ctx)
 {
 	__u64 self = PT_REGS_PARM1(ctx);
 
-	if (!begin(MT_REC_MODULE_CALL) || !bpf_map_lookup_elem(&root_modules, &self))
+	if (!begin(MT_REC_MODULE_CALL) || (!modules && !bpf_map_lookup_elem(&root_modules, &self)))
 		return 0;
-	return emit_mark(MT_REC_MODULE_CALL, self, bpf_ktime_get_ns(), 0, false);
+	return enter_module(self, PT_REGS_SP(ctx));
 }
 
 /* static void code_dealloc(PyCodeObject *code) */

@@ -21,6 +21,8 @@
 #define MT_ASKED_ARGS 4
 #define MT_NODE_WORDS 7	     /* read of an autograd node */
 #define MT_NODE_DEPTH 8	     /* nodes that run within one another on a thread; a power of two */
+#define MT_MODULE_DEPTH 128  /* modules that a thread is in at a time; a power of two */
+#define MT_MODULE_TYPES 4096 /* classes of what is called */
 
 enum mt_rec_type {
 	MT_REC_REPORT = 1, /* c10::reportMemoryUsageToProfiler: struct mt_rec_mem */
@@ -30,12 +32,13 @@ enum mt_rec_type {
 	MT_REC_STACK = 5,     /* frames of a stack id, before its first use: struct mt_rec_stack */
 	MT_REC_CODE_GONE = 6, /* a code object of a sent stack is being freed: struct mt_rec_gone */
 	MT_REC_SCOPE_END = 7, /* a record_function scope is left: struct mt_rec_mark */
-	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a root module: struct mt_rec_mark */
+	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a module: struct mt_rec_enter */
 	MT_REC_CUDA_CALL = 9,	/* a call into CUDA came back: struct mt_rec_call */
 	MT_REC_ASKED = 10,	/* USDT pytorch:malloc: struct mt_rec_asked */
 	MT_REC_SET_DEVICE = 11, /* cudaSetDevice entered: struct mt_rec_call, arg[0] */
 	MT_REC_EDGE = 12,	/* an autograd node becomes that of a tensor: struct mt_rec_node */
 	MT_REC_NODE = 13,	/* another node runs on this thread, as of its next record: struct mt_rec_node */
+	MT_REC_MODULE_LEAVE = 14, /* modules were left by this thread: struct mt_rec_leave */
 };
 
 /* How the walk of a thread's Python frames ended. Counted by reason (MT_CNT_WALK + reason). */
@@ -53,6 +56,7 @@ enum mt_walk {
 	MT_WALK_NR,
 };
 #define MT_STACK_WALKS 16 /* a stack's id modulo this is its walk's outcome */
+#define MT_STACK_IN_MODULE (1ULL << 63) /* of a stack's id: there are modules on it */
 _Static_assert(MT_WALK_NR <= MT_STACK_WALKS, "an outcome fits into an id");
 
 enum mt_counter {
@@ -67,6 +71,8 @@ enum mt_counter {
 	MT_CNT_NODE_RUN = 53,	   /* autograd nodes begun */
 	MT_CNT_NODE_FAULT = 54,	   /* nodes that could not be read or kept */
 	MT_CNT_NODE_DEEP = 55,	   /* nodes forgotten for others running within them */
+	MT_CNT_MODULE_FAULT = 56,  /* calls that could not be kept */
+	MT_CNT_MODULE_DEEP = 57,   /* calls within more than MT_MODULE_DEPTH others: not told of */
 	MT_CNT_NR = 64,
 };
 
@@ -94,7 +100,7 @@ struct mt_py_layout {
 	__u32 owner_shim;   /* frames with owner >= this are shims */
 	__u32 lasti_scale;  /* before 3.11: 1 or 2 (bytes per unit of f_lasti); 0 from 3.11 on */
 	__u32 code_adaptive; /* offset of co_code_adaptive in the code object, from 3.11 */
-	__u32 pad;
+	__u32 ob_type;	 /* offset of an object's type */
 	__u64 tag_mask; /* and-mask for f_executable and localsplus: ~3 on 3.14, ~0 before */
 	__u64 type_cell; /* &PyCell_Type: a captured `self` lies in a cell */
 };
@@ -139,8 +145,31 @@ struct mt_rec_gone {
 
 struct mt_rec_mark {
 	struct mt_hdr h;
-	__u64 stack; /* MT_REC_SCOPE_END */
-	__u64 self;  /* MT_REC_MODULE_CALL */
+	__u64 stack;
+};
+
+/* Is a class one of modules? */
+enum mt_module_type {
+	MT_TYPE_MODULE = 1,
+	MT_TYPE_OTHER, /* its calls are not told of */
+};
+
+/* An object is called. Each says how deep it is, so that what got lost before does not matter. */
+struct mt_rec_enter {
+	struct mt_hdr h;
+	__u64 self;
+	__u64 type;  /* its class */
+	__u64 stack; /* where nothing is known of what the thread was in before: of the caller; else 0 */
+	__u64 sp;    /* the call is under way as long as this is above the stack pointer ... */
+	__u64 ret;   /* ... and holds this; 0: could not be read */
+	__u32 depth; /* calls that it lies in */
+	__u32 keep;  /* of those told of, from the outermost on, so many are among them: the rest has been left */
+};
+
+struct mt_rec_leave {
+	struct mt_hdr h;
+	__u32 keep; /* as in struct mt_rec_enter */
+	__u32 pad;
 };
 
 enum mt_frame_kind {
@@ -229,7 +258,9 @@ MT_ASSERT_SIZE(struct mt_hdr, 16);
 MT_ASSERT_SIZE(struct mt_rec_mem, 64);
 MT_ASSERT_SIZE(struct mt_rec_free, 24);
 MT_ASSERT_SIZE(struct mt_rec_gone, 32);
-MT_ASSERT_SIZE(struct mt_rec_mark, 32);
+MT_ASSERT_SIZE(struct mt_rec_mark, 24);
+MT_ASSERT_SIZE(struct mt_rec_enter, 64);
+MT_ASSERT_SIZE(struct mt_rec_leave, 24);
 MT_ASSERT_SIZE(struct mt_frame, 16);
 MT_ASSERT_SIZE(struct mt_rec_stack, 40);
 MT_ASSERT_SIZE(struct mt_rec_call, 88);

@@ -71,8 +71,10 @@ static __always_inline void put_self(struct scratch *s, const bool sleepable)
 		else if (s->type == py.type_cell && read_user(&s->word, sizeof(s->word), s->word + 16, sleepable))
 			s->faulted_self = 1;
 	}
-	if (s->word)
+	if (s->word) {
 		put_frame(s, s->word, 0, MT_FRAME_MODULE);
+		s->in_module = 1;
+	}
 }
 
 static __always_inline long walk_frame(struct scratch *s, const bool sleepable)
@@ -240,6 +242,7 @@ static __always_inline __u64 walk_in(struct scratch *s, __u64 time, const bool s
 	s->rec.n = 0;
 	s->frames = 0;
 	s->faulted_self = 0;
+	s->in_module = 0;
 	/* Read before the frames are: a code object that is freed later makes ids newer than this one. */
 	s->rec.epoch = *(volatile __u64 *)&code_epoch;
 	s->hash = s->rec.epoch;
@@ -258,7 +261,9 @@ static __always_inline __u64 walk_in(struct scratch *s, __u64 time, const bool s
 		s->outcome = MT_WALK_FAULT_SELF;
 	if (!s->rec.n)
 		return s->outcome;
-	id = (s->hash & ~(MT_STACK_WALKS - 1ULL)) | (s->outcome & (MT_STACK_WALKS - 1));
+	id = (s->hash & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) | (s->outcome & (MT_STACK_WALKS - 1));
+	if (s->in_module)
+		id |= MT_STACK_IN_MODULE;
 	if (id < MT_STACK_WALKS)
 		id += MT_STACK_WALKS;
 	s->rec.h.time = time;

@@ -169,7 +169,7 @@ static inline void write_events(struct world *w, int fd, const struct events *l,
 
 /* What stream.h says of the kinds. */
 enum { HAS_TOTALS = 1, HAS_ADDR = 2, HAS_SIZE = 4, HAS_STACK = 8, HAS_HOW = 16, HAS_REQUESTED = 32, HAS_STREAM = 64, HAS_POOL = 128,
-       HAS_NODE = 256, HAS_MODULE = 512, HAS_NAME = 1024 };
+       HAS_NODE = 256, HAS_MODULE = 512, HAS_NAME = 1024, HAS_NO_DEVICE = 2048 };
 static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_ALLOC] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_NODE,
 	[EVENT_FREE] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_HOW,
@@ -186,6 +186,8 @@ static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_USED] = HAS_SIZE,
 	[EVENT_TENSOR] = HAS_ADDR | HAS_SIZE | HAS_HOW | HAS_MODULE | HAS_NAME,
 	[EVENT_CENSUS] = HAS_SIZE | HAS_HOW,
+	[EVENT_ENTER] = HAS_MODULE | HAS_NODE | HAS_NO_DEVICE,
+	[EVENT_LEAVE] = HAS_MODULE | HAS_NO_DEVICE,
 };
 
 /* Anything that an event of a kind up to max can say; with more devices than a block can hold. */
@@ -195,8 +197,10 @@ static inline void add_random_kind(const struct world *w, struct gen *g, struct 
 	struct event e = { .kind = (uint8_t)(1 + r % max), .time = s >> (r >> 8 & 63) };
 	uint16_t has = kind_has[e.kind];
 
-	e.device.type = (uint8_t)(r >> 16 & 0xff) >> (more & 7);
-	e.device.index = (uint8_t)(r >> 24 & 3);
+	if (!(has & HAS_NO_DEVICE)) {
+		e.device.type = (uint8_t)(r >> 16 & 0xff) >> (more & 7);
+		e.device.index = (uint8_t)(r >> 24 & 3);
+	}
 	e.thread = r >> 32 & 1 ? w->thread : 0;
 	e.totals = has & HAS_TOTALS && r >> 33 & 1;
 	if (e.totals) {

@@ -7,7 +7,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 
-enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_CENSUS };
+enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS };
 
 static const struct argp_option pid_options[] = {
 	{ "pid", 'p', "PID", 0, "The process to attach to", 0 },
@@ -22,6 +22,8 @@ static const struct argp_option options[] = {
 	  "Also record how much of each block was asked for, and its stream: one more probe an allocation", 0 },
 	{ "no-autograd", OPT_NO_AUTOGRAD, NULL, 0,
 	  "Do not trace what backward allocates to the lines of forward it belongs to: two probes less", 0 },
+	{ "no-modules", OPT_NO_MODULES, NULL, 0,
+	  "Do not record when modules are entered and left: one record less a call", 0 },
 	{ "no-census", OPT_NO_CENSUS, NULL, 0,
 	  "Do not read from the program's own objects which blocks are parameters, gradients, optimizer state", 0 },
 	{ "verbose", 'v', NULL, 0, "Say what is being done, and what the kernel says", 0 },
@@ -74,6 +76,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_NO_AUTOGRAD:
 		a->no_autograd = true;
+		break;
+	case OPT_NO_MODULES:
+		a->no_modules = true;
 		break;
 	case OPT_NO_CENSUS:
 		a->no_census = true;

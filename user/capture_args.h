@@ -15,6 +15,7 @@ struct capture_args {
 	bool requested;	   /* what was asked for of each block, too */
 	bool no_census;	   /* do not read what blocks are for */
 	bool no_autograd;  /* do not trace what backward allocates to lines of forward */
+	bool no_modules;   /* do not tell when modules are entered and left */
 };
 
 /* The input of both is a struct capture_args. */

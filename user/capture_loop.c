@@ -29,7 +29,8 @@ int capture_loop__open(struct capture_loop *loop)
 {
 	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps,
 				   .started = loop->started, .requested = loop->args.requested,
-				   .no_autograd = loop->args.no_autograd, .no_census = loop->args.no_census };
+				   .no_autograd = loop->args.no_autograd, .no_census = loop->args.no_census,
+				   .no_modules = loop->args.no_modules };
 	struct failure f;
 
 	loop->session = session__new(loop->args.pid, &so, &f);

@@ -12,9 +12,9 @@ import struct
 import sys
 
 KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used",
-         "tensor", "census")
-ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS = range(1, 16)
-LAST_KIND = {1: LOST, 2: USED, 3: CENSUS}  # by version
+         "tensor", "census", "enter", "leave")
+ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE = range(1, 18)
+LAST_KIND = {1: LOST, 2: USED, 3: LEAVE}  # by version
 MASK = (1 << 64) - 1
 
 
@@ -134,7 +134,7 @@ class Recording:
         lengths = [head.varint() for _ in range(6)]
         tags, times, addrs, sizes, stacks, rest = (Cursor(head.take(n)) for n in lengths)
         thread = device = addr_stored = walk0 = node0 = 0
-        devices, touched, known_sizes = [], [], []
+        devices, touched, known_sizes, called = [], [], [], {ENTER: 0, LEAVE: 0}
         if first != self.count:
             raise ValueError("a block of events is missing")
 
@@ -223,9 +223,12 @@ class Recording:
                 node = node0 = node0 + rest.zigzag()
             if kind == TENSOR:
                 name, module, category = last.name + rest.zigzag(), last.module + rest.zigzag(), rest.varint()
+            elif kind in (ENTER, LEAVE):
+                module = called[kind] = called[kind] + rest.zigzag()
             d.last[kind] = Last(addr, size, requested, how, flags, stream, pool, name, module)
             self.count += 1
-            yield {"kind": kind, "walk": walk, "totals": int(totals), "type": d.type, "index": d.index, "thread": thread,
+            kind_of, index = (0, 0) if kind in (ENTER, LEAVE) else (d.type, d.index)
+            yield {"kind": kind, "walk": walk, "totals": int(totals), "type": kind_of, "index": index, "thread": thread,
                    "stack": stack, "module": module, "time": time, "addr": addr, "size": size,
                    "allocated": d.allocated if totals else 0, "reserved": d.reserved if totals else 0,
                    "how": how, "flags": flags, "requested": requested, "stream": stream,

@@ -165,6 +165,13 @@ static void test_every_kind(void **state)
 		{ .kind = EVENT_CENSUS, .device = gpu, .size = 1024, .flags = CENSUS_FIRST | CENSUS_TORN },
 		{ .kind = EVENT_CENSUS, .device = gpu, .size = 1024, .flags = CENSUS_FIRST },
 		{ .kind = EVENT_CENSUS, .device = cpu, .size = 0 },
+		/* calls of modules, which have no device: the next event's is as before */
+		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000008000, .size = 512 },
+		{ .kind = EVENT_ENTER, .module = w.module, .thread = w.thread },
+		{ .kind = EVENT_ENTER, .node = 2 },
+		{ .kind = EVENT_LEAVE, .thread = w.thread },
+		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000009000, .size = 512, .thread = w.thread },
+		{ .kind = EVENT_LEAVE, .module = w.module },
 	};
 
 	(void)state;
@@ -287,6 +294,8 @@ static void test_other_fields(void **state)
 		uint16_t has = kind_has[e.kind];
 
 		events__add(&l, &e);
+		if (has & HAS_NO_DEVICE)
+			e.device = (struct device){ 0 };
 		if (!(has & HAS_TOTALS))
 			e.totals = false, e.allocated = e.reserved = 0;
 		if (!(has & HAS_ADDR))
@@ -550,6 +559,7 @@ static void test_unfit_events(void **state)
 		{ .kind = EVENT_ALLOC, .node = n.nodes },
 		{ .kind = EVENT_TENSOR, .name = n.strings },
 		{ .kind = EVENT_TENSOR, .module = n.modules },
+		{ .kind = EVENT_ENTER, .module = n.modules },
 		{ .kind = EVENT_TENSOR, .category = CATEGORY_NR },
 	};
 	int fd = memory_file();

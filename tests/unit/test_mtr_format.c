@@ -97,7 +97,7 @@ static void test_other_reader(void **state)
 {
 	static const char *const kinds[] = { "",     "alloc",	"free",	 "oom",	  "step",  "call", "lost",
 					     "take", "give", "segment", "block", "state", "asked", "used",
-					     "tensor", "census" };
+					     "tensor", "census", "enter", "leave" };
 	char path[] = "/tmp/memtrace-test-XXXXXX", command[128], line[512], want[512];
 	struct world w = world__new();
 	struct events l = { 0 };
@@ -209,6 +209,8 @@ static void test_old_versions_have_less(void **state)
 		{ { .kind = EVENT_FREE }, 1 },
 		{ { .kind = EVENT_TENSOR }, 3 },
 		{ { .kind = EVENT_CENSUS }, 3 },
+		{ { .kind = EVENT_ENTER }, 3 },
+		{ { .kind = EVENT_LEAVE }, 3 },
 		{ { .kind = EVENT_ALLOC, .node = 1 }, 3 },
 	};
 

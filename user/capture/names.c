@@ -110,7 +110,7 @@ static bool is_optimizer_exit(const struct dict *d, const struct dict_frame *f, 
 	       ends_with(dict__str(d, loc.file), "/torch/optim/optimizer.py");
 }
 
-static uint32_t module_number(struct names *n, uint64_t self, uint64_t root, uint64_t parent)
+uint32_t names__module(struct names *n, uint64_t self, uint64_t root, uint64_t parent)
 {
 	struct dict_module m;
 	struct nnmodule nn;
@@ -154,7 +154,7 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 			for (parent = 0, j = i + 1; j < rec->n && !parent; j++)
 				parent = f[j].kind == MT_FRAME_MODULE ? f[j].addr : 0;
 			if (k)
-				out[k - 1].module = module_number(n, f[i].addr, s.root, parent);
+				out[k - 1].module = names__module(n, f[i].addr, s.root, parent);
 			if (k && out[k - 1].module == UINT32_MAX)
 				return -ENOMEM;
 			continue;
@@ -183,7 +183,7 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 
 uint32_t names__root(struct names *n, uint64_t self)
 {
-	uint32_t m = n->modules ? module_number(n, self, self, 0) : 0;
+	uint32_t m = n->modules ? names__module(n, self, self, 0) : 0;
 
 	return m == UINT32_MAX ? 0 : m;
 }

@@ -44,6 +44,8 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 
 /* The dict's module for a root module that is being called, 0: cannot be named. */
 uint32_t names__root(struct names *n, uint64_t self);
+/* The same for any: root and parent as for nnmodules__name(). UINT32_MAX: no memory. */
+uint32_t names__module(struct names *n, uint64_t self, uint64_t root, uint64_t parent);
 /*
  * Every second or so: have modules changed their names? True: all stacks must be named anew. Slows itself
  * down so that it takes less than a hundredth of the time.

@@ -209,6 +209,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 		bpf_map__set_max_entries(p->skel->maps.ring, opts->ring_bytes);
 	memcpy((void *)&p->skel->rodata->py, &opts->py, sizeof(opts->py));
 	p->skel->rodata->bench_empty = opts->empty;
+	p->skel->rodata->modules = opts->modules;
 	p->sleepable = opts->sleepable;
 	err = memtrace_bpf__load(p->skel);
 	if (err)
@@ -547,4 +548,14 @@ void probes__clear_roots(struct probes *p)
 	/* The first key again and again: deleting the one that is asked about would end the iteration. */
 	while (bpf_map_get_next_key(fd, NULL, &key) == 0 && bpf_map_delete_elem(fd, &key) == 0)
 		;
+}
+
+int probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is)
+{
+	int fd = bpf_map__fd(p->skel->maps.module_types);
+	uint8_t v = is;
+
+	if (!is)
+		return bpf_map_delete_elem(fd, &type) && errno != ENOENT ? -errno : 0;
+	return bpf_map_update_elem(fd, &type, &v, BPF_ANY) ? -errno : 0;
 }

@@ -21,6 +21,7 @@ struct probes_opts {
 	size_t ring_bytes;	/* power of two; 0: the default of 16 MiB */
 	bool empty;		/* count hits and do nothing else, to measure a bare probe */
 	bool sleepable;		/* begin with the sleepable programs */
+	bool modules;		/* tell of every call of a module, and of when it is left */
 };
 
 /*
@@ -82,6 +83,8 @@ uint64_t probes__epoch(const struct probes *p); /* as it is at this moment */
 int probes__add_root(struct probes *p, uint64_t self);
 /* Report calls of none any more. */
 void probes__clear_roots(struct probes *p);
+/* What a class is, from now on; 0: not known any more. 0 or -errno (-E2BIG: enough of them). */
+int probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is);
 
 /* Does the kernel have uprobe.multi links? Needs CAP_BPF; asked once. */
 bool probes__kernel_has_multi(void);

@@ -8,6 +8,7 @@
 #include "capture/autograd.h"
 #include "capture/calls.h"
 #include "capture/codes.h"
+#include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/map64.h"
 #include "record/dict.h"
@@ -201,20 +202,12 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 	struct thread *t = session__thread(s, r->h.tid);
 	struct event e = { .time = session__since(s, r->h.time), .walk = r->h.walk };
 	struct mt_rec_mem as_mem = { .h = r->h }; /* not the stack: the older program may not have got all of it */
-	uint64_t module;
 	bool step;
 	int err;
 
 	if (!t)
 		return -ENOMEM;
 	e.thread = t->number;
-	if (r->h.type == MT_REC_MODULE_CALL) {
-		if (!map64__get(s->roots, r->self, &module))
-			return 0;
-		e.kind = EVENT_CALL;
-		e.module = names__root(s->names, r->self);
-		return session__hand_on(s, &e);
-	}
 	if (is_twin(s, t, &as_mem))
 		return 0;
 	e.stack = event_stack(s, r->stack, &e.walk, &step);
@@ -230,11 +223,31 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 	return err;
 }
 
+/* A module is called: where steps are counted by it, and where somebody asks for all of them. */
+static int on_call(struct session *s, const struct mt_rec_enter *r)
+{
+	struct thread *t = session__thread(s, r->h.tid);
+	struct event e = { .kind = EVENT_CALL, .time = session__since(s, r->h.time) };
+	uint64_t v;
+	int err;
+
+	if (!t)
+		return -ENOMEM;
+	e.thread = t->number;
+	err = modules__left(s, &r->h, r->keep);
+	if (!err && map64__get(s->roots, r->self, &v)) {
+		e.module = names__root(s->names, r->self);
+		err = session__hand_on(s, &e);
+	}
+	return err ?: modules__entered(s, r);
+}
+
 /* Those in use come back with their stacks, which are all sent again. */
 void session__forget_roots(struct session *s)
 {
 	probes__clear_roots(s->probes);
 	map64__clear(s->roots);
+	modules__forget(s);
 	probes__bump_epoch(s->probes);
 	s->own_epochs++;
 }
@@ -270,11 +283,15 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 	if (map64__count(s->stacks) >= MAX_STACK_IDS) {
 		/* Ids of past epochs have piled up. Everything that is still in use is sent again. */
 		map64__clear(s->stacks);
+		map64__clear(s->outer);
 		probes__bump_epoch(s->probes);
 		s->own_epochs++;
 	}
-	if (ns.root)
+	if (ns.root) {
 		add_root(s, ns.root);
+		if (map64__set(s->outer, r->stack, ns.root))
+			return -ENOMEM;
+	}
 	return map64__set(s->stacks, r->stack, ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0));
 }
 
@@ -300,8 +317,11 @@ int session__record(struct session *s, const void *rec, size_t len)
 	case MT_REC_CODE_GONE:
 		return on_gone(s, rec);
 	case MT_REC_SCOPE_END:
-	case MT_REC_MODULE_CALL:
 		return on_mark(s, rec);
+	case MT_REC_MODULE_CALL:
+		return on_call(s, rec);
+	case MT_REC_MODULE_LEAVE:
+		return modules__left(s, rec, ((const struct mt_rec_leave *)rec)->keep);
 	case MT_REC_CUDA_CALL:
 		return calls__record(s, rec);
 	case MT_REC_SET_DEVICE:

@@ -22,6 +22,7 @@
 #include "capture/autograd.h"
 #include "capture/calls.h"
 #include "capture/codes.h"
+#include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/log.h"
 #include "lib/map64.h"
@@ -56,9 +57,10 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 	s->dict = dict__new();
 	s->facts = facts__new();
 	s->stacks = map64__new();
+	s->outer = map64__new();
 	s->roots = map64__new();
 	s->threads = map64__new();
-	if (!s->dict || !s->facts || !s->stacks || !s->roots || !s->threads) {
+	if (!s->dict || !s->facts || !s->stacks || !s->outer || !s->roots || !s->threads) {
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		goto fail;
 	}
@@ -79,10 +81,12 @@ void session__free(struct session *s)
 	probes__free(s->probes);
 	calls__free(s->calls);
 	autograd__free(s->autograd);
+	modules__free(s->modules);
 	session__close_census(s);
 	session__close_state(s);
 	names__free(s->names);
 	map64__free(s->stacks);
+	map64__free(s->outer);
 	map64__free(s->roots);
 	map64__free(s->threads);
 	facts__free(s->facts);
@@ -126,6 +130,8 @@ static void look_into_torch(struct session *s, uint64_t now)
 	s->own_epochs++;
 	s->have_codes = true;
 	session__attach_optional(s, HOOK_SCOPE_END);
+	if (s->modules)
+		session__attach_optional(s, HOOK_MODULE_CALL);
 }
 
 static int attach_all(struct session *s, struct failure *f)
@@ -197,6 +203,8 @@ static int attach(struct session *s, struct failure *f)
 	if (calls__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (!s->opts.no_autograd && autograd__attach(s))
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	if (!s->opts.no_modules && s->target.has_slot && modules__open(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	err = attach_all(s, f);
 	if (err)
@@ -428,6 +436,8 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
 	err = session__round(s);
+	if (!err)
+		err = modules__pump(s, now);
 	if (!err)
 		err = session__pump_state(s, now);
 	if (!err)

@@ -27,6 +27,7 @@ struct session_opts {
 	bool started; /* the process is ours and waits to run its program: anything may be in it later */
 	bool requested; /* EVENT_ASKED, where the target's PyTorch has the probe for it */
 	bool no_autograd; /* what backward allocates is not traced to lines of forward */
+	bool no_modules; /* calls of modules are not told of, but for those that steps are counted by */
 	bool no_census; /* what blocks are for is not read from the program's objects */
 	uint64_t steps; /* the stream ends with so many whole steps, to the event; 0: no bound */
 };

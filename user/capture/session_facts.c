@@ -13,6 +13,7 @@
 
 #include "capture/autograd.h"
 #include "capture/calls.h"
+#include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/json.h"
 #include "record/dict.h"
@@ -131,7 +132,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call",
 					     [MT_REC_CUDA_CALL] = "cuda_call",	   [MT_REC_ASKED] = "asked",
 					     [MT_REC_SET_DEVICE] = "set_device",   [MT_REC_EDGE] = "autograd_edge",
-					     [MT_REC_NODE] = "autograd_node" };
+					     [MT_REC_NODE] = "autograd_node",	   [MT_REC_MODULE_LEAVE] = "module_leave" };
 	struct names_stats ns = names__stats(s->names);
 	char key[64];
 	size_t i;
@@ -151,6 +152,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	}
 	calls__set_facts(s, c);
 	autograd__set_facts(s, c);
+	modules__set_facts(s, c);
 	if (s->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
 	if (c[MT_CNT_FAULT_RETRIED])

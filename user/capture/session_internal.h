@@ -17,6 +17,7 @@ struct autograd;
 struct calls;
 struct dict;
 struct map64;
+struct modules;
 struct names;
 struct session_census;
 struct session_state;
@@ -47,6 +48,7 @@ struct session {
 	struct probes *probes;
 	struct calls *calls; /* into CUDA: see calls.h */
 	struct autograd *autograd; /* see autograd.h; NULL: not wanted */
+	struct modules *modules; /* see modules.h; NULL: not wanted */
 	struct mt_py_layout layout; /* that the programs were loaded with */
 	struct waiting wait;
 	struct hold hold; /* of a command that is being attached to */
@@ -59,6 +61,7 @@ struct session {
 	struct session_state *state; /* from the attaching on */
 	struct session_census *census; /* the same; NULL: not wanted */
 	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
+	struct map64 *outer;   /* stack id -> the outermost module object on it */
 	struct map64 *roots;   /* module objects whose calls are reported */
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;

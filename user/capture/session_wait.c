@@ -72,6 +72,7 @@ int session__load(struct session *s, struct failure *f)
 	probes__free(s->probes);
 	po.empty = bench && !strcmp(bench, "empty");
 	po.sleepable = bench && !strcmp(bench, "sleepable");
+	po.modules = !s->opts.no_modules && s->target.has_slot;
 	s->layout = po.py;
 	s->probes = probes__load(&po, &why);
 	if (!s->probes)

@@ -230,6 +230,7 @@ struct mt_py_layout target__layout(const struct target *t)
 	k.lasti_scale = l->lasti_scale;
 	k.code_adaptive = l->lasti_scale ? 0 : l->co_code_adaptive;
 	k.tag_mask = l->tag_mask;
+	k.ob_type = l->ob_type;
 	k.type_cell = python__symbol(t->python, "PyCell_Type");
 	if (t->n_module_codes && !t->module_self_in_cell)
 		k.type_cell = 0; /* a plain local: spare the look at its type */

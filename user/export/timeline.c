@@ -3,8 +3,8 @@
  * Every event as a JSON object, written as it passes: only the statistics at the end wait for the end. An
  * event is written when the next one comes, since the totals after it are the model's by then.
  *
- * layer_enter and layer_exit are read off the allocations: a thread is inside the modules of the stack
- * of its last allocation. They nest, and each thread's balance.
+ * layer_enter and layer_exit are those that the recording has. In one that has none they are read off the allocations: a
+ * thread is inside the modules of the stack of its last allocation. They nest, and each thread's balance.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +25,7 @@
 
 struct inside {
 	uint32_t n;
+	uint32_t deeper;    /* calls entered beyond those that there is room for */
 	uint32_t modules[]; /* outermost first */
 };
 
@@ -36,6 +37,7 @@ struct high {
 struct timeline {
 	struct json *j;
 	bool any; /* an event waits */
+	bool calls; /* the recording has calls of modules */
 	struct event event;
 	struct model_device before; /* its device before it; all 0 when that was not there yet */
 	uint64_t layer_events, written;
@@ -92,6 +94,25 @@ static bool find_device(struct export_ctx *c, struct timeline *t, struct device 
 		}
 	}
 	return false;
+}
+
+/* The device that calls of modules are told beside, as it is now: with the totals of 0 where it is not there yet. */
+static bool main_device(const struct export_ctx *c, struct model_device *ret)
+{
+	const struct model *whole = c->ahead ? c->ahead : c->model;
+	int i = c->device_name ? model__find_device(whole, c->device_name) : model__main_device(whole), now;
+	struct model_device d;
+
+	memset(ret, 0, sizeof(*ret));
+	if (i < 0)
+		return false;
+	model__device(whole, i, &d);
+	now = model__find_device(c->model, d.name);
+	if (now >= 0)
+		look(c, now, ret);
+	else
+		memcpy(ret->name, d.name, sizeof(ret->name));
+	return true;
 }
 
 static double fragmentation(const struct model_device *d)
@@ -246,29 +267,83 @@ static int thread_slot(struct export_ctx *c, struct timeline *t, uint32_t thread
 	return 0;
 }
 
+static int inside_of(struct export_ctx *c, struct timeline *t, uint32_t thread, struct inside **ret)
+{
+	struct inside **slot;
+	int err = thread_slot(c, t, thread, &slot);
+
+	if (!err && !*slot) {
+		*slot = calloc(1, sizeof(**slot) + MAX_DEPTH * sizeof(uint32_t));
+		err = *slot ? 0 : -ENOMEM;
+	}
+	if (!err)
+		*ret = *slot;
+	return err;
+}
+
+/* Every thread leaves what it is in. */
+static void close_layers(struct export_ctx *c, struct timeline *t, uint64_t time)
+{
+	struct model_device d;
+
+	if (!main_device(c, &d))
+		return;
+	for (uint32_t i = 0; i < t->nthreads; i++)
+		while (t->threads[i] && t->threads[i]->n)
+			put_layer(c, t, time, "layer_exit", t->threads[i]->modules[--t->threads[i]->n], i, &d);
+}
+
+/* A call of a module: beside the device that the report is about, since it has none of its own. */
+static int put_call(struct export_ctx *c, struct timeline *t, const struct event *e)
+{
+	struct model_device d;
+	struct inside *in = NULL;
+	uint32_t i;
+	int err = inside_of(c, t, e->thread, &in);
+
+	if (err)
+		return err;
+	if (!t->calls) {
+		/* What was read off the allocations so far, in a recording that cannot be looked at twice. */
+		t->calls = true;
+		close_layers(c, t, e->time);
+	}
+	main_device(c, &d);
+	if (e->kind == EVENT_ENTER) {
+		if (in->n == MAX_DEPTH) {
+			in->deeper++;
+			return 0;
+		}
+		in->modules[in->n++] = e->module;
+		put_layer(c, t, e->time, "layer_enter", e->module, e->thread, &d);
+		return 0;
+	}
+	if (in->deeper) {
+		in->deeper--;
+		return 0;
+	}
+	for (i = in->n; i && in->modules[i - 1] != e->module; i--)
+		;
+	while (i && in->n >= i)
+		put_layer(c, t, e->time, "layer_exit", in->modules[--in->n], e->thread, &d);
+	return 0;
+}
+
 /* Leaves and enters what an allocation shows to have been left and entered since the thread's last one. */
 static int put_layers(struct export_ctx *c, struct timeline *t, const struct event *e,
 		      const struct model_device *d)
 {
 	struct dict_stack s = dict__get_stack(c->dict, e->stack);
 	uint32_t now[MAX_DEPTH], n, kept;
-	struct inside **slot, *was;
+	struct inside *was = NULL;
 	int err;
 
 	if (!s.n && walk_failed(e->walk))
 		return 0; /* nothing is known of where the thread is */
-	err = thread_slot(c, t, e->thread, &slot);
+	n = modules_of(&s, now);
+	err = inside_of(c, t, e->thread, &was);
 	if (err)
 		return err;
-	n = modules_of(&s, now);
-	if (!*slot) {
-		if (!n)
-			return 0;
-		*slot = calloc(1, sizeof(**slot) + MAX_DEPTH * sizeof(uint32_t));
-		if (!*slot)
-			return -ENOMEM;
-	}
-	was = *slot;
 	kept = still_inside(was, &s, now, &n);
 	for (uint32_t i = was->n; i > kept; i--)
 		put_layer(c, t, e->time, "layer_exit", was->modules[i - 1], e->thread, d);
@@ -329,7 +404,7 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 		return 0;
 	switch (e->kind) {
 	case EVENT_ALLOC:
-		err = put_layers(c, t, e, before->name[0] ? before : &after);
+		err = t->calls ? 0 : put_layers(c, t, e, before->name[0] ? before : &after);
 		if (!err)
 			put_memory(c, t, e, "alloc", size, &after);
 		break;
@@ -361,7 +436,10 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	t->any = false;
 	if (e->kind == EVENT_LOST)
 		put_lost(t, e);
-	err = put_on_device(c, t, e);
+	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE)
+		err = put_call(c, t, e);
+	else
+		err = put_on_device(c, t, e);
 	if (steps != t->steps) {
 		bool ended = steps > t->steps;
 
@@ -401,22 +479,9 @@ static int timeline_begin(struct export_ctx *c, void **state)
 	}
 	json__open_object(t->j, NULL);
 	json__open_array(t->j, "events");
+	t->calls = c->ahead && model__sees_calls(c->ahead);
 	*state = t;
 	return 0;
-}
-
-/* Every thread leaves what it is in. */
-static void close_layers(struct export_ctx *c, struct timeline *t, uint64_t time)
-{
-	int device = c->device >= 0 ? c->device : model__main_device(c->model);
-	struct model_device d;
-
-	if (device < 0)
-		return;
-	look(c, device, &d);
-	for (uint32_t i = 0; i < t->nthreads; i++)
-		for (uint32_t k = t->threads[i] ? t->threads[i]->n : 0; k > 0; k--)
-			put_layer(c, t, time, "layer_exit", t->threads[i]->modules[k - 1], i, &d);
 }
 
 static int timeline_end(struct export_ctx *c, void *state)

@@ -20,7 +20,7 @@ static int by_name(const void *a, const void *b)
 	return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-static void put_sums(struct json *j, const struct model_layer_sums *l)
+static void put_sums(struct json *j, const struct model_layer_sums *l, bool calls)
 {
 	json__uint(j, "peak_allocated", l->peak_allocated);
 	json__uint(j, "peak_reserved", l->peak_reserved);
@@ -28,16 +28,20 @@ static void put_sums(struct json *j, const struct model_layer_sums *l)
 	json__uint(j, "total_deallocations", l->frees);
 	json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
 	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+	if (calls)
+		json__uint(j, "calls", l->calls);
+	else
+		json__null(j, "calls");
 }
 
 void export__layer(struct json *j, const struct model_layer *l)
 {
-	put_sums(j, &l->all);
+	put_sums(j, &l->all, l->calls_known);
 	json__open_object(j, "forward");
-	put_sums(j, &l->forward);
+	put_sums(j, &l->forward, l->calls_known);
 	json__close_object(j);
 	json__open_object(j, "backward");
-	put_sums(j, &l->backward);
+	put_sums(j, &l->backward, l->calls_known);
 	json__close_object(j);
 }
 

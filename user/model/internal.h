@@ -310,7 +310,8 @@ struct layer {
 		uint64_t allocs, frees;
 		double frag_sum;
 		uint64_t frag_n;
-		uint64_t duration;
+		uint64_t duration; /* as allocations show it */
+		uint64_t calls, inside; /* of it: entries; ns in it or in a module below it */
 	} part[PART_NR];
 };
 
@@ -327,7 +328,18 @@ struct layers {
 	uint32_t nchains;
 	uint32_t *pool;
 	uint32_t npool, cappool;
+	struct map64 *open; /* thread and layer -> since when, while it is in it; NULL: none yet */
+	bool entered;	    /* the recording says when modules are entered */
 };
+
+/* A call of a module under way. */
+struct entered {
+	uint32_t module;
+	uint8_t part; /* enum layer_part */
+	struct chain chain;
+	uint64_t begun; /* bits: of the chain's layers, those whose time it began */
+};
+_Static_assert(LAYER_CHAIN <= 64, "a bit for each layer of a chain");
 
 struct thread_state {
 	bool in_call;
@@ -338,6 +350,8 @@ struct thread_state {
 	uint64_t begin[LAYER_CHAIN];
 	enum layer_part part; /* and of which part of them it was */
 	uint64_t begin_part[LAYER_CHAIN];
+	struct entered *entered; /* outermost first */
+	uint32_t nentered, capentered;
 };
 /* The layers an allocation within module lies in. 0 or -ENOMEM. */
 int layers__chain(struct model *m, uint32_t module, struct chain *ret);
@@ -347,6 +361,10 @@ void layers__free_block(struct model *m, const struct site *s, bool gone);
 /* A block that was there when we came. 0 or -ENOMEM. */
 int layers__told_block(struct model *m, const struct site *s);
 void layers__close(struct model *m, struct thread_state *t);
+/* entered.c: EVENT_ENTER, EVENT_LEAVE; the end of the recording. 0 or -ENOMEM. */
+int layers__enter(struct model *m, struct thread_state *t, const struct event *e);
+void layers__leave(struct model *m, struct thread_state *t, const struct event *e);
+void layers__leave_all(struct model *m, struct thread_state *t, uint32_t thread, uint64_t time);
 void layers__free(struct layers *l);
 
 struct model {

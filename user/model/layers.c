@@ -224,6 +224,12 @@ size_t model__layers(const struct model *m)
 	return m->layers.n;
 }
 
+/* What is known of the time in a layer in backward: allocations show only what lies between them. */
+static uint64_t time_in(const struct layer_sums *l)
+{
+	return l->inside > l->duration ? l->inside : l->duration;
+}
+
 static struct model_layer_sums sums_of(const struct layer_sums *l)
 {
 	return (struct model_layer_sums){
@@ -233,6 +239,7 @@ static struct model_layer_sums sums_of(const struct layer_sums *l)
 		.frees = l->frees,
 		.avg_fragmentation = l->frag_n ? l->frag_sum / (double)l->frag_n : 0,
 		.duration = l->duration,
+		.calls = l->calls,
 	};
 }
 
@@ -248,6 +255,7 @@ static struct model_layer_sums all_of(const struct layer *l)
 		all.frees += s->frees;
 		all.frag_sum += s->frag_sum;
 		all.frag_n += s->frag_n;
+		all.calls += s->calls;
 	}
 	return sums_of(&all);
 }
@@ -268,6 +276,12 @@ void model__layer(const struct model *m, size_t i, struct model_layer *ret)
 		.forward = sums_of(&l->part[PART_FORWARD]),
 		.backward = sums_of(&l->part[PART_BACKWARD]),
 	};
+	ret->calls_known = m->layers.entered;
+	if (!ret->calls_known)
+		return;
+	ret->forward.duration = l->part[PART_FORWARD].inside;
+	ret->backward.duration = time_in(&l->part[PART_BACKWARD]);
+	ret->all.duration = ret->forward.duration + ret->backward.duration;
 }
 
 void layers__free(struct layers *l)
@@ -277,5 +291,6 @@ void layers__free(struct layers *l)
 	free(l->all);
 	free(l->index.slots);
 	free(l->chains);
+	map64__free(l->open);
 	free(l->pool);
 }

@@ -30,6 +30,13 @@ nomem:
 	return NULL;
 }
 
+static void thread__free(struct thread_state *t)
+{
+	if (t)
+		free(t->entered);
+	free(t);
+}
+
 void model__free(struct model *m)
 {
 	if (!m)
@@ -57,7 +64,7 @@ void model__free(struct model *m)
 	free(m->label_index.slots);
 	free(m->site_index.slots);
 	for (uint32_t i = 0; i < m->nthreads; i++)
-		free(m->threads[i]);
+		thread__free(m->threads[i]);
 	free(m->threads);
 	free(m->steps.ring[STEP_OPT]);
 	free(m->steps.ring[STEP_CALL]);
@@ -186,6 +193,14 @@ int model__event(struct model *m, const struct event *event)
 		if (!err)
 			err = steps__call(m, &e);
 		break;
+	case EVENT_ENTER:
+	case EVENT_LEAVE:
+		err = model__thread(m, e.thread, &t);
+		if (!err && e.kind == EVENT_ENTER)
+			err = layers__enter(m, t, &e);
+		else if (!err)
+			layers__leave(m, t, &e);
+		break;
 	case EVENT_LOST:
 		m->lost += e.size;
 		return 0; /* a note about events, not one of them */
@@ -203,8 +218,10 @@ void model__finish(struct model *m, uint64_t now)
 		return;
 	m->finished = true;
 	for (uint32_t i = 0; i < m->nthreads; i++)
-		if (m->threads[i])
+		if (m->threads[i]) {
 			layers__close(m, m->threads[i]);
+			layers__leave_all(m, m->threads[i], i, now);
+		}
 	/* Fails only for want of memory for one more step to list: the steps before it stay. */
 	(void)steps__finish(m);
 	if (m->opts.at == AT_TIME && !m->time_passed)

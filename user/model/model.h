@@ -248,7 +248,13 @@ struct model_layer_sums {
 	uint64_t peak_reserved;	 /* the device's reserved total, at most, while inside it; 0 without totals */
 	uint64_t allocs, frees;	 /* frees of blocks allocated within it */
 	double avg_fragmentation; /* mean of (reserved - allocated) / reserved at its events */
-	uint64_t duration;	 /* ns between its first and last event of each call, summed */
+	/*
+	 * ns. Where the recording says when modules are entered and left (model__sees_calls()): in it or in a module below
+	 * it, summed over threads; of backward, what allocations in it show. Else: between its first and last allocation
+	 * of each call.
+	 */
+	uint64_t duration;
+	uint64_t calls; /* of this module itself; a wrapper and what it wraps are one. 0 where calls are not seen */
 };
 
 struct model_layer { /* a module and everything inside it, on all devices */
@@ -256,8 +262,11 @@ struct model_layer { /* a module and everything inside it, on all devices */
 	const char *root; /* class of the outermost module: tells two models apart */
 	struct model_layer_sums all;
 	struct model_layer_sums forward, backward; /* of what was allocated in that phase */
+	bool calls_known; /* model__sees_calls() */
 };
 size_t model__layers(const struct model *m);
+/* The recording says when modules are entered and left: it has EVENT_ENTER. */
+bool model__sees_calls(const struct model *m);
 void model__layer(const struct model *m, size_t i, struct model_layer *ret);
 
 /*

@@ -23,6 +23,7 @@ struct mtr_decoder {
 	uint64_t time;
 	uint32_t thread;
 	uint32_t node; /* the last one */
+	uint32_t called[2]; /* modules that were last entered, left */
 	uint64_t new_addr;
 	uint8_t walk;
 	struct mtr_touched *touched; /* by each event with a block, in order */
@@ -143,6 +144,7 @@ int mtr_decoder__begin(struct mtr_decoder *dec, uint32_t version, const uint8_t 
 	dec->n = 0;
 	dec->thread = 0;
 	dec->node = 0;
+	dec->called[0] = dec->called[1] = 0;
 	dec->new_addr = 0;
 	dec->walk = MT_WALK_OK;
 	dec->n_touched = 0;
@@ -419,6 +421,20 @@ static bool get_tensor(struct mtr_decoder *dec, struct event *e)
 	return true;
 }
 
+static bool get_called(struct mtr_decoder *dec, struct event *e)
+{
+	uint32_t *last = &dec->called[e->kind == EVENT_LEAVE];
+	uint64_t module;
+
+	if (!get(dec, MTR_COL_REST, &module))
+		return false;
+	module = *last + unzigzag(module);
+	if (module >= dec->counts.modules)
+		return false;
+	e->module = *last = (uint32_t)module;
+	return true;
+}
+
 /* The tag has only bits that its kind, its place and the file's version allow. */
 static bool good_tag(const struct mtr_decoder *dec, unsigned int kind, uint64_t fields)
 {
@@ -458,7 +474,8 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 	if ((fields & MTR_DEVICE) && !get_device(dec))
 		return false;
 	e->thread = dec->thread;
-	e->device = dec->devices[dec->device].device;
+	if (!mtr_is_call(kind))
+		e->device = dec->devices[dec->device].device;
 	if (!get_memory(dec, fields, e))
 		return false;
 	if (mtr_has_stack(kind) && !get_stack(dec, fields, e))
@@ -473,6 +490,8 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 	if (!get_below(dec, fields, e))
 		return false;
 	if (kind == EVENT_TENSOR ? !get_tensor(dec, e) : fields & MTR_NODE && !get_node(dec, e))
+		return false;
+	if (mtr_is_call(kind) && !get_called(dec, e))
 		return false;
 	mtr_remember(last_of(dec, e), e);
 	return true;

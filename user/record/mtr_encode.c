@@ -21,6 +21,7 @@ struct mtr_encoder {
 	uint64_t first_time, time;
 	uint32_t thread;
 	uint32_t node;	   /* the last one */
+	uint32_t called[2]; /* modules that were last entered, left */
 	uint64_t new_addr; /* likewise */
 	uint8_t walk;	   /* of the last event without a stack */
 	struct map64 *addrs; /* address -> its last place in touched */
@@ -72,6 +73,7 @@ void mtr_encoder__reset(struct mtr_encoder *enc)
 	enc->n_touched = 0;
 	enc->thread = 0;
 	enc->node = 0;
+	enc->called[0] = enc->called[1] = 0;
 	enc->new_addr = 0;
 	enc->walk = 0;
 	enc->n_devices = 0;
@@ -314,11 +316,21 @@ static void put_tensor(struct mtr_encoder *enc, const struct event *e)
 	put(enc, MTR_COL_REST, e->category);
 }
 
+static void put_called(struct mtr_encoder *enc, const struct event *e)
+{
+	uint32_t *last = &enc->called[e->kind == EVENT_LEAVE];
+
+	put(enc, MTR_COL_REST, zigzag((uint64_t)e->module - *last));
+	*last = e->module;
+}
+
 /* Only what the kind has: predictions are made from events as a reader gets them. */
 static struct event as_read(const struct event *e)
 {
-	struct event r = { .kind = e->kind, .device = e->device, .thread = e->thread, .time = e->time };
+	struct event r = { .kind = e->kind, .thread = e->thread, .time = e->time };
 
+	if (!mtr_is_call(e->kind))
+		r.device = e->device;
 	if (mtr_has_block(e->kind) || mtr_has_range(e->kind) || e->kind == EVENT_ASKED)
 		r.addr = e->addr;
 	if (mtr_has_size(e->kind))
@@ -344,7 +356,7 @@ static struct event as_read(const struct event *e)
 		r.pool[0] = e->pool[0];
 		r.pool[1] = e->pool[1];
 	}
-	if (e->kind == EVENT_CALL || e->kind == EVENT_TENSOR)
+	if (e->kind == EVENT_CALL || e->kind == EVENT_TENSOR || mtr_is_call(e->kind))
 		r.module = e->module;
 	if (mtr_has_node(e->kind))
 		r.node = e->node;
@@ -367,7 +379,8 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 	enc->time = e->time;
 	/* The order in which the rest column is read. */
 	fields |= put_thread(enc, e->thread);
-	fields |= put_device(enc, e->device);
+	if (!enc->n || !mtr_is_call(e->kind))
+		fields |= put_device(enc, e->device);
 	err = put_memory(enc, e, &fields);
 	if (err)
 		return err;
@@ -381,6 +394,8 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 	fields |= put_node(enc, e->node);
 	if (e->kind == EVENT_TENSOR)
 		put_tensor(enc, e);
+	else if (mtr_is_call(e->kind))
+		put_called(enc, e);
 	mtr_remember(&enc->devices[enc->device].last[e->kind], e);
 	put(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
 	enc->n++;

@@ -149,7 +149,12 @@ static inline bool mtr_has_pool(unsigned int kind)
 
 static inline bool mtr_has_node(unsigned int kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_BLOCK;
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_BLOCK || kind == EVENT_ENTER;
+}
+
+static inline bool mtr_is_call(unsigned int kind) /* of a module: no device, and not alone */
+{
+	return kind == EVENT_ENTER || kind == EVENT_LEAVE;
 }
 
 /* What the last event of a kind on a device said: what the next one is predicted from. */

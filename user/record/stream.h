@@ -43,6 +43,9 @@ enum event_kind {
 			      began, and all events up to its end come before: it speaks of the block that was there all the
 			      while. CENSUS_FIRST: it was there before the first event, if no block is known at addr */
 	EVENT_CENSUS = 15, /* that was all of one reading: size: bytes of storages on this device, flags */
+	/* Calls of modules: they nest on each thread, what is not known of some left out. */
+	EVENT_ENTER = 16, /* this thread entered module (0: one that cannot be named); node: the one that it ran in */
+	EVENT_LEAVE = 17, /* it left it, at the latest now; without an EVENT_ENTER where that came before the first event */
 	EVENT_KINDS,
 };
 
@@ -94,8 +97,8 @@ struct event {
 	struct device device;
 	uint32_t thread; /* dict thread number */
 	uint32_t stack;	 /* dict stack number; 0: none (walk says why) */
-	uint32_t module; /* EVENT_CALL; EVENT_TENSOR: the one it belongs to, 0: none */
-	uint32_t node;	 /* EVENT_ALLOC, _OOM, _BLOCK: dict number of the autograd node that was running, 0: none */
+	uint32_t module; /* EVENT_CALL, _ENTER, _LEAVE; EVENT_TENSOR: the one it belongs to, 0: none */
+	uint32_t node;	 /* EVENT_ALLOC, _OOM, _BLOCK, _ENTER: dict number of the autograd node that was running, 0: none */
 	uint32_t name;	 /* EVENT_TENSOR: dict string, as a person is to read it: "layers.3.weight", "AdamW exp_avg of layers.3.weight" */
 	uint8_t category; /* EVENT_TENSOR: enum category */
 	uint64_t time;	 /* ns since the capture's start; not sorted across threads, off by < 1 ms */

@@ -239,12 +239,17 @@ static bool look_up(struct nnmodules *n, struct root *r, uint64_t self, uint64_t
 	return false;
 }
 
+int nnmodules__is_type(struct pymem *m, uint64_t type)
+{
+	return pytype__is_a(m, type, "Module", TORCH_MODULE);
+}
+
 static int class_name(struct nnmodules *n, uint64_t type, char *buf)
 {
 	int err;
 
 	pymem__forget(&n->m);
-	err = pytype__is_a(&n->m, type, "Module", TORCH_MODULE);
+	err = nnmodules__is_type(&n->m, type);
 	if (err <= 0)
 		return err && err != -EAGAIN ? err : -EBADMSG;
 	return pytype__name(&n->m, type, buf, NN_MAX_CLASS);

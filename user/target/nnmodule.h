@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct pymem;
 struct python;
 struct nnmodules;
 
@@ -38,6 +39,8 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns);
  * Module._call_impl; read through sys.modules. Fills codes[0..*n). -ENOENT while torch is not imported.
  */
 int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, size_t *n);
+/* Is this type object torch.nn.Module or a class derived from it? 1, 0, or -errno where it is none or cannot be read. */
+int nnmodules__is_type(struct pymem *m, uint64_t type);
 /* tp_call of any Python class with __call__ (CPython's slot_tp_call), from torch.nn.Module. -ENOENT. */
 int nnmodules__slot_call(const struct python *py, uint64_t *addr);
 

@@ -383,6 +383,38 @@ int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size)
 	return read_comm(p->dirfd, name, buf, size);
 }
 
+int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
+{
+	char name[48], text[256], *word;
+	uint64_t sp;
+	ssize_t n;
+	int fd;
+
+	snprintf(name, sizeof(name), "task/%d/syscall", tid);
+	fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, sizeof(text) - 1);
+	if (n < 0)
+		n = -errno;
+	close(fd);
+	if (n < 0)
+		return n;
+	text[n] = '\0';
+	if (!strncmp(text, "running", 7))
+		return -EBUSY;
+	/* A number, in a system call its six arguments, then the stack pointer and where it goes on. */
+	word = strrchr(text, ' ');
+	if (!word)
+		return -EIO;
+	while (word > text && word[-1] != ' ')
+		word--;
+	if (sscanf(word, "%" SCNx64, &sp) != 1)
+		return -EIO;
+	*ret = sp;
+	return 0;
+}
+
 int proc__maps(const struct proc *p, struct maps *ret)
 {
 	size_t len;

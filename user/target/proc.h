@@ -63,6 +63,12 @@ int proc__open_file(const struct proc *p, const char *path);
 /* Name of a thread (/proc/PID/task/TID/comm). 0, or -errno when the thread is gone. */
 int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
 
+/*
+ * Stack pointer of a thread that waits (/proc/PID/task/TID/syscall). 0; -EBUSY: it runs; or -errno: -ENOENT or -ESRCH when
+ * it is gone.
+ */
+int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret);
+
 /* Reads the current maps. *ret is untouched on failure. 0 or -errno. */
 int proc__maps(const struct proc *p, struct maps *ret);
 void maps__free(struct maps *m);

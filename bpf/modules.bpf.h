@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MODULES_BPF_H
+#define MODULES_BPF_H
+/*
+ * Which modules a thread is in. Entries are seen: every call of an object whose class has __call__ passes slot_tp_call,
+ * and user space says which classes are modules'. That a call has been left is read off the stack, as for autograd's
+ * nodes: its frame lies above the stack pointer and its return address is in its place as long as it is under way.
+ * So it is known to the next event of the thread, whatever way it was left, and told of by a record of its own then.
+ */
+struct module_entry {
+	__u64 sp;  /* where the call's return address lies */
+	__u64 ret; /* which; 0: could not be read */
+};
+
+struct module_slot {
+	__u64 n;     /* calls under way, as far as is known */
+	__u64 same;  /* of them, from the outermost on, those that user space has as they are */
+	__u64 told;  /* what user space has in all */
+	__u64 whole; /* nothing was entered on this thread before we came and is not left yet */
+	__u64 word;  /* what was read last */
+	__u64 self, type; /* of the call at hand */
+	struct module_entry at[MT_MODULE_DEPTH];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct module_slot);
+} module_slots SEC(".maps");
+
+/* Filled by user space: type objects that calls were seen of. What is not in it is told of as if it were a module's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MT_MODULE_TYPES);
+	__type(key, __u64);
+	__type(value, __u8); /* enum mt_module_type */
+} module_types SEC(".maps");
+
+/* Forgets calls that have been left, up to the first that has not. As of the stack pointer sp. */
+static __noinline int leave_modules(struct module_slot *s, __u64 sp)
+{
+	struct module_entry *e;
+	int i;
+
+	if (!s)
+		return 0;
+	for (i = 0; i < MT_MODULE_DEPTH && s->n; i++) {
+		e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
+		if (e->sp > sp) {
+			/* Where the stack cannot be read it is as it was: later it can be. */
+			if (!e->ret || bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)e->sp))
+				break;
+			/* Somebody else's return probe: the address is the kernel's. */
+			if (s->word == e->ret || (s->word && s->word == return_trampoline()))
+				break;
+		}
+		s->n--;
+	}
+	if (s->same > s->n)
+		s->same = s->n;
+	return 0;
+}
+
+/* An event of this thread: what it has left by now is told of before. */
+static __noinline int left_modules(__u64 sp, __u64 time)
+{
+	struct module_slot *s = bpf_task_storage_get(&module_slots, bpf_get_current_task_btf(), 0, 0);
+	struct mt_rec_leave *r;
+
+	if (!s || !s->told)
+		return 0;
+	leave_modules(s, sp);
+	if (s->told <= s->same)
+		return 0;
+	count(MT_CNT_HIT + MT_REC_MODULE_LEAVE);
+	r = reserve(MT_REC_MODULE_LEAVE, sizeof(*r));
+	if (!r)
+		return 0; /* the next event tells it */
+	fill(&r->h, MT_REC_MODULE_LEAVE, time, 0, false);
+	r->keep = s->same;
+	r->pad = 0;
+	s->told = s->same;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+static __noinline bool push_module(struct module_slot *s, __u64 sp)
+{
+	struct module_entry *e;
+
+	if (!s)
+		return false;
+	leave_modules(s, sp);
+	if (s->n >= MT_MODULE_DEPTH) {
+		count(MT_CNT_MODULE_DEEP);
+		return false;
+	}
+	e = &s->at[s->n & (MT_MODULE_DEPTH - 1)];
+	e->sp = sp;
+	if (bpf_probe_read_user(&e->ret, sizeof(e->ret), (const void *)sp))
+		e->ret = 0;
+	s->n++;
+	return true;
+}
+
+/* What was entered before we came shows on the Python stack: looked for until there is none. */
+static __noinline __u64 outer_modules(struct module_slot *s, __u64 time)
+{
+	__u64 stack;
+
+	if (!s || s->whole || s->n != 1)
+		return 0;
+	stack = walk_stack_atomic(time);
+	s->whole = (stack & (MT_STACK_WALKS - 1)) == MT_WALK_OK && !(stack & MT_STACK_IN_MODULE);
+	return stack;
+}
+
+static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack, __u64 node, __u64 wake)
+{
+	const struct module_entry *e;
+	struct mt_rec_enter *r;
+
+	if (!s)
+		return 0;
+	r = reserve(MT_REC_MODULE_CALL, sizeof(*r));
+	if (!r)
+		return 0;
+	fill(&r->h, MT_REC_MODULE_CALL, time, stack, false);
+	r->h.node = node;
+	r->self = s->self;
+	r->type = s->type;
+	r->stack = stack_id(stack);
+	e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
+	r->sp = e->sp;
+	r->ret = e->ret;
+	r->depth = s->n - 1;
+	r->keep = s->same;
+	s->told = s->same = s->n;
+	bpf_ringbuf_submit(r, wake);
+	return 0;
+}
+
+static __noinline int enter_module(__u64 self, __u64 sp)
+{
+	__u64 time = bpf_ktime_get_ns(), type = 0, stack, wake = BPF_RB_NO_WAKEUP;
+	struct module_slot *s;
+	__u8 *known;
+
+	if (bpf_probe_read_user(&type, sizeof(type), (const void *)(self + py.ob_type)))
+		return 0;
+	known = bpf_map_lookup_elem(&module_types, &type);
+	if (known && *known == MT_TYPE_OTHER)
+		return 0;
+	if (!known && modules)
+		wake = wakeup(time); /* it may be gone soon */
+	s = bpf_task_storage_get(&module_slots, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!s) {
+		count(MT_CNT_MODULE_FAULT);
+		return 0;
+	}
+	s->self = self;
+	s->type = type;
+	if (!push_module(s, sp))
+		return 0;
+	stack = outer_modules(s, time);
+	return send_entry(s, time, stack, current_node(sp, time), wake);
+}
+
+#endif

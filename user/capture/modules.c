@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/modules.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/names.h"
+#include "capture/session_internal.h"
+#include "lib/log.h"
+#include "lib/map64.h"
+#include "target/nnmodule.h"
+#include "target/proc.h"
+#include "target/pymem.h"
+#include "target/python.h"
+
+#define MAX_THREADS 4096 /* in modules at a time; nobody has as many */
+#define MAX_NAMES (1u << 16)
+#define RECHECK 1000000000ULL /* ns */
+#define QUIET 5000000ULL /* ns without a record: the thread is looked at */
+#define LOOKS 32	 /* threads looked at in a pump */
+
+/* A call under way. */
+struct call {
+	uint64_t self, sp, ret; /* sp 0: got lost */
+	uint32_t module;	/* dict number, 0: not known */
+	bool told;		/* there was an EVENT_ENTER */
+};
+
+/* A thread that has called modules. */
+struct inside {
+	uint32_t tid;
+	uint32_t n, cap;
+	struct call *at; /* outermost first */
+	uint64_t outer;	 /* outermost module, of those entered before we came; 0: none */
+	uint64_t heard;	 /* when it was heard of last, ns since the start */
+	/* As seen from outside: by the time left_at calls from left_from on had been left. */
+	bool left;
+	uint32_t left_from;
+	uint64_t left_at;
+};
+
+struct name {
+	uint64_t self, type, root;
+	uint32_t module;
+};
+
+struct modules {
+	struct pymem mem;
+	struct map64 *types; /* type object -> enum mt_module_type, as the programs have it */
+	struct map64 *names; /* module object -> place in name */
+	struct name *name;
+	uint32_t n_names, cap_names;
+	struct map64 *threads; /* tid -> place in inside */
+	struct inside *inside;
+	uint32_t n_inside, cap_inside, next_look;
+	uint64_t next_recheck;
+	uint64_t entered, unnamed, seen_left;
+	bool deep_said;
+};
+
+void modules__free(struct modules *m)
+{
+	if (!m)
+		return;
+	for (uint32_t i = 0; i < m->n_inside; i++)
+		free(m->inside[i].at);
+	free(m->inside);
+	free(m->name);
+	map64__free(m->types);
+	map64__free(m->names);
+	map64__free(m->threads);
+	pymem__fini(&m->mem);
+	free(m);
+}
+
+int modules__open(struct session *s)
+{
+	struct modules *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return -ENOMEM;
+	s->modules = m;
+	pymem__init(&m->mem, s->target.python, true);
+	m->types = map64__new();
+	m->names = map64__new();
+	m->threads = map64__new();
+	return m->types && m->names && m->threads ? 0 : -ENOMEM;
+}
+
+/* ---- classes ---- */
+
+/* enum mt_module_type, 0: cannot be told. */
+static enum mt_module_type look_at_type(struct modules *m, uint64_t type)
+{
+	int is;
+
+	pymem__forget(&m->mem);
+	is = nnmodules__is_type(&m->mem, type);
+	return is < 0 ? 0 : is ? MT_TYPE_MODULE : MT_TYPE_OTHER;
+}
+
+static void forget_types(struct session *s)
+{
+	uint64_t type, is;
+	size_t pos = 0;
+
+	while (map64__next(s->modules->types, &pos, &type, &is))
+		probes__set_module_type(s->probes, type, 0);
+	map64__clear(s->modules->types);
+}
+
+static int type_of(struct session *s, uint64_t type, enum mt_module_type *ret)
+{
+	struct modules *m = s->modules;
+	uint64_t v;
+
+	if (map64__get(m->types, type, &v)) {
+		*ret = v;
+		return 0;
+	}
+	*ret = look_at_type(m, type);
+	if (!*ret)
+		return 0;
+	if (probes__set_module_type(s->probes, type, *ret)) {
+		forget_types(s); /* no room: those in use come again */
+		return 0;
+	}
+	return map64__set(m->types, type, *ret);
+}
+
+/* A class may end, and another object lie where it was. */
+static int recheck_types(struct session *s)
+{
+	struct modules *m = s->modules;
+	struct map64 *still = map64__new();
+	uint64_t type, was;
+	size_t pos = 0;
+	int err = still ? 0 : -ENOMEM;
+
+	while (!err && map64__next(m->types, &pos, &type, &was)) {
+		if (look_at_type(m, type) == was)
+			err = map64__set(still, type, was);
+		else
+			probes__set_module_type(s->probes, type, 0);
+	}
+	if (err) {
+		map64__free(still);
+		return err;
+	}
+	map64__free(m->types);
+	m->types = still;
+	return 0;
+}
+
+/* ---- names ---- */
+
+void modules__forget(struct session *s)
+{
+	if (!s->modules)
+		return;
+	map64__clear(s->modules->names);
+	s->modules->n_names = 0;
+}
+
+static int keep_name(struct modules *m, const struct name *n)
+{
+	uint64_t i;
+
+	if (map64__get(m->names, n->self, &i)) {
+		m->name[i] = *n;
+		return 0;
+	}
+	if (m->n_names == m->cap_names) {
+		uint32_t cap = m->cap_names ? m->cap_names * 2 : 256;
+		struct name *v = realloc(m->name, cap * sizeof(*v));
+
+		if (!v)
+			return -ENOMEM;
+		m->name = v;
+		m->cap_names = cap;
+	}
+	m->name[m->n_names] = *n;
+	return map64__set(m->names, n->self, m->n_names++);
+}
+
+static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t root, uint64_t parent, uint32_t *ret)
+{
+	struct modules *m = s->modules;
+	struct name n = { .self = self, .type = type, .root = root };
+	uint64_t i, now;
+
+	if (map64__get(m->names, self, &i) && m->name[i].type == type && m->name[i].root == root) {
+		*ret = m->name[i].module;
+		return 0;
+	}
+	*ret = 0;
+	/* It may be gone, and something else be where it was. */
+	if (proc__read_u64(s->target.proc, self + python__layout(s->target.python)->ob_type, &now) || now != type)
+		return 0;
+	n.module = names__module(s->names, self, root, parent);
+	if (n.module == UINT32_MAX)
+		return -ENOMEM;
+	*ret = n.module;
+	if (m->n_names >= MAX_NAMES)
+		modules__forget(s);
+	return n.module ? keep_name(m, &n) : 0;
+}
+
+/* ---- calls ---- */
+
+static struct inside *inside_of(struct modules *m, uint32_t tid)
+{
+	uint64_t i;
+
+	if (map64__get(m->threads, tid, &i))
+		return &m->inside[i];
+	if (m->n_inside == MAX_THREADS) {
+		/* Most of them have ended. */
+		for (i = 0; i < m->n_inside; i++)
+			free(m->inside[i].at);
+		map64__clear(m->threads);
+		m->n_inside = 0;
+	}
+	if (m->n_inside == m->cap_inside) {
+		uint32_t cap = m->cap_inside ? m->cap_inside * 2 : 16;
+		struct inside *v = realloc(m->inside, cap * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		m->inside = v;
+		m->cap_inside = cap;
+	}
+	if (map64__set(m->threads, tid, m->n_inside))
+		return NULL;
+	m->inside[m->n_inside] = (struct inside){ .tid = tid };
+	return &m->inside[m->n_inside++];
+}
+
+static int leave(struct session *s, struct inside *in, uint32_t keep, uint64_t time)
+{
+	struct thread *t = session__thread(s, in->tid);
+	int err = 0;
+
+	if (!t)
+		return -ENOMEM;
+	while (in->n > keep && !err) {
+		const struct call *c = &in->at[--in->n];
+		struct event e = { .kind = EVENT_LEAVE, .time = time, .thread = t->number, .module = c->module };
+
+		if (in->left && in->n >= in->left_from && in->left_at < time)
+			e.time = in->left_at;
+		if (c->told)
+			err = session__hand_on(s, &e);
+	}
+	in->left = false;
+	return err;
+}
+
+int modules__left(struct session *s, const struct mt_hdr *h, uint32_t keep)
+{
+	struct inside *in;
+
+	if (!s->modules)
+		return 0;
+	in = inside_of(s->modules, h->tid);
+	if (!in)
+		return -ENOMEM;
+	in->heard = session__since(s, h->time);
+	return leave(s, in, keep, in->heard);
+}
+
+/* A place at depth; what lies between it and those known got lost. */
+static struct call *call_at(struct inside *in, uint32_t depth)
+{
+	if (depth >= in->cap) {
+		struct call *v = realloc(in->at, MT_MODULE_DEPTH * sizeof(*v));
+
+		if (!v)
+			return NULL;
+		in->at = v;
+		in->cap = MT_MODULE_DEPTH;
+	}
+	while (in->n <= depth)
+		in->at[in->n++] = (struct call){ 0 };
+	return &in->at[depth];
+}
+
+/* Outermost and innermost module around the call at depth, which is none itself; 0: none. */
+static void around(const struct inside *in, uint32_t depth, uint64_t *root, uint64_t *parent)
+{
+	*root = in->outer;
+	*parent = in->outer;
+	for (uint32_t i = 0; i < depth; i++) {
+		if (!in->at[i].told)
+			continue;
+		*parent = in->at[i].self;
+		if (!*root)
+			*root = in->at[i].self;
+	}
+}
+
+int modules__entered(struct session *s, const struct mt_rec_enter *r)
+{
+	struct event e = { .kind = EVENT_ENTER, .time = session__since(s, r->h.time) };
+	struct modules *m = s->modules;
+	enum mt_module_type type = 0;
+	uint64_t root, parent;
+	struct inside *in;
+	struct thread *t;
+	struct call *c;
+	int err;
+
+	if (!m)
+		return 0;
+	if (r->depth >= MT_MODULE_DEPTH || r->keep > r->depth)
+		return -EBADMSG;
+	in = inside_of(m, r->h.tid);
+	c = in ? call_at(in, r->depth) : NULL;
+	t = session__thread(s, r->h.tid);
+	if (!c || !t)
+		return -ENOMEM;
+	if (!r->depth && (!r->stack || !map64__get(s->outer, r->stack, &in->outer)))
+		in->outer = 0;
+	err = type_of(s, r->type, &type);
+	*c = (struct call){ .self = r->self, .sp = r->sp, .ret = r->ret, .told = type == MT_TYPE_MODULE };
+	if (err || !c->told)
+		return err;
+	around(in, r->depth, &root, &parent);
+	err = name_of(s, r->self, r->type, root ? root : r->self, parent, &c->module);
+	if (err)
+		return err;
+	m->entered++;
+	m->unnamed += !c->module;
+	e.thread = t->number;
+	e.module = c->module;
+	e.node = r->h.node == MT_NODE_CURRENT ? t->node : 0;
+	return session__hand_on(s, &e);
+}
+
+/* ---- threads from which nothing comes ---- */
+
+/* Its return address is still in its place, or the kernel's that stands for it. */
+static bool in_place(struct session *s, const struct call *c)
+{
+	const struct map *map;
+	uint64_t word;
+
+	if (!c->ret || proc__read_u64(s->target.proc, c->sp, &word) || word == c->ret)
+		return true;
+	map = maps__find(&s->target.maps, word);
+	return map && !strcmp(map->path, "[uprobes]");
+}
+
+static void look_at(struct session *s, struct inside *in, uint64_t now)
+{
+	uint32_t keep = in->n;
+	uint64_t sp = 0; /* runs */
+	int err = proc__thread_sp(s->target.proc, (pid_t)in->tid, &sp);
+
+	if (err == -ENOENT || err == -ESRCH)
+		keep = 0; /* it has ended */
+	else if (err && err != -EBUSY)
+		return;
+	while (keep && (in->at[keep - 1].sp <= sp || !in_place(s, &in->at[keep - 1])))
+		keep--;
+	if (keep == in->n)
+		return;
+	in->left = true;
+	in->left_from = keep;
+	in->left_at = now;
+}
+
+int modules__pump(struct session *s, uint64_t now)
+{
+	struct modules *m = s->modules;
+	int err = 0;
+
+	if (!m || !s->attached || s->blind)
+		return 0;
+	for (uint32_t i = 0; i < m->n_inside && i < LOOKS && !err; i++) {
+		struct inside *in = &m->inside[m->next_look++ % m->n_inside];
+
+		if (!in->n || in->heard + QUIET > now)
+			continue;
+		if (in->left) {
+			/* Nothing has come since: nothing that came before that is still to be told. */
+			m->seen_left += in->n - in->left_from;
+			err = leave(s, in, in->left_from, in->left_at);
+		} else {
+			look_at(s, in, session__now(s));
+		}
+	}
+	if (err || now < m->next_recheck)
+		return err;
+	m->next_recheck = now + RECHECK;
+	return recheck_types(s);
+}
+
+void modules__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
+{
+	struct modules *m = s->modules;
+
+	if (!m)
+		return;
+	facts__setf(s->facts, "counter.modules.entered", "%" PRIu64, m->entered);
+	facts__setf(s->facts, "counter.modules.seen_left", "%" PRIu64, m->seen_left);
+	if (m->unnamed)
+		facts__setf(s->facts, "counter.modules.unnamed", "%" PRIu64, m->unnamed);
+	if (c[MT_CNT_MODULE_FAULT])
+		facts__setf(s->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
+	if (!c[MT_CNT_MODULE_DEEP])
+		return;
+	facts__setf(s->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);
+	if (!m->deep_said)
+		log_warn("modules call one another more than %d deep: calls within those are not recorded", MT_MODULE_DEPTH);
+	m->deep_said = true;
+}
