@@ -2,9 +2,6 @@
 /*
  * Every event as a JSON object, written as it passes: only the statistics at the end wait for the end. An
  * event is written when the next one comes, since the totals after it are the model's by then.
- *
- * layer_enter and layer_exit are those that the recording has. In one that has none they are read off the allocations: a
- * thread is inside the modules of the stack of its last allocation. They nest, and each thread's balance.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,33 +18,6 @@
 #include "record/dict.h"
 
 #define SNAPSHOT_EVERY 1000000000 /* ns */
-#define MAX_DEPTH 256		  /* modules around one allocation */
-
-struct inside {
-	uint32_t n;
-	uint32_t deeper;    /* calls entered beyond those that there is room for */
-	uint32_t modules[]; /* outermost first */
-};
-
-struct high {
-	struct device device;
-	uint64_t shown; /* the peak that a snapshot was written for */
-};
-
-struct timeline {
-	struct json *j;
-	bool any; /* an event waits */
-	bool calls; /* the recording has calls of modules */
-	struct event event;
-	struct model_device before; /* its device before it; all 0 when that was not there yet */
-	uint64_t layer_events, written;
-	uint64_t next_snapshot;
-	size_t steps;		 /* that snapshots were written for */
-	struct inside **threads; /* by thread number */
-	uint32_t nthreads;
-	struct high *highs;
-	size_t nhighs, device; /* device: of the last event, as a hint */
-};
 
 static bool wanted(const struct export_ctx *c, const char *device)
 {
@@ -60,7 +30,6 @@ static bool wanted(const struct export_ctx *c, const char *device)
 	return !strncmp(want, device, n) && !strcmp(device + n, ":0");
 }
 
-/* The device of an event as the model has it now. False: not there (yet). */
 /*
  * A device as it was, with what is known only later to have been there: what tensors hold on the CPU is read when events
  * come already.
@@ -79,6 +48,7 @@ static void look(const struct export_ctx *c, size_t i, struct model_device *ret)
 	ret->peak_allocated += ahead.late - ret->late;
 }
 
+/* The device of an event as the model has it now. False: not there (yet). */
 static bool find_device(struct export_ctx *c, struct timeline *t, struct device want,
 			struct model_device *ret)
 {
@@ -96,8 +66,7 @@ static bool find_device(struct export_ctx *c, struct timeline *t, struct device 
 	return false;
 }
 
-/* The device that calls of modules are told beside, as it is now: with the totals of 0 where it is not there yet. */
-static bool main_device(const struct export_ctx *c, struct model_device *ret)
+bool timeline__main_device(const struct export_ctx *c, struct model_device *ret)
 {
 	const struct model *whole = c->ahead ? c->ahead : c->model;
 	int i = c->device_name ? model__find_device(whole, c->device_name) : model__main_device(whole), now;
@@ -122,18 +91,8 @@ static double fragmentation(const struct model_device *d)
 	return (double)(d->reserved - d->allocated) / (double)d->reserved;
 }
 
-static const char *layer_name(const struct export_ctx *c, uint32_t module)
-{
-	struct dict_module m = dict__get_module(c->dict, module);
-	const char *name = dict__str(c->dict, m.name);
-
-	/* The outermost module has no name: its class is all that can be said. */
-	return !module ? NULL : *name ? name : dict__str(c->dict, m.cls);
-}
-
-/* The fields that all kinds of event have. The object stays open. */
-static void open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size, const char *layer,
-		       const struct model_device *d)
+void timeline__open_event(struct timeline *t, uint64_t time, const char *type, uint64_t size, const char *layer,
+			  const struct model_device *d)
 {
 	t->written++;
 	json__open_object(t->j, NULL);
@@ -149,7 +108,7 @@ static void open_event(struct timeline *t, uint64_t time, const char *type, uint
 
 static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d, const char *reason)
 {
-	open_event(t, time, "snapshot", 0, NULL, d);
+	timeline__open_event(t, time, "snapshot", 0, NULL, d);
 	json__string(t->j, "reason", reason);
 	if (!strcmp(reason, "step"))
 		json__uint(t->j, "step", t->steps);
@@ -192,168 +151,6 @@ static int put_peak(struct timeline *t, const struct model_device *d)
 	return 0;
 }
 
-static void put_layer(struct export_ctx *c, struct timeline *t, uint64_t time, const char *type,
-		      uint32_t module, uint32_t thread, const struct model_device *d)
-{
-	struct dict_module m = dict__get_module(c->dict, module);
-
-	t->layer_events++;
-	open_event(t, time, type, 0, layer_name(c, module), d);
-	json__string(t->j, "layer_class", dict__str(c->dict, m.cls));
-	json__uint(t->j, "thread", dict__get_thread(c->dict, thread).tid);
-	json__close_object(t->j);
-}
-
-/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is one call.
- */
-static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = s->n; i > 0 && n < MAX_DEPTH; i--) {
-		uint32_t module = s->frames[i - 1].module;
-
-		if (module && (!n || ret[n - 1] != module))
-			ret[n++] = module;
-	}
-	return n;
-}
-
-/* How many of the modules that the thread was in it has not left. */
-static uint32_t still_inside(const struct inside *was, const struct dict_stack *s, uint32_t *now, uint32_t *n)
-{
-	uint32_t kept = 0, skip = 0;
-
-	/* Where the outer frames are missing, what can be seen continues some module that the thread was in.
-	 */
-	if (s->walk == MT_WALK_TRUNCATED || s->walk == MT_WALK_FAULT_FRAME) {
-		while (*n && skip < was->n && was->modules[skip] != now[0])
-			skip++;
-		if (!*n || skip == was->n)
-			skip = 0;
-		if (skip + *n > MAX_DEPTH)
-			*n = MAX_DEPTH - skip;
-		memmove(now + skip, now, *n * sizeof(*now));
-		memcpy(now, was->modules, skip * sizeof(*now));
-		*n += skip;
-	}
-	while (kept < was->n && kept < *n && was->modules[kept] == now[kept])
-		kept++;
-	return kept;
-}
-
-static bool walk_failed(uint8_t walk)
-{
-	return walk == MT_WALK_FAULT_THREAD || walk == MT_WALK_BUSY || walk == MT_WALK_LOST ||
-	       walk == MT_WALK_OFF;
-}
-
-static int thread_slot(struct export_ctx *c, struct timeline *t, uint32_t thread, struct inside ***ret)
-{
-	uint32_t need = dict__counts(c->dict).threads;
-
-	if (thread >= need)
-		thread = 0;
-	if (thread >= t->nthreads) {
-		struct inside **all = reallocarray(t->threads, need ? need : 1, sizeof(struct inside *));
-
-		if (!all)
-			return -ENOMEM;
-		memset(all + t->nthreads, 0, ((need ? need : 1) - t->nthreads) * sizeof(struct inside *));
-		t->threads = all;
-		t->nthreads = need ? need : 1;
-	}
-	*ret = &t->threads[thread];
-	return 0;
-}
-
-static int inside_of(struct export_ctx *c, struct timeline *t, uint32_t thread, struct inside **ret)
-{
-	struct inside **slot;
-	int err = thread_slot(c, t, thread, &slot);
-
-	if (!err && !*slot) {
-		*slot = calloc(1, sizeof(**slot) + MAX_DEPTH * sizeof(uint32_t));
-		err = *slot ? 0 : -ENOMEM;
-	}
-	if (!err)
-		*ret = *slot;
-	return err;
-}
-
-/* Every thread leaves what it is in. */
-static void close_layers(struct export_ctx *c, struct timeline *t, uint64_t time)
-{
-	struct model_device d;
-
-	if (!main_device(c, &d))
-		return;
-	for (uint32_t i = 0; i < t->nthreads; i++)
-		while (t->threads[i] && t->threads[i]->n)
-			put_layer(c, t, time, "layer_exit", t->threads[i]->modules[--t->threads[i]->n], i, &d);
-}
-
-/* A call of a module: beside the device that the report is about, since it has none of its own. */
-static int put_call(struct export_ctx *c, struct timeline *t, const struct event *e)
-{
-	struct model_device d;
-	struct inside *in = NULL;
-	uint32_t i;
-	int err = inside_of(c, t, e->thread, &in);
-
-	if (err)
-		return err;
-	if (!t->calls) {
-		/* What was read off the allocations so far, in a recording that cannot be looked at twice. */
-		t->calls = true;
-		close_layers(c, t, e->time);
-	}
-	main_device(c, &d);
-	if (e->kind == EVENT_ENTER) {
-		if (in->n == MAX_DEPTH) {
-			in->deeper++;
-			return 0;
-		}
-		in->modules[in->n++] = e->module;
-		put_layer(c, t, e->time, "layer_enter", e->module, e->thread, &d);
-		return 0;
-	}
-	if (in->deeper) {
-		in->deeper--;
-		return 0;
-	}
-	for (i = in->n; i && in->modules[i - 1] != e->module; i--)
-		;
-	while (i && in->n >= i)
-		put_layer(c, t, e->time, "layer_exit", in->modules[--in->n], e->thread, &d);
-	return 0;
-}
-
-/* Leaves and enters what an allocation shows to have been left and entered since the thread's last one. */
-static int put_layers(struct export_ctx *c, struct timeline *t, const struct event *e,
-		      const struct model_device *d)
-{
-	struct dict_stack s = dict__get_stack(c->dict, e->stack);
-	uint32_t now[MAX_DEPTH], n, kept;
-	struct inside *was = NULL;
-	int err;
-
-	if (!s.n && walk_failed(e->walk))
-		return 0; /* nothing is known of where the thread is */
-	n = modules_of(&s, now);
-	err = inside_of(c, t, e->thread, &was);
-	if (err)
-		return err;
-	kept = still_inside(was, &s, now, &n);
-	for (uint32_t i = was->n; i > kept; i--)
-		put_layer(c, t, e->time, "layer_exit", was->modules[i - 1], e->thread, d);
-	for (uint32_t i = kept; i < n; i++)
-		put_layer(c, t, e->time, "layer_enter", now[i], e->thread, d);
-	memcpy(was->modules, now, n * sizeof(*now));
-	was->n = n;
-	return 0;
-}
-
 static void put_memory(struct export_ctx *c, struct timeline *t, const struct event *e, const char *type,
 		       uint64_t size, const struct model_device *after)
 {
@@ -365,7 +162,7 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 
 	model__charge(c->model, &charged);
 	module = stack ? model__stack_module(c->model, charged.stack) : 0;
-	open_event(t, e->time, type, size, layer_name(c, module), after);
+	timeline__open_event(t, e->time, type, size, timeline__layer_name(c, module), after);
 	if (e->addr) {
 		snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
 		json__string(t->j, "address", address);
@@ -388,7 +185,7 @@ static void put_lost(struct timeline *t, const struct event *e)
 {
 	static const struct model_device none = {.name = ""};
 
-	open_event(t, e->time, "lost", 0, NULL, &none);
+	timeline__open_event(t, e->time, "lost", 0, NULL, &none);
 	json__uint(t->j, "records", e->size);
 	json__close_object(t->j);
 }
@@ -404,7 +201,7 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 		return 0;
 	switch (e->kind) {
 	case EVENT_ALLOC:
-		err = t->calls ? 0 : put_layers(c, t, e, before->name[0] ? before : &after);
+		err = t->calls ? 0 : timeline__layers_of(c, t, e, before->name[0] ? before : &after);
 		if (!err)
 			put_memory(c, t, e, "alloc", size, &after);
 		break;
@@ -437,7 +234,7 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	if (e->kind == EVENT_LOST)
 		put_lost(t, e);
 	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE)
-		err = put_call(c, t, e);
+		err = timeline__call(c, t, e);
 	else
 		err = put_on_device(c, t, e);
 	if (steps != t->steps) {
@@ -499,7 +296,7 @@ static int timeline_end(struct export_ctx *c, void *state)
 	}
 	if (err)
 		return err;
-	close_layers(c, t, last);
+	timeline__close_layers(c, t, last);
 	put_snapshots(c, t, end, "end");
 	json__close_array(t->j);
 	err = timeline__layers(c, t->j);

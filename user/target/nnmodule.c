@@ -15,8 +15,6 @@
 #include "target/nntree.h"
 #include "target/pydict.h"
 #include "target/pymem.h"
-#include "target/pyobj.h"
-#include "target/python.h"
 #include "target/pytype.h"
 
 #define MAX_ROOTS 256
@@ -25,13 +23,13 @@
 #define PAUSE_COSTS 20	       /* nor sooner than this many times what reading it took */
 #define SHARE 10	       /* all reading takes at most 1/SHARE of the time, */
 #define SAVED_NS 2000000000ull /* after this much at once */
-#define TORCH_MODULE "torch.nn.modules.module"
 
 struct root {
 	uint64_t addr, type;
 	struct nntree *tree;
 	uint64_t next_read; /* ns */
 	uint64_t used;	    /* for the choice of the one to drop */
+	bool held;	    /* another root's tree had it when that was last looked at */
 };
 
 /* A module that no tree has, and what it was called. */
@@ -239,11 +237,6 @@ static bool look_up(struct nnmodules *n, struct root *r, uint64_t self, uint64_t
 	return false;
 }
 
-int nnmodules__is_type(struct pymem *m, uint64_t type)
-{
-	return pytype__is_a(m, type, "Module", TORCH_MODULE);
-}
-
 static int class_name(struct nnmodules *n, uint64_t type, char *buf)
 {
 	int err;
@@ -334,6 +327,40 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 	return keep_stray(n, self, root_addr, type, n->name);
 }
 
+/*
+ * The outermost module of a call may lie in a model that was called before: what a checkpoint computes again in backward is
+ * not called from the model. Then that model's names are meant. NULL: nobody is known to have it.
+ */
+static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
+{
+	struct root *best = NULL;
+	size_t at;
+
+	for (size_t i = 0; i < n->nroots; i++) {
+		struct root *r = &n->roots[i];
+
+		if (r->addr != addr && nntree__find(r->tree, addr, &at) && nntree__type(r->tree, at) == type &&
+		    (!best || nntree__count(r->tree) > nntree__count(best->tree)))
+			best = r;
+	}
+	return best;
+}
+
+/* As get_root(), but of the model that has it, where there is one. */
+static int get_outermost(struct nnmodules *n, uint64_t addr, struct root **ret)
+{
+	struct root *r;
+	uint64_t type;
+	int err = pymem__type(&n->m, addr, &type);
+
+	if (err)
+		return err;
+	r = holder_of(n, addr, type);
+	if (!r)
+		return get_root(n, addr, ret);
+	return get_root(n, r->addr, ret);
+}
+
 int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent, struct nnmodule *ret)
 {
 	uint64_t type, root_type;
@@ -343,9 +370,11 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 
 	err = pymem__type(&n->m, self, &type);
 	if (!err)
-		err = get_root(n, root, &r);
+		err = get_outermost(n, root, &r);
 	if (err)
 		return err;
+	if (r)
+		root = r->addr;
 	if (r && look_up(n, r, self, type, &i)) {
 		nntree__mark(r->tree, i);
 		ret->name = nntree__name(r->tree, i, n->name);
@@ -411,86 +440,17 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 		else
 			i++;
 	}
+	for (size_t i = 0; i < n->nroots; i++) {
+		struct root *r = &n->roots[i];
+		bool held = holder_of(n, r->addr, r->type);
+
+		n->changed |= held != r->held && any_marked(r->tree);
+		r->held = held;
+	}
 	changed = recheck_strays(n);
 	changed |= n->changed;
 	n->changed = false;
 	if (cost_ns)
 		*cost_ns = now_ns() - start;
 	return changed;
-}
-
-static int module_type(const struct python *py, uint64_t *type)
-{
-	uint64_t module;
-	int err;
-
-	err = pyobj__module(py, TORCH_MODULE, &module);
-	if (!err)
-		err = pyobj__module_attr(py, module, "Module", type);
-	if (!err && !pyobj__is_a(py, *type, "Module", TORCH_MODULE))
-		err = -EBADMSG;
-	return err;
-}
-
-/* A method that gets its object as local 0 as long as no closure takes it: *code, or -ENOENT. */
-static int method_code(const struct python *py, uint64_t type, const char *name, uint64_t *code)
-{
-	const struct pylayout *l = python__layout(py);
-	uint64_t func, c;
-	struct pymem m;
-	uint32_t argc;
-	int err;
-
-	err = pyobj__type_attr(py, type, name, &func);
-	if (!err)
-		err = pyobj__func_code(py, func, &c);
-	if (err)
-		return err;
-	pymem__init(&m, py, false);
-	err = pymem__read(&m, c + l->co_argcount, &argc, sizeof(argc));
-	if (err)
-		return err;
-	if (!argc)
-		return -ENOENT;
-	*code = c;
-	return 0;
-}
-
-int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, size_t *n)
-{
-	uint64_t type, code;
-	int err;
-
-	if (!max)
-		return -EINVAL;
-	err = module_type(py, &type);
-	if (!err)
-		err = method_code(py, type, "_wrapped_call_impl", &code);
-	if (err == -ENOENT && !module_type(py, &type))
-		err = method_code(py, type, "_call_impl", &code);
-	if (err)
-		return err;
-	codes[0] = code;
-	*n = 1;
-	return 0;
-}
-
-int nnmodules__slot_call(const struct python *py, uint64_t *addr)
-{
-	const struct pylayout *l = python__layout(py);
-	uint64_t type, call;
-	struct pymem m;
-	int err;
-
-	err = module_type(py, &type);
-	if (err)
-		return err;
-	pymem__init(&m, py, false);
-	err = pymem__u64(&m, type + l->tp_call, &call);
-	if (err)
-		return err;
-	if (!call)
-		return -ENOENT;
-	*addr = call;
-	return 0;
 }

@@ -2,9 +2,9 @@
 #ifndef MT_TARGET_NNMODULE_H
 #define MT_TARGET_NNMODULE_H
 /*
- * Names of nn.Module objects: as named_modules() of the outermost module gives them, with the parts that
- * wrappers add taken out (module, _fsdp_wrapped_module, _orig_mod, _checkpoint_wrapped_module where the
- * holder is such a wrapper). Cached by address and type; checked again when asked.
+ * Names of nn.Module objects: as named_modules() of the outermost module gives them, or of the model that is known to have
+ * that one, with the parts that wrappers add taken out (module, _fsdp_wrapped_module, _orig_mod, _checkpoint_wrapped_module
+ * where the holder is such a wrapper). Cached by address and type; checked again when asked.
  */
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Modules entered and left: how often, how long, by which name, against a clock around nn.Module.__call__ and named_modules()
+(tests/workloads/layers.py).
+"""
+import collections
+import json
+
+import mtr_reader
+from harness import check, equal, own, record, report, run, scratch, tool, workload
+
+
+class Calls:
+    """By root class and dotted name: calls (of a wrapper and what it wraps one), ns; read by docs/FORMAT.md alone."""
+
+    def __init__(self, recording):
+        self.calls, self.ns, self.open = collections.Counter(), collections.Counter(), collections.defaultdict(list)
+        self.unnamed, self.unmatched, self.backward = 0, 0, collections.Counter()
+        with open(recording, "rb") as stream:
+            self.r = mtr_reader.Recording(stream)
+            for e in self.r.events():
+                if e["kind"] == mtr_reader.ENTER:
+                    self.enter(e)
+                elif e["kind"] == mtr_reader.LEAVE:
+                    self.leave(e)
+        check(self.r.complete, "%s is not complete", recording)
+
+    def key(self, module):
+        name, _, root = self.r.modules[module]
+        return self.r.strings[root], self.r.strings[name]
+
+    def enter(self, e):
+        inside, key = self.open[e["thread"]], self.key(e["module"])
+        self.unnamed += not e["module"]
+        wrapped = inside and inside[-1][0] != e["module"] and self.key(inside[-1][0]) == key
+        self.calls[key] += not wrapped
+        self.backward[key] += e["node"] != 0
+        inside.append((e["module"], e["time"]))
+
+    def leave(self, e):
+        inside = self.open[e["thread"]]
+        if not inside or inside[-1][0] != e["module"]:
+            self.unmatched += 1
+            return
+        module, since = inside.pop()
+        if not any(self.key(m) == self.key(module) for m, _ in inside):
+            self.ns[self.key(module)] += e["time"] - since
+
+
+def run_jobs(role, *options, jobs=None):
+    recording, truth = scratch("layers-%s.mtr" % role), scratch("layers-%s.jsonl" % role)
+    target = workload("layers.py", truth, "--wait", *(["--jobs", jobs] if jobs else []), role=role)
+    target.wait_line("ready")
+    recorder = record(target.pid, recording, *options)
+    target.send()
+    target.wait_line("done", 120)
+    equal(target.wait(), 0, "the job's end")
+    equal(recorder.wait(60), 0, "the recorder's end: %s" % recorder.tail(recorder.stderr()))
+    own(recording)
+    wanted, ns = collections.Counter(), collections.Counter()
+    with open(truth, encoding="utf-8") as f:
+        for root, name, calls, took in (m for line in f for m in json.loads(line)["modules"]):
+            wanted[root, name] += calls
+            ns[root, name] += took
+    return recording, wanted, ns
+
+
+def accept(role, recording, wanted, took):
+    got = Calls(recording)
+    # What a compiler makes is a module of its own, which is in nobody's named_modules().
+    calls = collections.Counter({k: n for k, n in got.calls.items() if "?" not in k[1]})
+    print("     %-7s %5d calls of %d modules, %d wrong, %d without a name" % (
+        role, sum(wanted.values()), len(wanted), sum(((calls - wanted) + (wanted - calls)).values()),
+        sum(got.calls.values()) - sum(calls.values())), flush=True)
+    equal(dict(calls - wanted), {}, "calls that nobody made")
+    equal(dict(wanted - calls), {}, "calls that were not seen")
+    equal(got.unmatched, 0, "exits without an entry")
+    equal(got.unnamed, 0, "entries without a module")
+    check(got.backward["Checkpointed", "old"] == 3 and got.backward["Checkpointed", "new"] == 3 and not got.backward["Plain", ""],
+          "calls in backward: %s", dict(got.backward))
+    return got
+
+
+def durations(got, took):
+    """A module that sleeps has slept; nothing is shorter than it was, and the sum is not much longer."""
+    slept = got.ns["Plain", "sleeper"] / 1e6
+    real = took["Plain", "sleeper"] / 1e6
+    check(real - 1 <= slept <= 1.1 * real + 20, "slept %.1f ms, recorded %.1f ms", real, slept)
+    for root in ("Plain", "Reused", "Generates", "Replaced", "Sharded", "FSDPSharded"):
+        whole = got.ns[root, ""]
+        children = sum(ns for (r, name), ns in got.ns.items() if r == root and name and "." not in name)
+        check(whole >= children, "%s: %d ns, its children %d", root, whole, children)
+        check(whole >= took[root, ""] * 0.8, "%s: %d ns, recorded %d", root, took[root, ""], whole)
+
+
+def documents(recording, got):
+    """The same in report and timeline."""
+    layers = report(recording)["layers"]
+    for (root, name), calls in got.calls.items():
+        l = layers.get(name) or layers.get("%s:%s" % (root, name))
+        if l is None or l["root_class"] != root:
+            l = layers["%s:%s" % (root, name)]
+        equal(l["calls"], calls, "calls of %s %r" % (root, name))
+        equal(l["forward"]["calls"] + l["backward"]["calls"], calls, "forward and backward of %s %r" % (root, name))
+    sleeper = layers["sleeper"]
+    check(abs(sleeper["duration_ms"] - got.ns["Plain", "sleeper"] / 1e6) < 0.01, "%s: %r", got.ns["Plain", "sleeper"], sleeper)
+    code, out, err = tool("export", "timeline", recording, "-o", "-")
+    equal(code, 0, "export: %s" % err[-300:])
+    events = [e for e in json.loads(out)["events"] if e["event_type"] in ("layer_enter", "layer_exit")]
+    entered = sum(e["event_type"] == "layer_enter" for e in events)
+    check(entered >= sum(got.calls.values()) and entered * 2 == len(events), "%d of %d are layer_enter", entered, len(events))
+
+
+def test_all_jobs():
+    recording, wanted, took = run_jobs("main")
+    got = accept("main", recording, wanted, took)
+    durations(got, took)
+    documents(recording, got)
+
+
+run(globals())
