@@ -51,10 +51,10 @@ class Calls:
 def run_jobs(role, *options, jobs=None):
     recording, truth = scratch("layers-%s.mtr" % role), scratch("layers-%s.jsonl" % role)
     target = workload("layers.py", truth, "--wait", *(["--jobs", jobs] if jobs else []), role=role)
-    target.wait_line("ready")
+    target.wait_line("ready", 120)
     recorder = record(target.pid, recording, *options)
     target.send()
-    target.wait_line("done", 120)
+    target.wait_line("done", 240)
     equal(target.wait(), 0, "the job's end")
     equal(recorder.wait(60), 0, "the recorder's end: %s" % recorder.tail(recorder.stderr()))
     own(recording)
@@ -68,11 +68,16 @@ def run_jobs(role, *options, jobs=None):
 
 def accept(role, recording, wanted, took):
     got = Calls(recording)
-    # What a compiler makes is a module of its own, which is in nobody's named_modules().
+    # What a compiler makes is a module of its own, which is in nobody's named_modules(); a module made anew is known a
+    # little later than it is called first, on a busy machine even later.
     calls = collections.Counter({k: n for k, n in got.calls.items() if "?" not in k[1]})
     print("     %-7s %5d calls of %d modules, %d wrong, %d without a name" % (
         role, sum(wanted.values()), len(wanted), sum(((calls - wanted) + (wanted - calls)).values()),
         sum(got.calls.values()) - sum(calls.values())), flush=True)
+    late = got.calls["Replaced", "?"]
+    check(late <= 6 and calls["Replaced", "head"] + late == wanted["Replaced", "head"], "%d of %d calls of the replaced module are unnamed",
+          late, wanted["Replaced", "head"])
+    del wanted["Replaced", "head"], calls["Replaced", "head"]
     equal(dict(calls - wanted), {}, "calls that nobody made")
     equal(dict(wanted - calls), {}, "calls that were not seen")
     equal(got.unmatched, 0, "exits without an entry")

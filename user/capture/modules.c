@@ -10,6 +10,7 @@
 #include "capture/session_internal.h"
 #include "lib/log.h"
 #include "lib/map64.h"
+#include "record/dict.h"
 #include "target/nnmodule.h"
 #include "target/proc.h"
 #include "target/pymem.h"
@@ -185,6 +186,15 @@ static int keep_name(struct modules *m, const struct name *n)
 	return map64__set(m->names, n->self, m->n_names++);
 }
 
+/* Not in the tree of its model, as far as that is known: asked for again at its next call. */
+static bool is_placed(const struct session *s, uint32_t module)
+{
+	const char *name = dict__str(s->dict, dict__get_module(s->dict, module).name);
+	size_t len = strlen(name);
+
+	return module && !(len && name[len - 1] == '?');
+}
+
 static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t root, uint64_t parent, uint32_t *ret)
 {
 	struct modules *m = s->modules;
@@ -205,7 +215,7 @@ static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t roo
 	*ret = n.module;
 	if (m->n_names >= MAX_NAMES)
 		modules__forget(s);
-	return n.module ? keep_name(m, &n) : 0;
+	return is_placed(s, n.module) ? keep_name(m, &n) : 0;
 }
 
 /* ---- calls ---- */

@@ -116,7 +116,7 @@ uint32_t names__module(struct names *n, uint64_t self, uint64_t root, uint64_t p
 	struct nnmodule nn;
 
 	n->stats.modules++;
-	if (nnmodules__name(n->modules, self, root, parent, &nn)) {
+	if (nnmodules__name(n->modules, self, nnmodules__model(n->modules, root), parent, &nn)) {
 		n->stats.unnamed_modules++;
 		return 0;
 	}

@@ -29,7 +29,7 @@ struct root {
 	struct nntree *tree;
 	uint64_t next_read; /* ns */
 	uint64_t used;	    /* for the choice of the one to drop */
-	bool held;	    /* another root's tree had it when that was last looked at */
+	bool alone;	    /* said to be nobody else's by nnmodules__model() */
 };
 
 /* A module that no tree has, and what it was called. */
@@ -327,10 +327,7 @@ static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct 
 	return keep_stray(n, self, root_addr, type, n->name);
 }
 
-/*
- * The outermost module of a call may lie in a model that was called before: what a checkpoint computes again in backward is
- * not called from the model. Then that model's names are meant. NULL: nobody is known to have it.
- */
+/* NULL: no other root is known to have it. */
 static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 {
 	struct root *best = NULL;
@@ -346,19 +343,19 @@ static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
 	return best;
 }
 
-/* As get_root(), but of the model that has it, where there is one. */
-static int get_outermost(struct nnmodules *n, uint64_t addr, struct root **ret)
+uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
 {
-	struct root *r;
+	struct root *r = NULL, *holder;
 	uint64_t type;
-	int err = pymem__type(&n->m, addr, &type);
 
-	if (err)
-		return err;
-	r = holder_of(n, addr, type);
-	if (!r)
-		return get_root(n, addr, ret);
-	return get_root(n, r->addr, ret);
+	if (pymem__type(&n->m, root, &type))
+		return root;
+	holder = holder_of(n, root, type);
+	if (holder)
+		return holder->addr;
+	if (!get_root(n, root, &r) && r)
+		r->alone = true;
+	return root;
 }
 
 int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent, struct nnmodule *ret)
@@ -370,11 +367,9 @@ int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t 
 
 	err = pymem__type(&n->m, self, &type);
 	if (!err)
-		err = get_outermost(n, root, &r);
+		err = get_root(n, root, &r);
 	if (err)
 		return err;
-	if (r)
-		root = r->addr;
 	if (r && look_up(n, r, self, type, &i)) {
 		nntree__mark(r->tree, i);
 		ret->name = nntree__name(r->tree, i, n->name);
@@ -442,10 +437,11 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 	}
 	for (size_t i = 0; i < n->nroots; i++) {
 		struct root *r = &n->roots[i];
-		bool held = holder_of(n, r->addr, r->type);
 
-		n->changed |= held != r->held && any_marked(r->tree);
-		r->held = held;
+		if (!r->alone || !holder_of(n, r->addr, r->type))
+			continue;
+		r->alone = false;
+		n->changed = true;
 	}
 	changed = recheck_strays(n);
 	changed |= n->changed;

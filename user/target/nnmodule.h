@@ -2,9 +2,9 @@
 #ifndef MT_TARGET_NNMODULE_H
 #define MT_TARGET_NNMODULE_H
 /*
- * Names of nn.Module objects: as named_modules() of the outermost module gives them, or of the model that is known to have
- * that one, with the parts that wrappers add taken out (module, _fsdp_wrapped_module, _orig_mod, _checkpoint_wrapped_module
- * where the holder is such a wrapper). Cached by address and type; checked again when asked.
+ * Names of nn.Module objects: as named_modules() of the outermost module gives them, with the parts that
+ * wrappers add taken out (module, _fsdp_wrapped_module, _orig_mod, _checkpoint_wrapped_module where the
+ * holder is such a wrapper). Cached by address and type; checked again when asked.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,6 +28,11 @@ void nnmodules__free(struct nnmodules *n);
  * and gets that one's name plus "?": never a wrong name. 0; -EBADMSG not an nn.Module; -EFAULT.
  */
 int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent, struct nnmodule *ret);
+/*
+ * The outermost module of a call may lie in a model that was called before: what a checkpoint computes again in backward is
+ * not called from the model. The root to name by: that model, the largest one known, else root itself.
+ */
+uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
 /*
  * Reads the known roots' trees again; true if any address now has another name (the caller then forgets
  * what it derived). Roots whose tree cannot be read are dropped. cost_ns (if not NULL): time it took.
