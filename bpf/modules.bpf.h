@@ -37,26 +37,40 @@ struct {
 	__type(value, __u8); /* enum mt_module_type */
 } module_types SEC(".maps");
 
+struct leave_ctx {
+	struct module_slot *s;
+	__u64 sp;
+};
+
+/* The innermost call, if it has been left, is forgotten. */
+static long leave_module(__u32 i, void *ctx)
+{
+	struct module_slot *s = ((struct leave_ctx *)ctx)->s;
+	struct module_entry *e;
+
+	if (!s->n)
+		return 1;
+	e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
+	if (e->sp > ((struct leave_ctx *)ctx)->sp) {
+		/* Where the stack cannot be read it is as it was: later it can be. */
+		if (!e->ret || bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)e->sp))
+			return 1;
+		/* Somebody else's return probe: the address is the kernel's. */
+		if (s->word == e->ret || (s->word && s->word == return_trampoline()))
+			return 1;
+	}
+	s->n--;
+	return 0;
+}
+
 /* Forgets calls that have been left, up to the first that has not. As of the stack pointer sp. */
 static __noinline int leave_modules(struct module_slot *s, __u64 sp)
 {
-	struct module_entry *e;
-	int i;
+	struct leave_ctx ctx = { s, sp };
 
 	if (!s)
 		return 0;
-	for (i = 0; i < MT_MODULE_DEPTH && s->n; i++) {
-		e = &s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)];
-		if (e->sp > sp) {
-			/* Where the stack cannot be read it is as it was: later it can be. */
-			if (!e->ret || bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)e->sp))
-				break;
-			/* Somebody else's return probe: the address is the kernel's. */
-			if (s->word == e->ret || (s->word && s->word == return_trampoline()))
-				break;
-		}
-		s->n--;
-	}
+	bpf_loop(MT_MODULE_DEPTH, leave_module, &ctx, 0); /* and not one in here, which is verified again for each turn */
 	if (s->same > s->n)
 		s->same = s->n;
 	return 0;
