@@ -100,11 +100,41 @@ static int find_types(struct census *c)
 	return err;
 }
 
+/*
+ * As pytype__mro(), from the blocks of memory that the objects came from: there are thousands of types, and a system call
+ * costs as much for a word as for a block.
+ */
+static int remembered_mro(struct reading *r, uint64_t type, uint64_t *ret)
+{
+	const struct pylayout *l = r->m.l;
+	struct memcache *c = r->c->cache;
+	uint64_t meta, flags, mro, n;
+	int err;
+
+	err = memcache__read(c, type + l->ob_type, &meta, sizeof(meta));
+	if (!err)
+		err = memcache__read(c, meta + l->tp_flags, &flags, sizeof(flags));
+	if (!err && !(flags & PYTYPE_TYPE))
+		err = -EBADMSG;
+	if (!err)
+		err = memcache__read(c, type + l->tp_mro, &mro, sizeof(mro));
+	if (!err)
+		err = memcache__read(c, mro + l->ob_size, &n, sizeof(n));
+	if (!err && (!n || n > PYTYPE_MRO_MAX))
+		err = -EBADMSG;
+	if (!err)
+		err = memcache__read(c, mro + l->tuple_item, ret, n * sizeof(*ret));
+	return err ? err : (int)n;
+}
+
 static int look_at_type(struct reading *r, uint64_t type, enum type_kind *ret)
 {
 	uint64_t mro[PYTYPE_MRO_MAX];
-	int n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
+	int n = remembered_mro(r, type, mro);
 
+	/* The block may be of another moment than the type. */
+	if (n < 0 || mro[0] != type)
+		n = pytype__mro(&r->m, type, mro, PYTYPE_MRO_MAX);
 	*ret = TYPE_OTHER;
 	if (n < 0)
 		return n == -ESRCH || n == -EPERM || n == -ENOMEM ? n : 0;

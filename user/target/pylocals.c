@@ -17,7 +17,7 @@
 
 #define MAX_FRAMES 512
 #define MAX_VARIABLES 1024u
-#define MAX_LOCALS (1u << 20)
+#define MAX_LOCALS (1u << 16)
 #define MAX_THREADS 4096u
 #define KIND_LOCAL 0x20 /* CO_FAST_LOCAL */
 #define KIND_SHARED 0xc0 /* CO_FAST_CELL, CO_FAST_FREE */

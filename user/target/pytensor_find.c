@@ -108,17 +108,32 @@ int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
 		err = info_name(t->proc, info, name, sizeof(name));
 	if (!err)
 		*ret = kind_of(name);
-	if (!err && *ret == CXX_OTHER) {
-		err = is_node(t->proc, info);
-		if (err > 0)
-			*ret = strcmp(name, "N5torch8autograd14AccumulateGradE") ? CXX_NODE : CXX_ACCUMULATE;
-	}
-	if (err < 0 && err != -EFAULT)
+	if (err && err != -EFAULT)
 		return err;
 	/* A library may be unloaded and its place used again: only what is known to be right is remembered. */
 	if (*ret != CXX_OTHER && map64__count(t->vtables) < MAX_VTABLES)
 		return map64__set(t->vtables, vptr, *ret);
 	return 0;
+}
+
+int cxx__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret)
+{
+	uint64_t info;
+	char name[64];
+	int err = cxx__kind(t, vptr, ret);
+
+	if (err || *ret != CXX_OTHER)
+		return err;
+	err = vtable_info(t->proc, vptr, &info);
+	if (!err)
+		err = is_node(t->proc, info);
+	if (err > 0) {
+		*ret = CXX_NODE;
+		err = info_name(t->proc, info, name, sizeof(name));
+		if (!err && !strcmp(name, "N5torch8autograd14AccumulateGradE"))
+			*ret = CXX_ACCUMULATE;
+	}
+	return err == -EFAULT ? 0 : err;
 }
 
 static unsigned width_of(uint8_t dtype)

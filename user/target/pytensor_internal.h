@@ -41,6 +41,8 @@ struct pytensors {
 
 /* -ESRCH, -EPERM, -ENOMEM; else 0 with *ret, CXX_OTHER for whatever cannot be read. */
 int cxx__kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
+/* The same, and autograd's nodes, which take longer to tell. */
+int cxx__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
 /* What a TensorImpl's bytes say: shape, type and device into *ret. False: they make no sense at this offset. */
 bool impl__parse(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret);
 /* Bytes that its storage must have at least; 0 where that cannot be said. */
