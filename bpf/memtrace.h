@@ -23,6 +23,7 @@
 #define MT_NODE_DEPTH 8	     /* nodes that run within one another on a thread; a power of two */
 #define MT_MODULE_DEPTH 128  /* modules that a thread is in at a time; a power of two */
 #define MT_MODULE_TYPES 4096 /* classes of what is called */
+#define MT_SEEN_MODULES 16384 /* objects that were called, by hash */
 
 enum mt_rec_type {
 	MT_REC_REPORT = 1, /* c10::reportMemoryUsageToProfiler: struct mt_rec_mem */

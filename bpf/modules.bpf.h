@@ -155,6 +155,18 @@ static __noinline int send_entry(struct module_slot *s, __u64 time, __u64 stack,
 	return 0;
 }
 
+static __u8 seen_module[MT_SEEN_MODULES] = {}; /* by hash: some object there was called */
+
+static __always_inline bool seen_before(__u64 self)
+{
+	__u32 i = (__u32)((self >> 4) * 0x9e3779b1U >> 16) & (MT_SEEN_MODULES - 1);
+	bool seen = seen_module[i];
+
+	if (!seen)
+		seen_module[i] = 1;
+	return seen;
+}
+
 static __noinline int enter_module(__u64 self, __u64 sp)
 {
 	__u64 time = bpf_ktime_get_ns(), type = 0, stack, wake = BPF_RB_NO_WAKEUP;
@@ -166,8 +178,8 @@ static __noinline int enter_module(__u64 self, __u64 sp)
 	known = bpf_map_lookup_elem(&module_types, &type);
 	if (known && *known == MT_TYPE_OTHER)
 		return 0;
-	if (!known && modules)
-		wake = wakeup(time); /* it may be gone soon */
+	if (modules && !(known && seen_before(self)))
+		wake = wakeup(time); /* what it is called may be read too late soon */
 	s = bpf_task_storage_get(&module_slots, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!s) {
 		count(MT_CNT_MODULE_FAULT);

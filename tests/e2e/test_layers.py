@@ -66,7 +66,7 @@ def run_jobs(role, *options, jobs=None):
     return recording, wanted, ns
 
 
-def accept(role, recording, wanted, took):
+def accept(role, recording, wanted):
     got = Calls(recording)
     # What a compiler makes is a module of its own, which is in nobody's named_modules(); a module made anew is known a
     # little later than it is called first, on a busy machine even later.
@@ -117,11 +117,47 @@ def documents(recording, got):
     check(entered >= sum(got.calls.values()) and entered * 2 == len(events), "%d of %d are layer_enter", entered, len(events))
 
 
+def test_in_the_middle():
+    """Attached while modules are being called: nothing is named as if what it lies in were not there."""
+    target = workload("layers.py", "--slow")
+    target.wait_line("ready", 120)
+    allowed = {("Slow", "")} | {("Slow", name % i) for i in range(20) for name in ("layers.%d", "layers.%d.0", "layers.%d.1")}
+    for i in range(2):
+        path = scratch("middle-%d.mtr" % i)
+        equal(record(target.pid, path, "-d", "%.1fs" % (1.7 + i / 3)).wait(60), 0, "the recorder's end")
+        own(path)
+        got = Calls(path)
+        equal(set(got.calls) - allowed, set(), "names that there are not")
+        check(sum(got.calls.values()) > 30 and got.calls["Slow", ""] >= 1, "only %s", dict(got.calls))
+        equal(got.unmatched, 0, "exits without an entry")
+    path = scratch("none.mtr")
+    equal(record(target.pid, path, "--no-modules", "-d", "1s").wait(60), 0, "the recorder's end")
+    own(path)
+    equal(dict(Calls(path).calls), {}, "with --no-modules")
+    doc = report(path)
+    check(doc["layers"] and all(l["calls"] is None for l in doc["layers"].values()), "calls with --no-modules: %s", doc["layers"])
+    target.send()
+    equal(target.wait(60), 0, "the target's end")
+
+
 def test_all_jobs():
     recording, wanted, took = run_jobs("main")
-    got = accept("main", recording, wanted, took)
+    got = accept("main", recording, wanted)
     durations(got, took)
     documents(recording, got)
+
+
+FEW = "plain,recursive,raises,generates,checkpointed,threads"
+
+
+def test_newest():
+    recording, wanted, took = run_jobs("newest", jobs=FEW)
+    durations(accept("newest", recording, wanted), took)
+
+
+def test_old():
+    recording, wanted, took = run_jobs("old", jobs=FEW)
+    durations(accept("old", recording, wanted), took)
 
 
 run(globals())

@@ -274,6 +274,7 @@ def job_replaced():
     model = name_all(Replaced())
     for _ in range(4):
         train(model, 2)
+        time.sleep(0.1)
         model.head = nn.Linear(16, 16)
         name_all(model)
         time.sleep(0.3)
