@@ -227,34 +227,6 @@ def train(model, steps=STEPS):
         model(torch.randn(4, 16)).backward()
 
 
-def job_plain():
-    train(name_all(Plain()))
-
-
-def job_reused():
-    train(name_all(Reused()))
-
-
-def job_recursive():
-    train(name_all(Recursive()))
-
-
-def job_raises():
-    train(name_all(Raises()))
-
-
-def job_generates():
-    train(name_all(Generates()))
-
-
-def job_checkpointed():
-    train(name_all(Checkpointed()))
-
-
-def job_wrapped():
-    train(name_all(Wrapped()))
-
-
 def job_threads():
     """Two threads in a model of each, and both in one."""
     def work(own, common):
@@ -309,8 +281,8 @@ def job_compiled():
     nn.Module.__call__ = timed
 
 
-JOBS = ("plain", "reused", "recursive", "raises", "generates", "checkpointed", "wrapped", "threads", "replaced", "ddp", "fsdp2",
-        "compiled")
+OF_ONE_MODEL = {c.__name__.lower(): c for c in (Plain, Reused, Recursive, Raises, Generates, Checkpointed, Wrapped)}
+JOBS = (*OF_ONE_MODEL, "threads", "replaced", "ddp", "fsdp2", "compiled")
 
 
 class Slow(nn.Module):
@@ -350,7 +322,10 @@ def main():
     with open(args.truth, "w", encoding="utf-8") as f:
         for job in args.jobs.split(","):
             try:
-                globals()["job_" + job]()
+                if job in OF_ONE_MODEL:
+                    train(name_all(OF_ONE_MODEL[job]()))
+                else:
+                    globals()["job_" + job]()
             except ImportError as e:
                 print("skipped", job, e, flush=True)
             modules = [[*key, *count] for key, count in counts.items()]

@@ -15,11 +15,6 @@ static uint64_t key_of(uint32_t thread, uint32_t layer)
 	return (uint64_t)thread << 32 | layer;
 }
 
-static struct layer *layer_at(struct model *m, const struct chain *c, uint32_t i)
-{
-	return &m->layers.all[m->layers.pool[c->off + i]];
-}
-
 /* Begins the time of all layers of c that the thread is not in yet; the call that did ends it. */
 static int begin(struct model *m, const struct event *e, struct entered *in)
 {

@@ -402,4 +402,10 @@ struct model {
 	uint32_t max_stack, max_thread, max_module, max_node; /* of the dict, as last asked */
 };
 
+/* The i-th layer of a chain. Until the next is made. */
+static inline struct layer *layer_at(struct model *m, const struct chain *c, uint32_t i)
+{
+	return &m->layers.all[m->layers.pool[c->off + i]];
+}
+
 #endif

@@ -96,11 +96,6 @@ int layers__chain(struct model *m, uint32_t module, struct chain *ret)
 	return err;
 }
 
-static struct layer *layer_at(struct model *m, const struct chain *c, uint32_t i)
-{
-	return &m->layers.all[m->layers.pool[c->off + i]];
-}
-
 static enum layer_part part_of(uint8_t phase)
 {
 	return phase == PHASE_FORWARD ? PART_FORWARD : phase == PHASE_BACKWARD ? PART_BACKWARD : PART_OTHER;
