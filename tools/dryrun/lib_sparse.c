@@ -167,29 +167,29 @@ API(int, cusparseXcsrsort_bufferSizeExt, void *h, int m, int n, int elements, vo
 	return sort_size(elements, size);
 }
 
+/* Where the size's type is int. */
+static int guess_narrow(int *size)
+{
+	size_t wide;
+	int err = guess(&wide, 0);
+
+	if (!size)
+		return CUSPARSE_INVALID_VALUE;
+	*size = (int)wide;
+	return err;
+}
+
 #define FOR_TYPE(t)                                                                                           \
 	API(int, cusparse##t##bsrsv2_bufferSize, void *h, int direction, int op, int blocks, int elements,    \
 	    void *d, void *values, void *rows, void *columns, int size_of_block, void *info, int *size)       \
 	{                                                                                                     \
-		size_t wide;                                                                                  \
-		int err = guess(&wide, 0);                                                                    \
-                                                                                                              \
-		if (!size)                                                                                    \
-			return CUSPARSE_INVALID_VALUE;                                                        \
-		*size = (int)wide;                                                                            \
-		return err;                                                                                   \
+		return guess_narrow(size);                                                                    \
 	}                                                                                                     \
 	API(int, cusparse##t##bsrsm2_bufferSize, void *h, int direction, int op, int op_x, int blocks,        \
 	    int columns_x, int elements, void *d, void *values, void *rows, void *columns, int size_of_block, \
 	    void *info, int *size)                                                                            \
 	{                                                                                                     \
-		size_t wide;                                                                                  \
-		int err = guess(&wide, 0);                                                                    \
-                                                                                                              \
-		if (!size)                                                                                    \
-			return CUSPARSE_INVALID_VALUE;                                                        \
-		*size = (int)wide;                                                                            \
-		return err;                                                                                   \
+		return guess_narrow(size);                                                                    \
 	}
 
 FOR_TYPE(S)

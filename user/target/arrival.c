@@ -40,16 +40,12 @@ static bool is_relocated(const struct proc *p, const struct maps *m, const struc
 	const struct map *map;
 	bool known = false;
 	struct elf *e;
-	int fd;
 
 	for (map = first; map < m->v + m->n; map++) {
 		if (map->inode == first->inode && !strcmp(map->path, first->path))
 			end = map->end;
 	}
-	fd = proc__open_map(p, first);
-	if (fd < 0)
-		return true;
-	e = elf__open_fd(fd);
+	e = elf__open_map(p, first);
 	if (!e)
 		return true;
 	known = !elf__bias(e, first->start, first->offset, &bias) && !elf__section(e, ".init_array", &addr, &size) &&

@@ -154,12 +154,9 @@ int cuda__look(const struct proc *p, const struct maps *m, const struct map *map
 {
 	struct cuda_file f = { .n = 0 };
 	struct elf *e;
-	int fd, err = 0;
+	int err = 0;
 
-	fd = proc__open_map(p, map);
-	if (fd < 0)
-		return fd;
-	e = elf__open_fd(fd);
+	e = elf__open_map(p, map);
 	if (!e)
 		return -errno;
 	look_into(e, m, map, &f);

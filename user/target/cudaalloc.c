@@ -30,12 +30,9 @@ static int symbol_address(const struct proc *p, const struct map *map, uint64_t 
 	struct elf_sym sym;
 	struct elf *e;
 	uint64_t bias;
-	int fd, err;
+	int err;
 
-	fd = proc__open_map(p, map);
-	if (fd < 0)
-		return fd;
-	e = elf__open_fd(fd);
+	e = elf__open_map(p, map);
 	if (!e)
 		return -errno;
 	err = elf__dynsym(e, SYMBOL, &sym);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "target/elf_file.h"
+#include "target/proc.h"
 
 #define PHDR_MAX 1024u
 #define SHDR_MAX 8192u
@@ -274,6 +275,16 @@ static int open_file(struct elf *e)
 	if (!err)
 		err = find_tables(e);
 	return err ? err : find_build_id(e);
+}
+
+struct elf *elf__open_map(const struct proc *p, const struct map *map)
+{
+	int fd = proc__open_map(p, map);
+
+	if (fd >= 0)
+		return elf__open_fd(fd);
+	errno = -fd;
+	return NULL;
 }
 
 struct elf *elf__open_fd(int fd)

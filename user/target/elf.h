@@ -11,9 +11,13 @@
 #include <stdint.h>
 
 struct elf;
+struct map;
+struct proc;
 
 /* Takes ownership of fd, also on failure. NULL with errno: ENOEXEC not such an ELF file, EIO, ENOMEM. */
 struct elf *elf__open_fd(int fd);
+/* The file behind a mapping, whatever became of its path. NULL with errno: as above, and that of proc__open_map(). */
+struct elf *elf__open_map(const struct proc *p, const struct map *map);
 void elf__free(struct elf *e); /* NULL is fine */
 
 enum elf_machine { ELF_X86_64 = 62, ELF_AARCH64 = 183 };

@@ -40,12 +40,8 @@ static uint64_t variable_in(const struct proc *p, const struct map *map)
 	uint64_t bias, addr = 0;
 	struct elf_sym sym;
 	struct elf *e;
-	int fd;
 
-	fd = proc__open_map(p, map);
-	if (fd < 0)
-		return 0;
-	e = elf__open_fd(fd);
+	e = elf__open_map(p, map);
 	if (!e)
 		return 0;
 	if (elf__dynsym(e, "environ", &sym) == 0 && elf__bias(e, map->start, map->offset, &bias) == 0)

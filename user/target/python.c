@@ -97,12 +97,9 @@ static int open_file(const struct proc *p, const struct map *map, const char *sy
 {
 	struct elf_sym sym;
 	struct pyfile f;
-	int fd, err;
+	int err;
 
-	fd = proc__open_map(p, map);
-	if (fd < 0)
-		return fd;
-	f.elf = elf__open_fd(fd);
+	f.elf = elf__open_map(p, map);
 	if (!f.elf)
 		return -errno;
 	err = elf__dynsym(f.elf, symbol, &sym);

@@ -221,14 +221,11 @@ int usdt__find(const struct proc *p, const struct map *map, const char *provider
 {
 	struct usdt_sites sites = { .n = 0 };
 	struct elf *e;
-	int fd, err;
+	int err;
 
 	if (n > MT_ASKED_ARGS)
 		return -EINVAL;
-	fd = proc__open_map(p, map);
-	if (fd < 0)
-		return fd;
-	e = elf__open_fd(fd);
+	e = elf__open_map(p, map);
 	if (!e)
 		return -errno;
 	err = elf__machine(e) == ELF_X86_64 ? find_in(e, provider, name, n, &sites) : -ENOENT;
