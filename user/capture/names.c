@@ -193,7 +193,7 @@ bool names__recheck(struct names *n, uint64_t now)
 	uint64_t cost = 0;
 	bool changed;
 
-	if (!n->modules || now < n->next_recheck)
+	if (!n->modules || (now < n->next_recheck && !nnmodules__is_urgent(n->modules)))
 		return false;
 	changed = nnmodules__recheck(n->modules, &cost);
 	n->next_recheck = now + 1000000000ULL + cost * 100;

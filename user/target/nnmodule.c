@@ -47,6 +47,7 @@ struct nnmodules {
 	struct map64 *stray_at; /* address -> index */
 	uint64_t credit, credit_at, uses;
 	bool changed; /* a name that was given is another now */
+	bool found_holder; /* so it is for a root that was called before the model that has it */
 	char name[NN_MAX_NAME + 1], cls[NN_MAX_CLASS], root_cls[NN_MAX_CLASS];
 	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* being compared */
 };
@@ -162,6 +163,20 @@ static struct root *add_root(struct nnmodules *n, uint64_t addr)
 	return r;
 }
 
+/* Does it have a root further down that was said to be nobody's? */
+static bool has_lonely(const struct nnmodules *n, const struct nntree *t)
+{
+	size_t at;
+
+	for (size_t i = 0; i < n->nroots; i++) {
+		const struct root *r = &n->roots[i];
+
+		if (r->alone && nntree__find(t, r->addr, &at) && at && nntree__type(t, at) == r->type)
+			return true;
+	}
+	return false;
+}
+
 /* Reads a root's tree again, or for the first time. On failure, or if the root is torn, what was known stays.
  */
 static int read_root(struct nnmodules *n, struct root *r)
@@ -183,6 +198,8 @@ static int read_root(struct nnmodules *n, struct root *r)
 	}
 	if (r->tree && compare(n, r->tree, t))
 		n->changed = true;
+	else if (!r->tree && has_lonely(n, t))
+		n->found_holder = true;
 	nntree__free(r->tree);
 	r->tree = t;
 	r->type = nntree__type(t, 0);
@@ -424,6 +441,11 @@ static bool recheck_strays(struct nnmodules *n)
 	return changed;
 }
 
+bool nnmodules__is_urgent(const struct nnmodules *n)
+{
+	return n->found_holder;
+}
+
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 {
 	uint64_t start = now_ns();
@@ -444,8 +466,8 @@ bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
 		n->changed = true;
 	}
 	changed = recheck_strays(n);
-	changed |= n->changed;
-	n->changed = false;
+	changed |= n->changed | n->found_holder;
+	n->changed = n->found_holder = false;
 	if (cost_ns)
 		*cost_ns = now_ns() - start;
 	return changed;

@@ -38,6 +38,8 @@ uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
  * what it derived). Roots whose tree cannot be read are dropped. cost_ns (if not NULL): time it took.
  */
 bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns);
+/* True if that is known beforehand: a module that was said to be outermost has turned out to be part of a model. */
+bool nnmodules__is_urgent(const struct nnmodules *n);
 
 /*
  * The code objects whose local 0 is the module of a call: Module._wrapped_call_impl (torch >= 2.1), else
