@@ -34,7 +34,7 @@ void report_csv__header(FILE *out, bool segments)
 		return;
 	}
 	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
-	      "thread,stack,name\r\n",
+	      "thread,stack,name,node_class\r\n",
 	      out);
 }
 
@@ -89,6 +89,7 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 	else
 		field(out, NULL);
 	field(out, r->name);
+	field(out, of & 1U << BY_LINE ? r->node_class : NULL);
 	fputs("\r\n", out);
 	return err;
 }

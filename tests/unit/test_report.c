@@ -701,9 +701,9 @@ static void test_csv(void **state)
 	(void)state;
 	assert_string_equal(o->out,
 		"bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
-		"thread,stack,name\r\n"
-		"3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, \"\"b\"\".py\",1,f,,,other,unknown,frame,,,\r\n"
-		"500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,,\r\n");
+		"thread,stack,name,node_class\r\n"
+		"3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, \"\"b\"\".py\",1,f,,,other,unknown,frame,,,,\r\n"
+		"500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,,,\r\n");
 }
 
 static void test_segments(void **state)
