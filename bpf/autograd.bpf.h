@@ -188,15 +188,18 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 {
 	struct mt_rec_node *r;
 	__u64 time, stack;
+	__u32 within;
 
 	if (!begin(MT_REC_EDGE))
 		return 0;
 	time = bpf_ktime_get_ns();
 	stack = walk(time, sleepable);
+	within = current_node(PT_REGS_SP(ctx), time);
 	r = reserve(MT_REC_EDGE, sizeof(*r));
 	if (!r)
 		return 0;
 	fill(&r->h, MT_REC_EDGE, time, stack, sleepable);
+	r->h.node = within;
 	r->stack = stack_id(stack);
 	r->extra = 0;
 	/* Both were written a moment ago: a page that has to be waited for is not looked at, the ring would wait with us. */

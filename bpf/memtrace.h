@@ -117,7 +117,7 @@ struct mt_hdr {
 	__u8 type;  /* enum mt_rec_type */
 	__u8 walk;  /* enum mt_walk */
 	__u8 sleepable; /* 1: written by the sleepable programs */
-	__u8 node; /* enum mt_node, where memory is allocated; else 0 */
+	__u8 node; /* enum mt_node, where memory is allocated or a node is made; else 0 */
 	__u32 tid;
 	__u64 time; /* CLOCK_MONOTONIC, ns */
 };

@@ -11,6 +11,7 @@
 #include "lib/log.h"
 #include "lib/map64.h"
 #include "record/dict.h"
+#include "record/engine.h"
 #include "target/autograd.h"
 #include "target/proc.h"
 #include "target/pylayout.h"
@@ -190,10 +191,35 @@ static int place_for(struct autograd *a, uint32_t *ret)
 	return 0;
 }
 
+/* No Python made it: there is none on the engine's thread, or it ends where the engine was started. */
+static bool made_by_engine(const struct session *s, uint32_t stack, uint8_t walk)
+{
+	struct dict_stack st = dict__get_stack(s->dict, stack);
+	struct dict_loc loc;
+
+	if (!stack)
+		return walk == MT_WALK_NO_THREAD || walk == MT_WALK_NO_FRAME;
+	if (!st.n || !st.frames[0].loc)
+		return false;
+	loc = dict__get_loc(s->dict, st.frames[0].loc);
+	return engine__starts(dict__str(s->dict, loc.file), dict__str(s->dict, loc.func));
+}
+
+/* The stack of the call that made a node. Of one for the derivative of a derivative, which another node made: that one's, 0: not known. */
+static uint32_t maker(struct session *s, const struct mt_rec_node *r)
+{
+	struct thread *t = session__thread(s, r->h.tid);
+	uint8_t walk = r->h.walk;
+	uint32_t stack = session__stack(s, r->stack, &walk);
+
+	if (!t || r->h.node != MT_NODE_CURRENT || !t->node || !made_by_engine(s, stack, walk))
+		return stack;
+	return dict__get_node(s->dict, t->node).stack;
+}
+
 int autograd__made(struct session *s, const struct mt_rec_node *r)
 {
 	struct autograd *a = s->autograd;
-	uint8_t walk = r->h.walk;
 	struct made m;
 	uint32_t place;
 	uint64_t i;
@@ -208,7 +234,7 @@ int autograd__made(struct session *s, const struct mt_rec_node *r)
 	/* Its next output, or told of by both sets of programs: the first call is where it was made. */
 	if (map64__get(a->at, m.addr, &i) && same(&a->made[i], &m))
 		return 0;
-	m.stack = session__stack(s, r->stack, &walk);
+	m.stack = maker(s, r);
 	err = place_for(a, &place);
 	if (err)
 		return err;

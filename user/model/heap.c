@@ -307,7 +307,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.node = k->node,
 		.dev = k->dev,
 		.walk = k->walk,
-		.module = words__module(m->words, k->stack, k->node),
+		.module = words__module(m->words, k->stack, k->node, k->walk),
 		.phase = k->walk == WALK_CENSUS ? LIFE_NONE :
 						  words__node_phase(m->words, k->stack, k->node, k->thread, k->walk),
 	};

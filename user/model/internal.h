@@ -43,6 +43,7 @@ struct stack_words {
 	uint8_t phase[2];    /* enum phase; [1]: on an autograd thread */
 	bool has_line;
 	bool engine;	     /* the innermost frame is where the autograd engine is started */
+	bool inside_node;    /* a module was called after the engine was started, or on its thread */
 	uint32_t module;     /* innermost, 0: none */
 	uint32_t outermost;  /* outermost module, 0: none */
 	uint32_t user_loc, inner_loc; /* dict locations, if has_line */
@@ -68,7 +69,7 @@ enum phase words__phase(struct words *w, uint32_t stack, uint32_t thread, uint8_
 void words__charge(struct words *w, struct event *e);
 bool words__charged(const struct words *w, uint32_t stack, uint32_t node);
 /* The module of an allocation, 0: none. */
-uint32_t words__module(struct words *w, uint32_t stack, uint32_t node);
+uint32_t words__module(struct words *w, uint32_t stack, uint32_t node, uint8_t walk);
 /* What runs while a node does is backward, whatever the stack, which may be that of forward by now. */
 static inline enum phase words__node_phase(struct words *w, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/files.h"
+#include "record/engine.h"
 
 enum file_flag {
 	FILE_KNOWN = 1,
@@ -40,8 +41,7 @@ static uint8_t words__file(struct words *w, uint32_t file)
 	path = dict__str(w->dict, file);
 	if (file__origin(path, w->facts) != FILE_USER)
 		flags |= FILE_LIBRARY;
-	if (file__is(path, "torch/autograd/graph.py") || file__is(path, "torch/autograd/__init__.py") ||
-	    file__is(path, "torch/_tensor.py"))
+	if (engine__is_file(path))
 		flags |= FILE_AUTOGRAD;
 	if (file__is(path, "torch/autograd/function.py"))
 		flags |= FILE_FUNCTION;
@@ -56,27 +56,20 @@ static uint8_t words__file(struct words *w, uint32_t file)
 	return flags;
 }
 
-/* Names are qualified from 3.11 on ("Tensor.backward") and bare before. */
-static bool starts_backward(const char *path, const char *func)
+static bool starts_engine(struct words *w, uint32_t location)
 {
-	const char *dot = strrchr(func, '.');
+	struct dict_loc loc = dict__get_loc(w->dict, location);
 
-	if (dot)
-		func = dot + 1;
-	if (file__is(path, "torch/autograd/graph.py"))
-		return !strcmp(func, "_engine_run_backward");
-	if (!strcmp(func, "backward"))
-		return true;
-	return !strcmp(func, "grad") && file__is(path, "torch/autograd/__init__.py");
+	return (words__file(w, loc.file) & FILE_AUTOGRAD) &&
+	       engine__starts(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
 }
 
 /* One frame further to the leaf. */
 static enum phase words__next_phase(struct words *w, enum phase p, struct dict_frame f, bool root)
 {
-	struct dict_loc loc = dict__get_loc(w->dict, f.loc);
-	uint8_t flags = words__file(w, loc.file);
+	uint8_t flags = words__file(w, dict__get_loc(w->dict, f.loc).file);
 
-	if ((flags & FILE_AUTOGRAD) && starts_backward(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func)))
+	if (starts_engine(w, f.loc))
 		return PHASE_BACKWARD;
 	/* The engine calls a custom Function's backward from its own thread with no Python below it. */
 	if (root && (flags & FILE_FUNCTION))
@@ -104,21 +97,19 @@ static struct stack_words words__look(struct words *w, uint32_t stack)
 			r.phase[t] = words__next_phase(w, r.phase[t], f, whole && i == s.n - 1);
 		if (f.module) {
 			r.module = f.module;
+			r.inside_node = true;
 			if (!r.outermost)
 				r.outermost = f.module;
 		}
 		if (!f.loc)
 			continue;
+		if (starts_engine(w, f.loc))
+			r.inside_node = false; /* what called this one is outside of all nodes that it makes run */
 		r.inner_loc = f.loc;
 		if (!(words__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
 			r.user_loc = f.loc;
 	}
-	if (s.n && s.frames[0].loc) {
-		struct dict_loc loc = dict__get_loc(w->dict, s.frames[0].loc);
-
-		r.engine = (words__file(w, loc.file) & FILE_AUTOGRAD) &&
-			   starts_backward(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
-	}
+	r.engine = s.n && s.frames[0].loc && starts_engine(w, s.frames[0].loc);
 	r.has_line = r.inner_loc;
 	if (!r.user_loc)
 		r.user_loc = r.inner_loc;
@@ -213,13 +204,18 @@ bool words__charged(const struct words *w, uint32_t stack, uint32_t node)
 	return node && stack && dict__get_node(w->dict, node).stack == stack;
 }
 
-uint32_t words__module(struct words *w, uint32_t stack, uint32_t node)
+uint32_t words__module(struct words *w, uint32_t stack, uint32_t node, uint8_t walk)
 {
 	struct stack_words sw = words__stack(w, stack);
+	struct dict_node n;
 
-	if (node && !words__charged(w, stack, node) && (!stack || sw.engine))
-		return dict__get_node(w->dict, node).module;
-	return sw.module;
+	if (!node || words__charged(w, stack, node) || sw.inside_node)
+		return sw.module;
+	n = dict__get_node(w->dict, node);
+	if (n.module || (!stack && !words__only_engine(w, stack, walk)))
+		return n.module;
+	/* No module was called within the node: it is the one of the call that made it. */
+	return words__stack(w, n.stack).module;
 }
 
 void words__free(struct words *w)
