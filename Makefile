@@ -36,7 +36,7 @@ TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench truth fuzz asan deps deps-test deps-demo deps-fuzz install clean format
+.PHONY: all tests test demo bench truth attribution fuzz asan deps deps-test deps-demo deps-fuzz install clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -142,6 +142,11 @@ bench: deps-demo
 truth: deps-test
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/truth.py
+
+# Lines, modules and names of training jobs' memory against what the jobs know: docs/ATTRIBUTION.md. About a quarter of an hour.
+attribution: deps-test
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/attribution.py
 
 # Parsers of hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 30

@@ -20,14 +20,36 @@ BACKWARD_WORKLOAD = os.path.join(WORKLOADS, "backward.py")
 
 
 class Verdict:
-    """bytes by what became of them; nodes; what is wrong, in words."""
+    """
+    bytes of backward by what became of them, and in right modules; nodes; what is wrong, in words.
+
+    joined: at the right line of forward. python: Python ran in the node, and the stack tells. attached: of nodes from before
+    attach, class known. class only, none: as they say. unmarked: before the first node, or of one that has no marks.
+    part: in a module with its name in that part of the model which was called by itself. homeless: what has no right module,
+    lineless: what has no line, by class.
+    """
 
     def __init__(self):
         self.bytes, self.nodes, self.wrong, self.stale, self.outside = collections.Counter(), set(), [], 0, 0
+        self.module, self.homeless, self.lineless = 0, collections.Counter(), collections.Counter()
+
+    def inside(self):
+        """All of it."""
+        return sum(self.bytes[k] for k in ("joined", "python", "attached", "any Function", "class only", "none"))
+
+    def known(self):
+        return self.bytes["joined"] + self.bytes["python"]
 
     def share(self):
-        inside = self.bytes["joined"] + self.bytes["python"] + self.bytes["class only"] + self.bytes["none"]
-        return (inside - self.bytes["none"] - self.bytes["class only"]) / inside if inside else 0
+        return self.known() / self.inside() if self.inside() else 0
+
+    def line_share(self):
+        """Of what nodes made since attach allocated."""
+        return self.known() / max(self.inside() - self.bytes["attached"], 1)
+
+    def module_share(self):
+        """Likewise, but for modules called before attach."""
+        return self.module / max(self.inside() - self.bytes["module from before"] - self.bytes["part"], 1)
 
 
 class Judge:
@@ -36,8 +58,10 @@ class Judge:
     def __init__(self, recording, truth, device):
         with open(truth, encoding="utf-8") as f:
             self.nodes = {n["node"]: n for n in map(json.loads, f)}
+        self.roots = {n["of"] for n in self.nodes.values() if "" in n.get("call", ())}
         self.device = device
         self.running = collections.defaultdict(list)  # marks by thread
+        self.over = {}  # by thread: the node that has just run, and how many it ran within
         self.verdict = Verdict()
         with open(recording, "rb") as stream:
             self.r = mtr_reader.Recording(stream)
@@ -47,11 +71,12 @@ class Judge:
         check(self.r.complete, "%s is not complete", recording)
 
     def frames(self, stack):
-        """Innermost first: file, line, bare name of the function."""
+        """Innermost first: file, line, bare name of the function, the module called there (name, class of the root) or None."""
         found = []
-        for location, _ in self.r.stacks[stack][1]:
+        for location, module in self.r.stacks[stack][1]:
             file, func, line = self.r.locations[location]
-            found.append((self.r.strings[file], line, self.r.strings[func].rpartition(".")[2]))
+            called = tuple(self.r.strings[self.r.modules[module][i]] for i in (0, 2)) if module else None
+            found.append((self.r.strings[file], line, self.r.strings[func].rpartition(".")[2], called))
         return found
 
     def of_engine(self, thread):
@@ -60,86 +85,168 @@ class Judge:
     def starts_engine(self, frame):
         return os.path.basename(frame[0]) == STARTERS.get(frame[2]) and "/torch/autograd/" in frame[0]
 
+    def mark(self, thread, number, begins):
+        marks, call = self.running[thread], "call" in self.nodes.get(number, ())
+        self.over.pop(thread, None)
+        if begins:
+            marks.append(number)
+        elif number in marks:
+            while marks.pop() != number:  # those within it were left by an exception
+                pass
+            if not call:
+                self.over[thread] = number
+
     def alloc(self, e):
-        marks = self.running[e["thread"]]
+        thread = e["thread"]
         if e["type"] == 0 and e["size"] % 2:
-            number = e["size"] // 4
-            if e["size"] % 4 == 1:
-                marks.append(number)
-            elif number in marks:
-                while marks.pop() != number:  # those within it were left by an exception
-                    pass
+            self.mark(thread, e["size"] // 4, e["size"] % 4 == 1)
             return
         if e["type"] != self.device:
             return
-        frames = self.frames(e["stack"])
-        if not self.of_engine(e["thread"]) and frames and not any(self.starts_engine(f) for f in frames):
+        frames, marks = self.frames(e["stack"]), self.running[thread]
+        if not self.of_engine(thread) and frames and not any(self.starts_engine(f) for f in frames):
             # Outside of backward, whatever ran in it before.
             self.verdict.outside += 1
             self.verdict.stale += e["node"] != 0
             marks.clear()
             return
-        if marks:
-            self.inside(e, frames, self.nodes[marks[-1]])
+        if thread in self.over and (not frames or self.starts_engine(frames[0])):
+            # What the node came to is added to what is there for the next one.
+            self.inside(e, frames, self.nodes[self.over[thread]], [])
+            return
+        nodes = [i for i, number in enumerate(marks) if "call" not in self.nodes[number]]
+        if nodes:
+            self.inside(e, frames, self.nodes[marks[nodes[-1]]], marks[nodes[-1] + 1:])
+        else:
+            self.verdict.bytes["unmarked"] += e["size"]
 
-    def inside(self, e, frames, truth):
-        v, (cls, stack, _, _) = self.verdict, self.r.nodes[e["node"]]
+    def maker(self, truth):
+        """The node whose line counts: one that was made while another one ran, by no Python, is a derivative of that one."""
+        seen = 0
+        while truth.get("parent") and seen < 8 and (not truth["frames"] or self.starts_engine(truth["frames"][0])):
+            truth, seen = self.nodes[truth["parent"]], seen + 1
+        return truth
+
+    def inside(self, e, frames, truth, calls):
+        v, (cls, stack, name, module) = self.verdict, self.r.nodes[e["node"]]
         v.nodes.add(truth["node"])
         cls = self.r.strings[cls]
         where = "%d bytes in %s (node %d)" % (e["size"], truth["class"], truth["node"])
+        known = self.maker(truth)
         if frames and not self.starts_engine(frames[0]):
             # Python ran in the node: the stack tells. A node within it is one that this Python made run.
             v.bytes["python"] += e["size"]
+            called = {"modules": self.nodes[calls[-1]]["call"]} if calls else known
+            self.in_module(e, self.python_module(frames, stack), called, where)
             return
-        if e["node"] and cls != truth["class"]:
+        if cls == "PyNode" != truth["class"]:
+            v.bytes["any Function"] += e["size"]  # of a node that was over before anybody knew where its own class stands
+        elif e["node"] and cls != truth["class"]:
             v.wrong.append("%s: said to be of %s" % (where, cls))
         elif not e["node"]:
             v.bytes["none"] += e["size"]
+        elif cls == "AccumulateGrad":
+            self.accumulates(e, self.r.strings[name], module, truth, where)
+            return
         elif not stack:
-            # Of a node that the engine's own thread made, for a second derivative, PyTorch knows no line either.
-            v.bytes["joined" if cls == "AccumulateGrad" or not truth["frames"] else "class only"] += e["size"]
+            # Of a node that the engine's own thread made PyTorch knows no line either, where nothing made it run.
+            what = "joined" if not known["frames"] else "attached" if known.get("attached") is False else "class only"
+            v.bytes[what] += e["size"]
+            v.lineless[truth["class"]] += e["size"] * (what == "class only")
         else:
             v.bytes["joined"] += e["size"]
-            forward = [[file, line, func] for file, line, func in self.frames(stack)][:8]
+            forward = [list(f[:3]) for f in self.frames(stack)][:8]
             # Anomaly mode's own frames are no part of the forward call's.
-            known = [f for f in truth["frames"]][:len(forward)]
-            if forward != known:
-                v.wrong.append("%s: at %s instead of %s" % (where, forward[:2], known[:2]))
+            expected = [f for f in known["frames"]][:len(forward)]
+            if forward != expected:
+                v.wrong.append("%s: at %s instead of %s" % (where, forward[:2], expected[:2]))
+        self.in_module(e, self.module_of(stack), known, where)
+
+    def module_of(self, stack):
+        """The innermost module; None: there is none."""
+        return next((f[3] for f in self.frames(stack) if f[3] is not None), None)
+
+    def python_module(self, frames, stack):
+        """That of the Python that ran in the node, else the node's own."""
+        for f in frames:
+            if self.starts_engine(f):
+                break
+            if f[3] is not None:
+                return f[3]
+        return self.module_of(stack)
+
+    def in_module(self, e, got, truth, where):
+        v, modules, (name, root) = self.verdict, truth.get("modules", False), got or (None, None)
+        if modules is False:
+            return  # the job does not say
+        if got is None and not modules or modules and name in modules:
+            v.module += e["size"]
+        elif truth.get("attached") is False and got is None:
+            v.bytes["module from before"] += e["size"]
+        elif got and root not in self.roots and any(not name or m.endswith("." + name) for m in modules or ()):
+            v.bytes["part"] += e["size"]
+        elif got is None or "?" in name.split("."):
+            v.homeless[truth.get("class", "a call")] += e["size"]
+        else:
+            v.wrong.append("%s: in module %r of %s, not %s" % (where, name, root, modules))
+
+    def accumulates(self, e, name, module, truth, where):
+        """A parameter's gradient: its name is what there is, and the module whose it is."""
+        v, want = self.verdict, truth.get("parameter")
+        v.bytes["joined" if name or not want else "class only"] += e["size"]
+        if not want:
+            if name and "parameter" in truth:
+                v.wrong.append("%s: of %s, which is no parameter" % (where, name))
+            elif not module:
+                v.module += e["size"]
+        elif name and name != want:
+            v.wrong.append("%s: of %s, not %s" % (where, name, want))
+        elif name:
+            owner = self.r.strings[self.r.modules[module][0]]
+            v.module += e["size"] if owner == want.rpartition(".")[0] else 0
+        else:
+            v.homeless[truth["class"]] += e["size"]
+            v.lineless[truth["class"]] += e["size"]
 
 
-HEAD = "     %-10s %-7s %-5s %6s %12s %9s %8s %7s" % ("job", "torch", "on", "nodes", "bytes", "joined", "Python", "wrong")
+HEAD = "     %-7s %-5s %6s %12s %9s %8s %8s %7s" % ("torch", "on", "nodes", "bytes", "joined", "Python", "module", "wrong")
 
 
-def show(name, role, device, v):
-    inside = sum(v.bytes.values())
-    print("     %-10s %-7s %-5s %6d %12d %8.2f%% %7.2f%% %7d" % (
-        name, role, device, len(v.nodes), inside, 100 * v.share(), 100 * v.bytes["python"] / max(inside, 1), len(v.wrong)), flush=True)
-
-
-def accept(name, role, device, v, least=0.99):
-    show(name, role, device, v)
-    check(not v.wrong, "%s: %d wrong: %s", name, len(v.wrong), "; ".join(v.wrong[:5]))
-    equal(v.stale, 0, "%s: of %d allocations outside of backward, those said to be in a node" % (name, v.outside))
-    check(v.outside > 10, "%s: only %d allocations outside of backward", name, v.outside)
-    check(len(v.nodes) >= 5, "%s: only %d nodes", name, len(v.nodes))
-    check(v.share() >= least, "%s: only %.2f %% of the bytes have their line: %s", name, 100 * v.share(), dict(v.bytes))
-
-
-def from_start(role, name, device="cpu", steps=4, prefix=()):
-    recording, truth = (scratch("%s-%s-%s.%s" % (name, role, device, end)) for end in ("mtr", "jsonl"))
-    dry = ["--dry-run-cuda", "--vram", "80G"] if device != "cpu" else []
-    code, out, err = tool("run", "-f", "-o", recording, *dry, "--", python(role), BACKWARD_WORKLOAD, name, "--device", device,
-                          "--steps", str(steps), "--truth", truth, seconds=240, prefix=prefix)
-    check(code == 0 and "done" in out, "%s with torch %s: %d, %s %s", name, role, code, out[-300:], err[-500:])
-    return recording, truth
-
-
-def all_jobs(role, device, names=JOBS):
+def accept(role, device, v, least=0.99, nodes=5):
+    inside = max(v.inside(), 1)
     print(HEAD)
-    for name in names:
-        recording, truth = from_start(role, name, device)
-        v = Judge(recording, truth, 0 if device == "cpu" else 1).verdict
-        accept(name, role, device, v)
+    print("     %-7s %-5s %6d %12d %8.2f%% %7.2f%% %7.2f%% %7d" % (
+        role, device, len(v.nodes), inside, 100 * v.share(), 100 * v.bytes["python"] / inside, 100 * v.module / inside,
+        len(v.wrong)), flush=True)
+    check(not v.wrong, "%d wrong: %s", len(v.wrong), "; ".join(v.wrong[:5]))
+    equal(v.stale, 0, "of %d allocations outside of backward, those said to be in a node" % v.outside)
+    check(v.outside > 10, "only %d allocations outside of backward", v.outside)
+    check(len(v.nodes) >= nodes, "only %d nodes", len(v.nodes))
+    check(v.share() >= least, "only %.2f %% of the bytes have their line: %s", 100 * v.share(), dict(v.bytes))
+    check(v.module / inside >= least - 0.02, "only %.2f %% of the bytes are in their module: %s, %s", 100 * v.module / inside,
+          dict(v.bytes), v.homeless)
+    check(v.bytes["any Function"] <= inside / 100, "of Functions without a name: %s", dict(v.bytes))
+
+
+_recorded = {}
+
+
+def from_start(role, device="cpu", jobs=JOBS, prefix=()):
+    """All jobs in one process, two steps each; recorded once, whoever asks."""
+    key = (role, device, jobs, prefix)
+    if key not in _recorded:
+        recording, truth = (scratch("%d.%s" % (len(_recorded), end)) for end in ("mtr", "jsonl"))
+        dry = ["--dry-run-cuda", "--vram", "80G"] if device != "cpu" else []
+        code, out, err = tool("run", "-f", "-o", recording, *dry, "--", python(role), BACKWARD_WORKLOAD, ",".join(jobs), "--device", device,
+                              "--steps", "2", "--truth", truth, seconds=240, prefix=prefix)
+        check(code == 0 and "done" in out, "torch %s on %s: %d, %s %s", role, device, code, out[-300:], err[-500:])
+        _recorded[key] = recording, truth
+    return _recorded[key]
+
+
+def all_jobs(role, device, jobs=JOBS, nodes=300):
+    recording, truth = from_start(role, device, jobs)
+    accept(role, device, Judge(recording, truth, 0 if device == "cpu" else 1).verdict, nodes=nodes)
 
 
 def test_cpu():
@@ -160,23 +267,22 @@ def test_engine_threads():
 
 
 def test_engine_threads_cuda_12():
-    all_jobs("cu12", "cuda", ("gpt", "mixed"))
+    all_jobs("cu12", "cuda", ("gpt", "mixed"), 100)
 
 
 def test_while_it_runs():
     """Attached in the middle of a step: nodes from before have their class and no line, those of later steps have both."""
-    print(HEAD)
     for device in ("cpu", "cuda"):
         recording, truth = scratch("middle-%s.mtr" % device), scratch("middle-%s.jsonl" % device)
         env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1") if device == "cpu" else dry_run()
         target = spawn([python(), BACKWARD_WORKLOAD, "mixed", "--device", device, "--truth", truth], env=env)
         target.wait_line("^step 2", 120)
-        recorder = record(target.popen.pid, recording, "-d", "5s")
+        recorder = record(target.popen.pid, recording, "-d", "3s")
         equal(recorder.wait(60), 0, "exit code of record")
         target.signal(signal.SIGTERM)
         equal(target.wait(60), 0, "the job's exit code")
         v = Judge(recording, truth, 0 if device == "cpu" else 1).verdict
-        accept("mixed", "main", device, v, least=0.97)
+        accept("main", device, v, least=0.97)
         doc = report(recording, at="peak")
         counters = doc["capture"]["counters"]
         check(counters["autograd.joined"] > 100, "joined: %s", counters)
@@ -185,7 +291,7 @@ def test_while_it_runs():
 
 def test_report():
     """Rows: a line of forward in backward says so, and a custom Function's own line is a line like any other."""
-    recording, _ = from_start("main", "mixed")
+    recording, _ = from_start("main")
     rows = report(recording, at="peak", by="stack")["rows"]
     rows += report(recording, at="peak")["rows"]
     charged = [r for r in rows if r["source"] == "autograd"]
@@ -202,10 +308,8 @@ def test_report():
 
 def test_blocks_that_are_calls():
     """backend:cudaMallocAsync: a block is a call into CUDA, and its entry is where the node is told."""
-    print(HEAD)
-    recording, truth = from_start("main", "mixed", "cuda", prefix=("env", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"))
-    v = Judge(recording, truth, 1).verdict
-    accept("mixed", "main", "async", v)
+    recording, truth = from_start("main", "cuda", ("mixed",), ("env", "PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync"))
+    accept("main", "async", Judge(recording, truth, 1).verdict)
 
 
 def lines_by_size(recording):

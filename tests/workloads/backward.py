@@ -4,7 +4,8 @@ Jobs whose backward is known node by node: which line of forward made each node,
 when it ran, as marks in the stream of allocations. torch >= 2.1, Python >= 3.8.
 
 A mark is an allocation of an odd number of bytes, which the jobs make none of: 4 * N + 1 when node N begins to run,
-4 * N + 3 when it has. Both are made in hooks of the node. What node N is is written to --truth as JSON lines.
+4 * N + 3 when it has. Both are made in hooks of the node. What node N is is written to --truth as JSON lines. With
+modules(), the calls of modules have numbers and marks of the same kind.
 """
 import argparse
 import json
@@ -12,8 +13,10 @@ import os
 import re
 import signal
 import sys
+import threading
 
 import torch
+import torch.fx.traceback
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
@@ -27,8 +30,12 @@ class Truth:
     def __init__(self, path):
         self.out = open(path, "w", encoding="utf-8")
         self.n = 0
+        self.attached = False
+        self.names = {}  # of a parameter, by id
+        self.calls = threading.local()
         self.backward = torch.autograd.backward
         torch.autograd.backward = self
+        torch.fx.traceback.format_stack = self.stack  # what anomaly mode calls when a node is made
 
     def __call__(self, tensors, *args, **kwargs):
         for tensor in [tensors] if torch.is_tensor(tensors) else tensors:
@@ -46,14 +53,59 @@ class Truth:
             if "mark" not in node.metadata:
                 self.mark(node)
 
-    def mark(self, node):
+    def stack(self):
+        """As traceback.format_stack() without the text of lines, with a line for the module and one for the time."""
+        lines, frame = [], sys._getframe().f_back
+        while frame:
+            lines.append('File "%s", line %d, in %s' % (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            frame = frame.f_back
+        return [json.dumps([self.inside()[-1:], self.attached])] + lines[::-1]
+
+    def tell(self, **what):
         self.n += 1
-        n = node.metadata["mark"] = self.n
-        frames = [PLACE.search(s) for s in node.metadata.get("traceback_") or ()]
-        self.out.write(json.dumps({"node": n, "class": node.name().rpartition("::")[2],
-                                   "frames": [[f[1], int(f[2]), f[3]] for f in frames if f][::-1]}) + "\n")
+        self.out.write(json.dumps(dict(what, node=self.n)) + "\n")
+        return self.n
+
+    def mark(self, node):
+        lines = node.metadata.get("traceback_") or ()
+        frames = [PLACE.search(s) for s in lines]
+        module, attached = json.loads(lines[0]) if lines else ([], False)
+        parent = node.metadata.get("parent_")
+        n = node.metadata["mark"] = self.tell(**{
+            "class": node.name().rpartition("::")[2], "frames": [[f[1], int(f[2]), f[3]] for f in frames if f][::-1][:8],
+            "modules": module[0] if module else None, "attached": attached,
+            "parent": parent.metadata.get("mark") if parent is not None else None,
+            "parameter": self.names.get(id(getattr(node, "variable", None)))})
         node.register_prehook(lambda *_: mark(4 * n + 1))
         node.register_hook(lambda *_: mark(4 * n + 3))
+
+    def inside(self):
+        """Names of modules called on this thread, outermost first; a module has all names that lead to it."""
+        if not hasattr(self.calls, "names"):
+            self.calls.names = []
+        return self.calls.names
+
+    def modules(self, model):
+        """From here on calls of the model's modules are known; model is what has the names, whoever wraps it."""
+        names = {}
+        for name, module in model.named_modules(remove_duplicate=False):
+            names.setdefault(module, []).append(name)
+        for module, all_names in names.items():
+            self.follow_calls(module, all_names)
+        self.names.update((id(p), name) for name, p in model.named_parameters())
+
+    def follow_calls(self, module, names):
+        n = self.tell(call=names, of=type(module).__name__)
+
+        def enter(*_):
+            self.inside().append(names)
+            mark(4 * n + 1)
+
+        def leave(*_):
+            mark(4 * n + 3)
+            self.inside().pop()
+        module.register_forward_pre_hook(enter, prepend=True)
+        module.register_forward_hook(leave, always_call=True)
 
 
 def mark(size):
@@ -191,11 +243,28 @@ def sizes(device):
 JOBS = {f.__name__: f for f in (gpt, encoder, mixed, exceptions, again, sizes)}
 
 
+def train(name, args, truth, ended):
+    """Steps of one job; what is to be kept, so that no address is used twice by what has a name."""
+    model, step = JOBS[name](args.device)
+    if truth:
+        truth.modules(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    steps = 0
+    while not ended and (not args.steps or steps < args.steps):
+        optimizer.zero_grad(set_to_none=True)
+        step()
+        optimizer.step()
+        steps += 1
+        if steps in (2, 10):
+            print("step %d" % steps, flush=True)
+    return model
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("job", choices=JOBS)
+    parser.add_argument("jobs", help="one, or some with commas: %s" % ", ".join(JOBS))
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--steps", type=int, default=0, help="0: until SIGTERM")
+    parser.add_argument("--steps", type=int, default=0, help="of each job; 0: until SIGTERM")
     parser.add_argument("--truth", help="say what ran in this file, and mark it; else neither")
     args = parser.parse_args()
     ended = []
@@ -205,20 +274,11 @@ def main():
     if args.truth:
         torch.autograd.set_detect_anomaly(True, check_nan=False)
     truth = Truth(args.truth) if args.truth else None
-    model, step = JOBS[args.job](args.device)
-    optimizer = torch.optim.AdamW(model.parameters())
     print("ready", flush=True)
-    steps = 0
-    while not ended and (not args.steps or steps < args.steps):
-        optimizer.zero_grad(set_to_none=True)
-        step()
-        optimizer.step()
-        steps += 1
-        if steps in (2, 10):
-            print("step %d" % steps, flush=True)
+    kept = [train(name, args, truth, ended) for name in args.jobs.split(",")]
     if truth:
         truth.out.close()
-    print("done %d" % steps, flush=True)
+    print("done %d" % len(kept), flush=True)
 
 
 if __name__ == "__main__":

@@ -337,8 +337,11 @@ class Truth:
 
     def node(self, node):
         """What a node keeps. Several may keep the same tensor: then any of them may be told."""
-        kept = [(a, getattr(node, a)) for a in dir(node) if a.startswith("_saved_")]
-        kept += [("", x) for x in getattr(node, "saved_tensors", ())]
+        try:
+            kept = [(a, getattr(node, a)) for a in dir(node) if a.startswith("_saved_")]
+            kept += [("", x) for x in getattr(node, "saved_tensors", ())]
+        except RuntimeError:  # it has run, and keeps nothing any more
+            return
         for attribute, x in kept:
             if not isinstance(x, torch.Tensor):
                 continue
