@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "target/census_internal.h"
 #include "target/memcache.h"
@@ -40,22 +41,6 @@ static uint64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
-}
-
-int census__grow(void **v, size_t *cap, size_t n, size_t size)
-{
-	size_t want = *cap ? *cap * 2 : 64;
-	void *bigger;
-
-	if (n <= *cap)
-		return 0;
-	want = want < n ? n : want;
-	bigger = reallocarray(*v, want, size);
-	if (!bigger)
-		return -ENOMEM;
-	*v = bigger;
-	*cap = want;
-	return 0;
 }
 
 bool census__is_local(int err)
@@ -185,7 +170,6 @@ int census__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret)
 int census__add_text(struct reading *r, const char *s, uint32_t *ret)
 {
 	size_t len = strlen(s);
-	void *v = r->text;
 	int err;
 
 	if (!len) {
@@ -194,8 +178,7 @@ int census__add_text(struct reading *r, const char *s, uint32_t *ret)
 	}
 	if (r->text_len + len + 1 > CENSUS_MAX_TEXT)
 		return -E2BIG;
-	err = census__grow(&v, &r->text_cap, r->text_len + len + 1, 1);
-	r->text = v;
+	err = array__grow(&r->text, &r->text_cap, r->text_len + len + 1, 1);
 	if (err)
 		return err;
 	memcpy(r->text + r->text_len, s, len + 1);
@@ -206,7 +189,6 @@ int census__add_text(struct reading *r, const char *s, uint32_t *ret)
 
 int census__name(struct reading *r, uint64_t obj, const struct label *label, bool wrapper)
 {
-	void *v = r->named;
 	uint64_t i;
 	int err;
 
@@ -223,8 +205,7 @@ int census__name(struct reading *r, uint64_t obj, const struct label *label, boo
 	}
 	if (r->nnamed >= CENSUS_MAX_TENSORS)
 		return -E2BIG;
-	err = census__grow(&v, &r->named_cap, r->nnamed + 1, sizeof(*r->named));
-	r->named = v;
+	err = array__grow(&r->named, &r->named_cap, r->nnamed + 1, sizeof(*r->named));
 	if (!err)
 		err = map64__set(r->by_obj, obj, r->nnamed);
 	if (!err)
@@ -246,7 +227,6 @@ bool census__label(const struct reading *r, uint64_t obj, struct label *ret)
 
 static int take(struct reading *r, struct found_list *list, size_t max, uint64_t obj, uint64_t type, enum type_kind kind)
 {
-	void *v = list->v;
 	uint64_t known;
 	int err;
 
@@ -254,8 +234,7 @@ static int take(struct reading *r, struct found_list *list, size_t max, uint64_t
 		return 0;
 	if (list->n >= max)
 		return -E2BIG;
-	err = census__grow(&v, &list->cap, list->n + 1, sizeof(*list->v));
-	list->v = v;
+	err = array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v));
 	if (!err)
 		err = map64__set(r->seen, obj, kind);
 	if (!err)

@@ -76,7 +76,6 @@ struct census_list {
 	size_t n, cap;
 };
 
-int census__grow(void **v, size_t *cap, size_t n, size_t size);
 /* True for errors that concern one object; others end the reading. */
 bool census__is_local(int err);
 /* 0 while there is time; -ETIME, -ECANCELED. */

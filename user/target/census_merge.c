@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "target/census_internal.h"
 #include "target/proc.h"
@@ -178,10 +179,7 @@ static int sum(struct census_state *s)
 		const struct census_tensor *t = &s->tensors[i];
 
 		if (!d || d->type != t->device_type || d->index != t->device_index) {
-			void *v = s->devices;
-
-			err = census__grow(&v, &cap, s->ndevices + 1, sizeof(*s->devices));
-			s->devices = v;
+			err = array__grow(&s->devices, &cap, s->ndevices + 1, sizeof(*s->devices));
 			if (err)
 				return err;
 			d = &s->devices[s->ndevices++];

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "target/census_internal.h"
 #include "target/nntree.h"
@@ -103,7 +104,6 @@ static int find_children(struct reading *r, struct map64 *children)
 static int add_tree(struct reading *r, const struct found *f, struct map64 *done, struct tree **v, size_t *n, size_t *cap)
 {
 	struct nntree *t;
-	void *grown = *v;
 	int err;
 
 	err = nntree__read(&r->m, f->obj, &t);
@@ -112,8 +112,7 @@ static int add_tree(struct reading *r, const struct found *f, struct map64 *done
 		return census__is_local(err) ? 0 : err;
 	}
 	r->torn |= nntree__torn(t);
-	err = census__grow(&grown, cap, *n + 1, sizeof(**v));
-	*v = grown;
+	err = array__grow(v, cap, *n + 1, sizeof(**v));
 	for (size_t i = 0; !err && i < nntree__count(t); i++)
 		err = map64__set(done, nntree__addr(t, i), 1);
 	if (err) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "target/census_internal.h"
 
@@ -22,19 +23,15 @@ void census_list__free(struct census_list *l)
 int census_list__add(struct census_list *l, uint64_t obj, uint64_t impl, const struct label *label, bool wrapper)
 {
 	size_t cap[3] = { l->cap, l->cap, l->cap };
-	void *v = l->v, *labels = l->labels, *w = l->wrapper;
 	int err;
 
 	if (l->n >= 3 * (size_t)CENSUS_MAX_TENSORS)
 		return -E2BIG;
-	err = census__grow(&v, &cap[0], l->n + 1, sizeof(*l->v));
-	l->v = v;
+	err = array__grow(&l->v, &cap[0], l->n + 1, sizeof(*l->v));
 	if (!err)
-		err = census__grow(&labels, &cap[1], l->n + 1, sizeof(*l->labels));
-	l->labels = labels;
+		err = array__grow(&l->labels, &cap[1], l->n + 1, sizeof(*l->labels));
 	if (!err)
-		err = census__grow(&w, &cap[2], l->n + 1, sizeof(*l->wrapper));
-	l->wrapper = w;
+		err = array__grow(&l->wrapper, &cap[2], l->n + 1, sizeof(*l->wrapper));
 	if (err)
 		return err;
 	l->cap = cap[0];

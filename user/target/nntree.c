@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "target/pydict.h"
 #include "target/pystr.h"
@@ -68,31 +69,13 @@ struct walk {
 	uint64_t known; /* the str "_modules" */
 };
 
-static int grow(void **v, size_t *cap, size_t n, size_t size)
-{
-	size_t want = *cap ? *cap * 2 : 64;
-	void *bigger;
-
-	if (n <= *cap)
-		return 0;
-	want = want < n ? n : want;
-	bigger = reallocarray(*v, want, size);
-	if (!bigger)
-		return -ENOMEM;
-	*v = bigger;
-	*cap = want;
-	return 0;
-}
-
 static int add_text(struct nntree *t, const char *s, size_t len, uint32_t *ret)
 {
-	void *v = t->text;
 	int err;
 
 	if (t->text_len + len + 1 > MAX_TEXT)
 		return -E2BIG;
-	err = grow(&v, &t->text_cap, t->text_len + len + 1, 1);
-	t->text = v;
+	err = array__grow(&t->text, &t->text_cap, t->text_len + len + 1, 1);
 	if (err)
 		return err;
 	memcpy(t->text + t->text_len, s, len);
@@ -112,7 +95,6 @@ static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
 {
 	struct nntree *t = w->t;
 	char name[NN_MAX_CLASS];
-	void *v = t->types;
 	uint32_t text;
 	int err;
 
@@ -127,8 +109,7 @@ static int add_type(struct walk *w, uint64_t addr, uint32_t *ret)
 	if (!err)
 		err = add_text(t, name, strlen(name), &text);
 	if (!err)
-		err = grow(&v, &t->types_cap, t->ntypes + 1, sizeof(*t->types));
-	t->types = v;
+		err = array__grow(&t->types, &t->types_cap, t->ntypes + 1, sizeof(*t->types));
 	if (err)
 		return err;
 	*ret = t->ntypes;
@@ -217,7 +198,6 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 {
 	struct nntree *t = w->t;
 	struct node node = {.addr = p->addr, .parent = p->parent, .type = type, .text = STRIPPED};
-	void *v = t->nodes;
 	size_t len = 0;
 	int err;
 
@@ -241,8 +221,7 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 			t->root_class = t->n;
 	}
 	node.len = len;
-	err = grow(&v, &t->cap, t->n + 1, sizeof(*t->nodes));
-	t->nodes = v;
+	err = array__grow(&t->nodes, &t->cap, t->n + 1, sizeof(*t->nodes));
 	if (!err)
 		err = map64__set(t->by_addr, p->addr, t->n);
 	if (err)
@@ -255,7 +234,6 @@ static int add_node(struct walk *w, const struct pending *p, uint32_t type)
 static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 {
 	uint64_t type = w->t->types[w->t->nodes[self].type].addr, modules;
-	void *v = w->stack;
 	int err;
 
 	err = pydict__attrs(w->m, addr, type, &w->attrs);
@@ -268,8 +246,7 @@ static int push_children(struct walk *w, uint64_t addr, uint32_t self)
 	w->items += w->attrs.n + w->children.n;
 	if (w->n + w->children.n > MAX_PENDING)
 		return -E2BIG;
-	err = grow(&v, &w->cap, w->n + w->children.n, sizeof(*w->stack));
-	w->stack = v;
+	err = array__grow(&w->stack, &w->cap, w->n + w->children.n, sizeof(*w->stack));
 	if (err)
 		return err;
 	for (size_t i = w->children.n; i-- > 0;)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "lib/map64.h"
 #include "target/autograd.h"
 #include "target/proc.h"
@@ -92,22 +93,6 @@ static bool is_pointer(uint64_t p)
 	return p >= 4096 && p % 16 == 0 && p < 1ull << 56;
 }
 
-static int grow(void *vp, size_t *cap, size_t n, size_t size)
-{
-	void **v = vp, *bigger;
-	size_t want = *cap ? *cap * 2 : 256;
-
-	if (n <= *cap)
-		return 0;
-	want = want < n ? n : want;
-	bigger = reallocarray(*v, want, size);
-	if (!bigger)
-		return -ENOMEM;
-	*v = bigger;
-	*cap = want;
-	return 0;
-}
-
 static int push(struct walk *w, uint64_t node)
 {
 	uint64_t one;
@@ -115,7 +100,7 @@ static int push(struct walk *w, uint64_t node)
 
 	if (!is_pointer(node) || map64__get(w->seen, node, &one) || w->nqueue >= MAX_NODES)
 		return 0;
-	err = grow(&w->queue, &w->queue_cap, w->nqueue + 1, sizeof(*w->queue));
+	err = array__grow(&w->queue, &w->queue_cap, w->nqueue + 1, sizeof(*w->queue));
 	if (!err)
 		err = map64__set(w->seen, node, 1);
 	if (!err)
@@ -145,7 +130,7 @@ static int kind_of(struct walk *w, uint64_t vptr, enum cxx_kind *ret)
 
 static int want(struct batch *b, uint64_t addr, void *buf, size_t len)
 {
-	int err = grow(&b->pieces, &b->pieces_cap, b->npieces + 1, sizeof(*b->pieces));
+	int err = array__grow(&b->pieces, &b->pieces_cap, b->npieces + 1, sizeof(*b->pieces));
 
 	if (!err)
 		b->pieces[b->npieces++] = (struct proc_piece){ .addr = addr, .buf = buf, .len = len };
@@ -160,9 +145,9 @@ static int add_span(struct batch *b, uint64_t addr, size_t len, uint32_t item, b
 
 	if (b->nbytes + room > MAX_BATCH)
 		return 0;
-	err = grow(&b->spans, &b->spans_cap, b->nspans + 1, sizeof(*b->spans));
+	err = array__grow(&b->spans, &b->spans_cap, b->nspans + 1, sizeof(*b->spans));
 	if (!err)
-		err = grow(&b->bytes, &b->bytes_cap, b->nbytes + room, 1);
+		err = array__grow(&b->bytes, &b->bytes_cap, b->nbytes + room, 1);
 	if (err)
 		return err;
 	b->spans[b->nspans++] = (struct span){
@@ -204,7 +189,7 @@ static int add_class(struct walk *w, const char *name, uint32_t *ret)
 
 	if (w->g->nclasses >= MAX_CLASSES)
 		return -E2BIG;
-	err = grow(&w->g->classes, &w->classes_cap, w->g->nclasses + 1, sizeof(*w->g->classes));
+	err = array__grow(&w->g->classes, &w->classes_cap, w->g->nclasses + 1, sizeof(*w->g->classes));
 	if (err)
 		return err;
 	strncpy(w->g->classes[w->g->nclasses], name, PYGRAPH_CLASS - 1);
@@ -304,7 +289,7 @@ static int look_at_words(struct batch *b, uint32_t span)
 		v[0] = word(b->bytes + s.at + 8 + off);
 		if (!is_pointer(v[0]) || v[0] - s.addr < s.len || b->ncands >= MAX_CANDS)
 			continue;
-		err = grow(&b->cands, &b->cands_cap, b->ncands + 1, sizeof(*b->cands));
+		err = array__grow(&b->cands, &b->cands_cap, b->ncands + 1, sizeof(*b->cands));
 		if (!err)
 			b->cands[b->ncands++] = (struct cand){ .addr = v[0], .span = span, .off = off };
 		if (err || !s.vectors || off + 24 > s.len)
@@ -390,7 +375,7 @@ static int add_saved(struct walk *w, const struct cand *c)
 
 	if (w->g->nsaved >= MAX_SAVED || (!s->tight && !it->leaf && c->off + SLACK + 8 > s->len))
 		return 0;
-	err = grow(&w->g->saved, &w->saved_cap, w->g->nsaved + 1, sizeof(*w->g->saved));
+	err = array__grow(&w->g->saved, &w->saved_cap, w->g->nsaved + 1, sizeof(*w->g->saved));
 	if (err)
 		return err;
 	x = &w->g->saved[w->g->nsaved++];

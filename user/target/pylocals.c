@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/array.h"
 #include "target/proc.h"
 #include "target/pydict.h"
 #include "target/pyobj.h"
@@ -61,20 +62,14 @@ static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n
 
 static int add(struct locals *l, const struct pylocal *x)
 {
-	size_t cap = l->cap ? 2 * l->cap : 64;
-	struct pylocal *bigger;
+	int err;
 
 	if (l->n >= MAX_LOCALS)
 		return 0;
-	if (l->n == l->cap) {
-		bigger = reallocarray(l->v, cap, sizeof(*l->v));
-		if (!bigger)
-			return -ENOMEM;
-		l->v = bigger;
-		l->cap = cap;
-	}
-	l->v[l->n++] = *x;
-	return 0;
+	err = array__grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
+	if (!err)
+		l->v[l->n++] = *x;
+	return err;
 }
 
 static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f, struct locals *l,

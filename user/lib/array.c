@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "lib/array.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST 64
+
+int array__grow(void *array, size_t *cap, size_t n, size_t size)
+{
+	size_t want = *cap ? *cap * 2 : FIRST;
+	void *v;
+
+	if (n <= *cap)
+		return 0;
+	want = want < n ? n : want;
+	/* The caller's pointer is of a type of its own. */
+	memcpy(&v, array, sizeof(v));
+	v = reallocarray(v, want, size);
+	if (!v)
+		return -ENOMEM;
+	memcpy(array, &v, sizeof(v));
+	*cap = want;
+	return 0;
+}
