@@ -213,7 +213,7 @@ def variables(role):
 def test_variables():
     """Of functions that run and of the main module; those of one that is at work are called what they are or not at all."""
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(variables, role) for role in ("main", "newest", "old")]
+        jobs = [pool.submit(variables, role) for role in ("main", "old")]
     for j in jobs:
         j.result()
 
