@@ -181,10 +181,43 @@ static void test_finds(void **state)
 	assert_int_equal(pygraph__check(self, &g, holds), 0);
 	for (size_t i = 0; i < 4; i++)
 		assert_int_equal(holds[i], g.saved[i].impl != at(a));
+	/* Its owners let go of it, and it lies about. */
+	put(b, 8, 0);
+	assert_int_equal(pygraph__check(self, &g, holds), 0);
+	for (size_t i = 0; i < 4; i++)
+		assert_int_equal(holds[i], g.saved[i].impl != at(a) && g.saved[i].impl != at(b));
 	pygraph__free(&g);
 	for (size_t i = 0; i < 3; i++)
 		free(v[i]);
 	free(a), free(b), free(c), free(d), free(leaf), free(first), free(second);
+}
+
+/* A chunk that was freed and joined to the one before it is as it was, but the next one knows. */
+static void test_freed(void **state)
+{
+	enum { SIZE = 4096 + BODY + SAVED }; /* more than malloc keeps by themselves */
+	uint8_t *place = chunk(3 * SIZE), *node = place + 32;
+	void *tensor = make_tensor();
+	struct pygraph g;
+	bool holds;
+
+	(void)state;
+	put(node - 8, 0, SIZE | 1);
+	put(node, SIZE - 8, 64 | 1);
+	put(node, 0, vptr(&mul_type));
+	save(node, 0, tensor, false, false);
+	g = read_graph(node);
+	assert_int_equal(g.nsaved, 1);
+	assert_int_equal(pygraph__check(self, &g, &holds), 0);
+	assert_true(holds);
+	put(node, SIZE - 8, 64);
+	assert_int_equal(pygraph__check(self, &g, &holds), 0);
+	assert_false(holds);
+	pygraph__free(&g);
+	g = read_graph(node);
+	assert_int_equal(g.nsaved, 0);
+	pygraph__free(&g);
+	free(place), free(tensor);
 }
 
 /* Nothing of this belongs to the node. */
@@ -310,7 +343,7 @@ static void test_flags(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_finds),	 cmocka_unit_test(test_not_its_own), cmocka_unit_test(test_no_chunk),
+		cmocka_unit_test(test_finds),	 cmocka_unit_test(test_not_its_own), cmocka_unit_test(test_freed), cmocka_unit_test(test_no_chunk),
 		cmocka_unit_test(test_ended), cmocka_unit_test(test_flags),
 	};
 

@@ -32,7 +32,7 @@
 #define SLACK 24u		/* what malloc gives more than is asked for, at most: there may be anything */
 
 struct item {
-	uint64_t node, vptr;
+	uint64_t node, vptr, next;
 	uint32_t cls;
 	bool leaf, function;
 };
@@ -241,6 +241,7 @@ static int begin_batch(struct walk *w, size_t from, size_t n)
 		if (err || (kind != CXX_NODE && kind != CXX_ACCUMULATE))
 			continue;
 		*it = (struct item){ .node = w->queue[from + i], .vptr = b->head[i][1], .leaf = kind == CXX_ACCUMULATE };
+		it->next = it->node - 8 + (size & ~SIZE_FLAGS);
 		err = class_of(w, it->vptr, &it->cls);
 		if (err) {
 			err = fatal(err) ? err : 0;
@@ -380,8 +381,8 @@ static int add_saved(struct walk *w, const struct cand *c)
 		return err;
 	x = &w->g->saved[w->g->nsaved++];
 	*x = (struct pygraph_saved){
-		.impl = c->addr, .slot = s->addr + c->off, .node = it->node, .vptr = it->vptr, .cls = it->cls, .leaf = it->leaf,
-		.has_after = c->off + 8 + PYGRAPH_AFTER <= s->len,
+		.impl = c->addr, .slot = s->addr + c->off, .node = it->node, .vptr = it->vptr, .next = it->next,
+		.cls = it->cls, .leaf = it->leaf, .has_after = c->off + 8 + PYGRAPH_AFTER <= s->len,
 	};
 	if (x->has_after)
 		memcpy(x->after, w->b.bytes + s->at + 8 + c->off + 8, PYGRAPH_AFTER);
@@ -489,20 +490,37 @@ int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n, const st
 	return err;
 }
 
+enum { SLOT, NODE, NEXT, IMPL, CHECKS };
+
+/*
+ * What is freed mostly lies about as it was. But malloc writes into the first words of a chunk, or joins it to the one before
+ * and says in the one behind that it is not in use; and a tensor without owners says so itself.
+ */
+static bool is_held(const struct pygraph_saved *s, const struct proc_piece *v, const uint64_t *w)
+{
+	for (size_t i = 0; i < CHECKS; i++)
+		if (v[i].err)
+			return false;
+	return w[SLOT] == s->impl && w[NODE] == s->vptr && (w[NEXT] & PREV_INUSE) && (int32_t)w[IMPL] > 0;
+}
+
 int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds)
 {
-	struct proc_piece *v = calloc(2 * g->nsaved + 1, sizeof(*v));
-	uint64_t *w = calloc(2 * g->nsaved + 1, sizeof(*w));
+	struct proc_piece *v = calloc(CHECKS * g->nsaved + 1, sizeof(*v));
+	uint64_t *w = calloc(CHECKS * g->nsaved + 1, sizeof(*w));
 	int err = v && w ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < g->nsaved; i++) {
-		v[2 * i] = (struct proc_piece){ .addr = g->saved[i].slot, .buf = &w[2 * i], .len = 8 };
-		v[2 * i + 1] = (struct proc_piece){ .addr = g->saved[i].node, .buf = &w[2 * i + 1], .len = 8 };
+		const struct pygraph_saved *s = &g->saved[i];
+		uint64_t at[CHECKS] = { [SLOT] = s->slot, [NODE] = s->node, [NEXT] = s->next, [IMPL] = s->impl + 8 };
+
+		for (size_t k = 0; k < CHECKS; k++)
+			v[CHECKS * i + k] = (struct proc_piece){ .addr = at[k], .buf = &w[CHECKS * i + k], .len = 8 };
 	}
 	if (!err)
-		err = proc__readv(p, v, 2 * g->nsaved);
+		err = proc__readv(p, v, CHECKS * g->nsaved);
 	for (size_t i = 0; !err && i < g->nsaved; i++)
-		holds[i] = !v[2 * i].err && !v[2 * i + 1].err && w[2 * i] == g->saved[i].impl && w[2 * i + 1] == g->saved[i].vptr;
+		holds[i] = is_held(&g->saved[i], &v[CHECKS * i], &w[CHECKS * i]);
 	free(v);
 	free(w);
 	return err;

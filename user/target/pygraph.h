@@ -22,7 +22,8 @@ struct pygraph_saved {
 	uint64_t impl; /* c10::TensorImpl */
 	uint64_t slot; /* where the pointer to it lies, */
 	uint64_t node; /* in what this node holds, */
-	uint64_t vptr; /* which is of this class */
+	uint64_t vptr; /* which is of this class, */
+	uint64_t next; /* and ends here: the size of malloc's next chunk */
 	uint32_t cls;  /* the class's name: index of classes */
 	bool leaf;     /* the variable that a node accumulates the gradient of: not saved */
 	bool has_after;
