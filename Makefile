@@ -36,7 +36,7 @@ TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench truth attribution fuzz asan deps deps-test deps-demo deps-fuzz install clean format
+.PHONY: all tests test demo bench truth attribution fuzz asan deps deps-test deps-demo deps-fuzz install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -179,6 +179,10 @@ install: all
 	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
 	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
 	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/share/man/man8/memtrace-bpf.8
+	rm -rf $(DESTDIR)$(PREFIX)/lib/memtrace-bpf
 
 format:
 	clang-format -i $(SRCS) $(wildcard user/*.h user/*/*.h)
