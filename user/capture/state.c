@@ -250,7 +250,8 @@ static int add_segments(struct state *s, const struct state_reading *r, const bo
 		*g = r->segments[i];
 	}
 	n_new = all.n;
-	qsort(all.v, all.n, sizeof(*g), by_address);
+	if (all.n)
+		qsort(all.v, all.n, sizeof(*g), by_address);
 	for (i = 0, k = 0; i < s->segments.n; i++) {
 		uint64_t from = old[i].addr, end = old[i].addr + old[i].size;
 		size_t j;
@@ -270,7 +271,8 @@ static int add_segments(struct state *s, const struct state_reading *r, const bo
 		if (from < end && add_part(&all, &old[i], from, end))
 			goto nomem;
 	}
-	qsort(all.v, all.n, sizeof(*g), by_address);
+	if (all.n)
+		qsort(all.v, all.n, sizeof(*g), by_address);
 	free(s->segments.v);
 	s->segments = all;
 	return 0;
@@ -290,7 +292,8 @@ int state__hint(struct state *s, const struct state_segment *v, size_t n)
 			return -ENOMEM;
 		*g = v[i];
 	}
-	qsort(s->hints.v, s->hints.n, sizeof(*v), by_address);
+	if (s->hints.n)
+		qsort(s->hints.v, s->hints.n, sizeof(*v), by_address);
 	return 0;
 }
 
@@ -367,7 +370,8 @@ static int settle_blocks(struct state *s, uint64_t *sum)
 		}
 		sum[b->device] += b->size;
 	}
-	qsort(s->t0_blocks.v, s->t0_blocks.n, sizeof(*b), by_block_address);
+	if (s->t0_blocks.n)
+		qsort(s->t0_blocks.v, s->t0_blocks.n, sizeof(*b), by_block_address);
 	return 0;
 }
 
@@ -540,7 +544,8 @@ static int settle_segments(struct state *s, uint64_t *sum)
 		if (err)
 			return err;
 	}
-	qsort(s->t0_segments.v, s->t0_segments.n, sizeof(*g), by_address);
+	if (s->t0_segments.n)
+		qsort(s->t0_segments.v, s->t0_segments.n, sizeof(*g), by_address);
 	join(&s->t0_segments);
 	for (i = 0, g = s->t0_segments.v; i < s->t0_segments.n; i++)
 		sum[g[i].device] += g[i].size;
