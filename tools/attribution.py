@@ -66,6 +66,8 @@ allocator's own; on the CPU, which has no such tables, they are the tensors of t
 | unheld | bytes in blocks that nothing holds which Python can see: workspaces of libraries (cuBLAS has 8 MiB for each thread that uses it), DDP's buckets. They have no name and are in the row `before attach` |
 | wrong | blocks with a name or category that is not theirs |
 
+There is no row for Inductor on CUDA: it compiles for a device that is there.
+
 """
 
 
@@ -73,6 +75,8 @@ def cells(only):
     for at in MOMENTS:
         for device in ("cpu", "cuda"):
             for job in attribution.JOBS:
+                if (device, job) == ("cuda", "compiled_inductor"):
+                    continue  # Triton compiles for a device that is there
                 if re.search(only, "%s/%s/%s" % (at, device, job)):
                     yield at, device, job
 
@@ -123,7 +127,7 @@ def note_of(c):
 
 
 def failed_why(c):
-    lines = [line for line in re.split(r"\\n|\n", c["failed"]) if re.match(r"\w*(Error|Exception)\b", line.strip())]
+    lines = [line for line in re.split(r"\\n|\n", c["failed"]) if re.match(r"[\w.]*(Error|Exception)\b", line.strip())]
     return (lines or [c["failed"][:300]])[-1].strip()
 
 
@@ -160,8 +164,8 @@ def write(path, state, role):
                               capture_output=True, text=True, check=True).stdout.split()
     ran = [c for c in state.values() if "failed" not in c]
     lines = [HEAD.rstrip("\n"), "", "## Result", "",
-             "torch %s, Python %s, kernel %s, %s. %d of %d cells reach %d %% in line, module (both of nodes made since attach) and name, with nothing "
-             "wrong." % (*versions, platform.release(), platform.machine(), sum(map(good, ran)), len(ran), 100 * BAR), ""]
+             "torch %s, Python %s, kernel %s, %s. %d of %d cells reach %d %% in line, module (of nodes and calls made since attach) and name, "
+             "with nothing wrong." % (*versions, platform.release(), platform.machine(), sum(map(good, ran)), len(ran), 100 * BAR), ""]
     for at in MOMENTS:
         lines += ["## " + TITLES[at], ""] + table(state, at)
     with open(path, "w", encoding="utf-8") as f:
