@@ -43,6 +43,7 @@ struct params {
 	struct map64 *gone;   /* freed since that began: some of these, or any */
 	struct map64 *during; /* freed since the reading now under way began */
 	bool lost, lost_during; /* or it may have been, and nobody saw it */
+	bool too_many;		/* were freed during the reading */
 };
 
 /* What the thread has for itself until it is done. */
@@ -100,7 +101,7 @@ static int params__begin(struct params *p)
 {
 	map64__free(p->during);
 	p->during = map64__new();
-	p->lost_during = false;
+	p->lost_during = p->too_many = false;
 	return p->during ? 0 : -ENOMEM;
 }
 
@@ -140,12 +141,23 @@ static int params__see(struct params *p, const struct event *e)
 	if (e->kind != EVENT_FREE)
 		return 0;
 	if (p->during && map64__count(p->during) >= FREED_MAX)
-		p->lost_during = true;
+		p->lost_during = p->too_many = true;
 	else if (p->during)
 		err = map64__set(p->during, e->addr, 1);
 	if (!err && p->addrs && p->gone && map64__get(p->addrs, e->addr, &one))
 		err = map64__set(p->gone, e->addr, 1);
 	return err;
+}
+
+/*
+ * Of what the reading has found: it was there all along, and still is. Where events were lost its end may be among them, as
+ * that of any other block.
+ */
+static bool params__stayed(const struct params *p, uint64_t addr)
+{
+	uint64_t one;
+
+	return p->during && !p->too_many && !map64__get(p->during, addr, &one);
 }
 
 static bool params__holds(const struct params *p, const struct census_tensor *t)
@@ -241,6 +253,16 @@ static bool is_traced(uint8_t device_type)
 	return device_type == DEVICE_CPU || device_type == DEVICE_CUDA;
 }
 
+/*
+ * In the reading at attach, what no event has told of was there before. But a block that came after attaching may have been
+ * read and be gone by now, and then nothing is known of it any more either.
+ */
+static bool was_before(const struct session *s, const struct census_tensor *t, bool first)
+{
+	/* Memory that no allocator of ours handed out was not there "before attach": its end is not seen. */
+	return first && t->allocated && params__stayed(&s->census->params, t->addr);
+}
+
 static int tell_tensor(struct session *s, const struct census_tensor *t, uint64_t begin, bool first)
 {
 	struct event e = {
@@ -250,8 +272,7 @@ static int tell_tensor(struct session *s, const struct census_tensor *t, uint64_
 		.addr = t->addr,
 		.size = t->size,
 		.category = category_of(t->kind),
-		/* Memory that no allocator of ours handed out was not there "before attach": its end is not seen. */
-		.flags = first && t->allocated ? CENSUS_FIRST : 0,
+		.flags = was_before(s, t, first) ? CENSUS_FIRST : 0,
 	};
 	int err;
 
