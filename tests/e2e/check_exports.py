@@ -151,19 +151,23 @@ def read_flamegraph(path):
     return sums
 
 
-def check_layers(events):
+def check_layers(events, roots):
     """Enters and exits nest on each thread, and an allocation lies in the layer that its thread is in; backward's may be
-    charged to the layer of its forward."""
-    inside = defaultdict(list)
+    charged to the layer of its forward. What a thread was in at attach was not entered: until a model is, nothing is known."""
+    inside, whole = defaultdict(list), set()
     for e in events:
         stack = inside[e.get("thread")]
         if e["event_type"] == "layer_enter":
             stack.append(e["layer_name"])
+            if e["layer_name"] in roots:
+                whole.add(e.get("thread"))
         elif e["event_type"] == "layer_exit":
             check(stack and stack.pop() == e["layer_name"], f"timeline: left {e['layer_name']} but was not in it")
         elif e["event_type"] == "alloc" and e["layer_name"] is not None and e["phase"] != "backward":
-            check(stack and stack[-1] == e["layer_name"], f"timeline: {e['layer_name']} allocates but was not entered")
+            check(e.get("thread") not in whole or stack and stack[-1] == e["layer_name"],
+                  f"timeline: {e['layer_name']} allocates but was not entered")
     check(not any(inside.values()), "timeline: a layer was not left")
+    check(whole or not roots, "timeline: no model was entered")
 
 
 def read_timeline(path):
@@ -178,7 +182,7 @@ def read_timeline(path):
         if e["reserved_bytes"]:
             want = max(0, e["reserved_bytes"] - e["allocated_bytes"]) / e["reserved_bytes"]
             check(abs(e["fragmentation_ratio"] - want) < 1e-3, f"timeline: fragmentation of {e}")
-    check_layers(events)
+    check_layers(events, {key for key, layer in doc["layer_stats"].items() if key == layer["layer_class"]})
     for key, layer in doc["layer_stats"].items():
         for name, kind in LAYER_FIELDS.items():
             check(isinstance(layer.get(name), kind), f"timeline: {name} of layer {key}")
