@@ -354,8 +354,8 @@ class Truth:
                 at.setdefault("any", []).append("saved for " + node.name())
                 at["category"] = "activation" if made else at["category"]
 
-    def graph(self, tensor):
-        todo, seen = [tensor.grad_fn], set()
+    def graph(self, nodes):
+        todo, seen = list(nodes), set()
         while todo:
             node = todo.pop()
             if node is None or node in seen:
@@ -399,10 +399,11 @@ def truth(models, opts):
         t.add(x, name, "unknown")
     for x in objects:
         t.add(x, "", "unknown")
+    nodes = [x.grad_fn for x in objects + GRAPHS]
     del objects, x
     VARIABLES.clear()
-    for x in GRAPHS:
-        t.graph(x)
+    t.graph(nodes)
+    del nodes
     gc.collect()
     if frozen_objects:
         gc.freeze()

@@ -10,7 +10,7 @@
 
 #define FIRST 24u /* three pointers at least */
 #define STEP 8u
-#define ENOUGH 2u
+#define ENOUGH 4u /* that fit: five bytes that agree with one another and with what the tensor says are no accident */
 #define MAX_NUMBER 4096u /* outputs of a node */
 
 enum { DEFAULT, INPLACE, ORIGINAL, LEAF, OUTPUT, FLAGS };
@@ -51,7 +51,7 @@ size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const b
 			others += !f[OUTPUT] && !f[LEAF] && known[i] && grad_fn[i];
 		}
 		/* Both sorts, so that it is not a place with nothing in it. Words that nobody has written yet may be anything. */
-		if (outputs < ENOUGH || others < ENOUGH || bad * 2 > good)
+		if (!outputs || !others || good < ENOUGH || bad * 2 > good)
 			continue;
 		if (found)
 			return 0;
