@@ -44,6 +44,8 @@ struct label {
 	uint32_t name, module, cls, root;
 	uint8_t kind; /* enum census_kind */
 	bool leaf;    /* what graphs begin with: no activation, whatever is kept of it */
+	bool grad;    /* it is the gradient of that, else it lies in it: */
+	uint32_t of;  /* the tensor of the list that it was found by, + 1; 0: none */
 };
 
 struct named {

@@ -89,6 +89,8 @@ static int add_grads(struct reading *r, struct census_list *l, size_t from, size
 		if (!l->v[i].grad || l->v[i].state == PYTENSOR_BAD || l->v[i].state == PYTENSOR_TORN)
 			continue;
 		label.kind = CENSUS_GRADIENT;
+		label.grad = true;
+		label.of = i + 1;
 		if (label.name) {
 			snprintf(name, sizeof(name), "grad of %s", r->text + label.name);
 			err = census__add_text(r, name, &label.name);
@@ -112,6 +114,8 @@ static int on_inner(struct reading *r, uint64_t obj, const char *name, void *ctx
 	enum type_kind kind;
 	int err;
 
+	label.grad = false;
+	label.of = in->outer + 1;
 	/* A tensor that has memory of its own is no mere wrapper: what hangs on it is something else. */
 	if (*name && in->l->v[in->outer].state != PYTENSOR_NO_STORAGE)
 		return 0;
@@ -144,6 +148,54 @@ static int add_inner(struct reading *r, struct census_list *l, size_t from, size
 	return err;
 }
 
+/*
+ * Gradients are freed at each step, and others come where they were: between the reading of a tensor and that of its gradient it
+ * may have become another's. So it is the one's whose it is still, with the same memory, after that was read.
+ */
+static int confirm_grads(struct reading *r, struct census_list *l)
+{
+	bool *gone = calloc(l->n + 1, sizeof(*gone));
+	struct pytensor *owners, *grads;
+	size_t n = 0, k = 0;
+	int err;
+
+	for (size_t i = 0; i < l->n; i++)
+		n += l->labels[i].grad;
+	owners = calloc(2 * n + 1, sizeof(*owners));
+	grads = owners ? owners + n : NULL;
+	err = gone && owners ? 0 : -ENOMEM;
+	for (size_t i = 0; !err && i < l->n; i++) {
+		const struct pytensor *owner;
+
+		if (!l->labels[i].grad)
+			continue;
+		owner = &l->v[l->labels[i].of - 1];
+		owners[k] = (struct pytensor){ .obj = owner->obj, .impl = owner->obj ? 0 : owner->impl };
+		grads[k++] = (struct pytensor){ .impl = l->v[i].impl };
+	}
+	if (!err)
+		err = pytensors__read(r->c->tensors, owners, n);
+	if (!err)
+		err = pytensors__read(r->c->tensors, grads, n);
+	k = 0;
+	for (size_t i = 0; !err && i < l->n; i++) {
+		const struct label *label = &l->labels[i];
+
+		gone[i] = label->of && gone[label->of - 1];
+		if (label->grad) {
+			gone[i] |= owners[k].state == PYTENSOR_BAD || owners[k].state == PYTENSOR_TORN ||
+				   owners[k].grad != l->v[i].impl || grads[k].state != l->v[i].state ||
+				   grads[k].storage != l->v[i].storage || grads[k].addr != l->v[i].addr;
+			k++;
+		}
+		if (gone[i])
+			l->labels[i] = (struct label){ .kind = CENSUS_OTHER };
+	}
+	free(owners);
+	free(gone);
+	return err;
+}
+
 static int read_listed(struct reading *r, struct census_list *l)
 {
 	size_t from = 0, to;
@@ -164,7 +216,7 @@ static int read_listed(struct reading *r, struct census_list *l)
 	/* What came last of all is not looked into any more. */
 	if (!err && from < l->n)
 		err = pytensors__read(r->c->tensors, l->v + from, l->n - from);
-	return err;
+	return err ? err : confirm_grads(r, l);
 }
 
 int census__read_tensors(struct reading *r, struct census_list *l)
