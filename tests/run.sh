@@ -71,7 +71,7 @@ run_unit() {
 run_e2e() {
 	local name=$1 log=$LOGS/$1.log rc p f
 	: >"$log"
-	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 600 python3 "tests/e2e/$name.py" >"$log" 2>"$log.err" </dev/null 9>&- &
+	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 900 python3 "tests/e2e/$name.py" >"$log" 2>"$log.err" </dev/null 9>&- &
 	local pid=$!
 	tail -n +1 -f --pid=$pid -s 0.2 "$log" 2>/dev/null
 	wait $pid
