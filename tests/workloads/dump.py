@@ -348,8 +348,12 @@ class Truth:
             base = x._base if x._base is not None else x
             made = not (base.is_leaf and base.requires_grad) and (x.grad_fn is not None or attribute.startswith("_saved_result"))
             self.add(x, "", "unknown")
+            try:
+                address = x.untyped_storage().data_ptr()
+            except (RuntimeError, NotImplementedError):  # there is none: a compiler's
+                continue
             for at in self.at.values():
-                if at["address"] != x.untyped_storage().data_ptr() or at["category"] not in ("unknown", "activation") or at["name"]:
+                if at["address"] != address or at["category"] not in ("unknown", "activation") or at["name"]:
                     continue
                 at.setdefault("any", []).append("saved for " + node.name())
                 at["category"] = "activation" if made else at["category"]
