@@ -105,6 +105,9 @@ $(DRYRUN)/libcuda.so: $(DRYRUN)/libcuda.so.1
 
 tests: $(TESTS) $(TESTTOOLS)
 
+# The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
+$(OUTPUT)/obj/tests/unit/test_walk.o $(OUTPUT)/obj/tests/tools/walk_image.o: override CPPFLAGS := -Itests/bpf_host $(CPPFLAGS)
+
 $(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIBOBJS)
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
@@ -148,25 +151,27 @@ attribution: deps-test
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/attribution.py
 
-# Parsers of hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
-FUZZ_SECONDS ?= 30
+# What reads hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
+FUZZ_SECONDS ?= 60
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(wildcard user/lib/*.c user/record/*.c user/target/*.c))
+FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(wildcard user/lib/*.c user/record/*.c user/target/*.c user/capture/*.c))
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
+FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP
 
-$(OUTPUT)/fuzz/obj/%.o: %.c
+$(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Itests/bpf_host $(FUZZ_CPPFLAGS)
+
+$(OUTPUT)/fuzz/obj/%.o: %.c | $(OUTPUT)/gen/memtrace.skel.h
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) -Iuser -Ibpf -Itests -MMD -MP \
-		-c -o $@ $<
+	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) $(FUZZ_CPPFLAGS) -c -o $@ $<
 
 $(OUTPUT)/fuzz/%: $(OUTPUT)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJS)
 	$(call msg,LINK,$@)
-	$(Q)$(CLANG) -fsanitize=fuzzer,$(FUZZ_SANITIZE) -o $@ $^ -lzstd
+	$(Q)$(CLANG) -fsanitize=fuzzer,$(FUZZ_SANITIZE) -o $@ $^ $(LDLIBS)
 
 fuzz: deps-fuzz
 	$(Q)$(MAKE) --no-print-directory $(FUZZERS)
-	$(Q)for f in $(FUZZERS); do echo "$$f"; "$$f" -max_total_time=$(FUZZ_SECONDS) -print_final_stats=0 -verbosity=0 || exit 1; done
+	$(Q)OUTPUT=$(OUTPUT) tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZERS)
 
 # The unit tests once more under AddressSanitizer and UndefinedBehaviorSanitizer.
 asan:

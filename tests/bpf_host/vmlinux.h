@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef TESTS_BPF_HOST_VMLINUX_H
+#define TESTS_BPF_HOST_VMLINUX_H
+/* What the kernel side uses of the kernel's types, for programs that run it in user space: see tests/bpf_host.h. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/types.h>
+
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+struct thread_struct {
+	unsigned long fsbase;
+};
+
+struct task_struct {
+	struct thread_struct thread;
+	int pid, tgid;
+};
+
+#endif

@@ -1,0 +1,44 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#
+# Runs fuzzers for SECONDS each, as many at a time as there are cores, and prints a line for each: executions and findings.
+# Each begins with the inputs of tests/fuzz/corpus/NAME; new ones and findings go to $OUTPUT/fuzz/. 1: something was found.
+#
+#   tests/fuzz/run.sh SECONDS FUZZER ...
+set -uo pipefail
+cd "$(dirname "$0")/../.." || exit 1
+
+seconds=$1
+shift
+out=${OUTPUT:-.output}/fuzz
+
+run_one() {
+	local fuzzer=$1 name log rc
+	name=$(basename "$fuzzer")
+	name=${name#fuzz_}
+	log=$out/$name.log
+	mkdir -p "$out/new/$name" "$out/findings"
+	set -- "$out/new/$name"
+	[ ! -d "tests/fuzz/corpus/$name" ] || set -- "$@" "tests/fuzz/corpus/$name"
+	"$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+		-artifact_prefix="$out/findings/$name-" "$@" >"$log" 2>&1 </dev/null
+	rc=$?
+	printf '%-12s %12s executions  %s\n' "$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \
+		"$([ $rc = 0 ] && echo '0 findings' || echo "FOUND something: $log, $out/findings/")"
+	return $rc
+}
+
+status=0 running=0
+for fuzzer in "$@"; do
+	if [ "$running" -ge "$(nproc)" ]; then
+		wait -n || status=1
+		running=$((running - 1))
+	fi
+	run_one "$fuzzer" &
+	running=$((running + 1))
+done
+while [ "$running" -gt 0 ]; do
+	wait -n || status=1
+	running=$((running - 1))
+done
+exit $status

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Saves what the kernel side's walk needs of a process that stands still (tests/workloads/walk_stack.py): an image for
+ * tests/unit/test_walk.c and tests/fuzz/fuzz_walk.c, and on standard output the frames as user/target/pythread.c sees them.
+ *
+ *	walk_image PID IMAGE [ADDRESS ...]     of the objects whose _wrapped_call_impl is on the stack
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "bpf_host.h"
+#include "target/proc.h"
+#include "target/pyobj.h"
+#include "walk_image.h"
+
+#define MAX_DEPTH 64
+#define NEAR 64 /* bytes between two pieces that are saved too */
+
+struct piece {
+	uint64_t addr;
+	size_t len;
+};
+
+static const struct proc *live;
+static struct piece pieces[4096];
+static size_t n_pieces;
+
+static int die(const char *what)
+{
+	fprintf(stderr, "walk_image: %s\n", what);
+	return 1;
+}
+
+static void touch(uint64_t addr, size_t len)
+{
+	if (n_pieces < sizeof(pieces) / sizeof(pieces[0]))
+		pieces[n_pieces++] = (struct piece){ addr, len };
+}
+
+static long read_live(void *dst, size_t size, uint64_t addr)
+{
+	if (proc__read(live, addr, dst, size)) {
+		memset(dst, 0, size);
+		return -EFAULT;
+	}
+	touch(addr, size);
+	return 0;
+}
+
+static int by_addr(const void *a, const void *b)
+{
+	const struct piece *p = a, *q = b;
+
+	return p->addr < q->addr ? -1 : p->addr > q->addr;
+}
+
+static int save(const char *path, const struct image_head *h)
+{
+	static uint8_t buf[1 << 16];
+	uint8_t head[10] = { 0 };
+	FILE *f = fopen(path, "w");
+	size_t i, k;
+
+	if (!f)
+		return -errno;
+	fwrite(h, sizeof(*h), 1, f);
+	qsort(pieces, n_pieces, sizeof(pieces[0]), by_addr);
+	for (i = 0; i < n_pieces; i = k) {
+		uint64_t end = pieces[i].addr + pieces[i].len;
+
+		for (k = i + 1; k < n_pieces && pieces[k].addr <= end + NEAR; k++) {
+			if (pieces[k].addr + pieces[k].len > end)
+				end = pieces[k].addr + pieces[k].len;
+		}
+		end -= pieces[i].addr;
+		if (end >= sizeof(buf) || proc__read(live, pieces[i].addr, buf, end))
+			continue;
+		memcpy(head, &pieces[i].addr, 8);
+		head[8] = end & 0xff;
+		head[9] = end >> 8;
+		fwrite(head, sizeof(head), 1, f);
+		fwrite(buf, end, 1, f);
+	}
+	memset(head, 0, sizeof(head));
+	fwrite(head, sizeof(head), 1, f);
+	return fclose(f) ? -errno : 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct pyframe frames[MAX_DEPTH];
+	struct image_head h = { 0 };
+	struct pt_regs regs = { 0 };
+	struct mt_py_layout layout;
+	struct pythread *threads;
+	const char *why = "";
+	struct pyslot slot;
+	struct python *p;
+	struct maps maps;
+	size_t n, codes = 0;
+	int depth, arg = 3;
+
+	if (argc < 3)
+		return die("usage: walk_image PID IMAGE [ADDRESS ...]");
+	live = proc__open(atoi(argv[1]));
+	if (!live || proc__maps(live, &maps))
+		return die("no such process");
+	p = python__open(live, &maps, &why);
+	if (!p || python__slot(p, &slot, &why) || python__threads(p, &threads, &n) || !n)
+		return die(why);
+	depth = python__stack(p, &threads[n - 1], frames, MAX_DEPTH);
+	for (int i = 0; i < depth; i++) {
+		bool known = false, module;
+		struct pycode c;
+
+		if (pyobj__code(p, frames[i].code, &c))
+			return die("a code object cannot be read");
+		printf("%" PRIx64 " %d %s\n", frames[i].code, frames[i].at, c.name);
+		module = strstr(c.name, "_wrapped_call_impl") && !strstr(c.name, "inner");
+		if (module && arg < argc)
+			printf("self %" PRIx64 "\n", strtoul(argv[arg++], NULL, 0));
+		for (size_t k = 0; k < codes; k++)
+			known = known || h.module_code[k] == frames[i].code;
+		if (module && !known && codes < MT_MAX_MODULE_CODES)
+			h.module_code[codes++] = frames[i].code;
+		pycode__free(&c);
+		touch(frames[i].addr, 128);
+	}
+	h.minor = python__layout(p)->minor;
+	h.indirect = slot.indirect;
+	h.off1 = slot.off1;
+	h.off2 = slot.off2;
+	h.thread = threads[n - 1].thread_id;
+	h.type_cell = python__symbol(p, "PyCell_Type");
+	host_reset();
+	host.live = read_live;
+	host.task.thread.fsbase = h.thread;
+	layout = image_layout(python__layout(p), slot, h.type_cell);
+	memcpy((void *)&py, &layout, sizeof(py));
+	memcpy(module_code, h.module_code, sizeof(module_code));
+	regs.si = 64;
+	host_run(report, &regs);
+	return save(argv[2], &h) ? die("cannot write the image") : 0;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The kernel side's walk over Python frames, in user space: saved stacks of CPython 3.8 to 3.13 in, the frames that are
+ * known to be on them out; and interpreters made by hand, 3.14 among them. Whatever is missing or damaged, what a walk
+ * says is whole is whole, and what it says at all is true.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+
+#include "bpf_host.h"
+#include "fake_python.h"
+#include "walk_image.h"
+
+#define FIRST_MINOR 8
+#define LAST_IMAGE 13
+#define MAX_FILE (1 << 16)
+
+/* What is on the stack: frames and modules as the records have them. */
+struct truth {
+	struct mt_frame f[MT_MAX_ENTRIES];
+	size_t n;
+	bool module;
+};
+
+static uint8_t file[MAX_FILE];
+
+static size_t load(int minor, struct truth *t)
+{
+	char path[64], line[256];
+	size_t size;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "tests/fuzz/corpus/walk/python-3.%d", minor);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	size = fread(file, 1, sizeof(file), f);
+	fclose(f);
+	assert_int_equal(image_load(file, size), size);
+	memset(t, 0, sizeof(*t));
+	snprintf(path, sizeof(path), "tests/data/walk-3.%d.txt", minor);
+	f = fopen(path, "r");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		struct mt_frame *e = &t->f[t->n++];
+		unsigned long addr;
+
+		*e = (struct mt_frame){ .kind = MT_FRAME_CODE };
+		if (sscanf(line, "self %lx", &addr) == 1) {
+			e->kind = MT_FRAME_MODULE;
+			t->module = true;
+		} else {
+			assert_int_equal(sscanf(line, "%lx %d", &addr, &e->at), 2);
+		}
+		e->addr = addr;
+	}
+	fclose(f);
+	assert_true(t->n > 8 && t->module);
+	return size;
+}
+
+/* An allocation. What its record says; *stack: that of the frames, NULL where there is none. */
+static struct mt_rec_mem hit(bool sleepable, const struct mt_rec_stack **stack)
+{
+	struct pt_regs regs = { .di = 0x1000, .si = 512, .dx = 512, .cx = 1024, .r8 = 1 };
+	const struct mt_rec_mem *m;
+	size_t n = host.records;
+
+	*stack = NULL;
+	host_run(sleepable ? report_s : report, &regs);
+	assert_int_equal(host.open, 0);
+	assert_true(host.records > n && host.records <= n + 2);
+	if (host.records == n + 2) {
+		const struct mt_rec_stack *s = host.record[n].data;
+
+		assert_int_equal(s->h.type, MT_REC_STACK);
+		assert_true(s->n && s->n <= MT_MAX_ENTRIES);
+		assert_int_equal(host.record[n].len, sizeof(*s) + s->n * sizeof(struct mt_frame));
+		*stack = s;
+	}
+	m = host.record[host.records - 1].data;
+	assert_int_equal(m->h.type, MT_REC_REPORT);
+	assert_true(m->addr == 0x1000 && m->size == 512);
+	if (*stack)
+		assert_true(m->stack == (*stack)->stack && m->h.walk == (*stack)->h.walk);
+	return *m;
+}
+
+static const struct mt_frame *frames_of(const struct mt_rec_stack *s)
+{
+	return (const struct mt_frame *)(s + 1);
+}
+
+/* Entries that are as they have to be, from the innermost on. */
+static size_t agree(const struct mt_rec_stack *s, const struct truth *t)
+{
+	const struct mt_frame *f = frames_of(s);
+	size_t i;
+
+	for (i = 0; i < s->n && i < t->n; i++) {
+		if (f[i].addr != t->f[i].addr || f[i].at != t->f[i].at || f[i].kind != t->f[i].kind)
+			break;
+	}
+	return i;
+}
+
+/* All frames are there, whatever is said of modules. */
+static bool frames_agree(const struct mt_rec_stack *s, const struct truth *t)
+{
+	const struct mt_frame *f = frames_of(s);
+	size_t i = 0, k = 0;
+
+	for (;; i++, k++) {
+		while (i < s->n && f[i].kind == MT_FRAME_MODULE)
+			i++;
+		while (k < t->n && t->f[k].kind == MT_FRAME_MODULE)
+			k++;
+		if (i == s->n || k == t->n)
+			return i == s->n && k == t->n;
+		if (f[i].addr != t->f[k].addr || f[i].at != t->f[k].at)
+			return false;
+	}
+}
+
+static void check_whole(const struct mt_rec_stack *s, const struct truth *t)
+{
+	assert_non_null(s);
+	assert_int_equal(s->h.walk, MT_WALK_OK);
+	assert_int_equal(s->n, t->n);
+	assert_int_equal(agree(s, t), t->n);
+	assert_int_equal(!!(s->stack & MT_STACK_IN_MODULE), t->module);
+}
+
+static void known_stacks(void **state)
+{
+	const struct mt_rec_stack *s;
+	struct mt_rec_mem first, again;
+	struct truth t;
+
+	(void)state;
+	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
+		for (int sleepable = 0; sleepable <= 1; sleepable++) {
+			load(minor, &t);
+			first = hit(sleepable, &s);
+			check_whole(s, &t);
+			again = hit(sleepable, &s);
+			assert_null(s); /* is known by now */
+			assert_true(again.stack == first.stack && again.h.walk == MT_WALK_OK);
+		}
+	}
+}
+
+static void ids(void **state)
+{
+	const struct mt_rec_stack *s;
+	struct mt_rec_mem a, b;
+	struct truth t;
+
+	(void)state;
+	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
+		load(minor, &t);
+		a = hit(false, &s);
+		host.task.pid = 4711; /* another thread in the same place */
+		b = hit(false, &s);
+		assert_true(b.stack == a.stack && b.h.tid == 4711 && !s);
+		code_epoch++;
+		b = hit(false, &s);
+		assert_true(b.stack != a.stack);
+		check_whole(s, &t);
+		assert_int_equal(s->epoch, 1);
+		memset(module_code, 0, sizeof(module_code));
+		b = hit(false, &s);
+		assert_non_null(s);
+		assert_true(!(b.stack & MT_STACK_IN_MODULE) && s->n == t.n - 2);
+	}
+}
+
+/* A freed code object of a sent stack makes all stacks be sent anew; one that no stack has does not. */
+static void code_goes(void **state)
+{
+	const struct mt_rec_stack *s;
+	struct pt_regs regs = { 0 };
+	struct mt_rec_mem a;
+	struct truth t;
+	size_t n;
+
+	(void)state;
+	load(12, &t);
+	a = hit(false, &s);
+	regs.di = 0x123450;
+	n = host.records;
+	host_run(code_gone, &regs);
+	assert_true(host.records == n && !code_epoch);
+	regs.di = t.f[t.n - 1].addr;
+	host_run(code_gone, &regs);
+	assert_true(host.records == n + 1 && code_epoch == 1);
+	assert_int_equal(((const struct mt_rec_gone *)host.record[n].data)->code, regs.di);
+	assert_true(hit(false, &s).stack != a.stack && s);
+}
+
+/* Each page in turn paged out: the sleepable programs see all; the others what comes before it, and say so. */
+static void paged_out(void **state)
+{
+	const struct mt_rec_stack *s;
+	struct truth t;
+	size_t pages;
+
+	(void)state;
+	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
+		load(minor, &t);
+		pages = host.regions;
+		for (size_t i = 0; i < pages; i++) {
+			load(minor, &t);
+			host.region[i].absent = true;
+			hit(true, &s);
+			check_whole(s, &t);
+		}
+		for (size_t i = 0; i < pages; i++) {
+			struct mt_rec_mem m;
+
+			load(minor, &t);
+			host.region[i].absent = true;
+			m = hit(false, &s);
+			if (m.h.walk == MT_WALK_OK) {
+				check_whole(s, &t);
+			} else if (m.h.walk == MT_WALK_FAULT_SELF) {
+				assert_true(s && frames_agree(s, &t));
+			} else {
+				assert_true(m.h.walk == MT_WALK_FAULT_FRAME || m.h.walk == MT_WALK_FAULT_THREAD);
+				assert_true(!s || agree(s, &t) == s->n);
+			}
+		}
+	}
+}
+
+/* A frame that points back at one before it: the walk ends. */
+static void circles(void **state)
+{
+	const struct mt_rec_stack *s;
+	struct mt_rec_mem m;
+
+	(void)state;
+	for (int minor = FIRST_MINOR; minor <= 14; minor++) {
+		struct world w = make(minor);
+		struct mt_py_layout k = image_layout(&w.l, (struct pyslot){ .off1 = 784 + 3 * 16 + 8 }, 0);
+
+		host_reset();
+		host_add(addr(&w, 0), SIZE, w.m);
+		memcpy((void *)&py, &k, sizeof(py));
+		host.task.thread.fsbase = addr(&w, PTHREAD(0));
+		put(&w, FRAME(2) + w.l.fr_prev, addr(&w, FRAME(0)));
+		m = hit(false, &s);
+		assert_int_equal(m.h.walk, MT_WALK_TRUNCATED);
+		assert_int_equal(s->n, MT_MAX_FRAMES);
+		assert_true(host.reads < 4 * MT_MAX_VISIT);
+		if (minor >= 12) { /* and one of shims alone */
+			for (size_t i = 0; i < NR_FRAMES; i++)
+				w.m[FRAME(i) + w.l.fr_owner] = (uint8_t)w.l.shim_owner;
+			m = hit(false, &s);
+			assert_true(m.h.walk == MT_WALK_TRUNCATED && !m.stack);
+		}
+		drop(&w);
+	}
+}
+
+static void no_frames(void **state)
+{
+	const struct mt_rec_stack *s;
+	struct truth t;
+
+	(void)state;
+	for (int minor = FIRST_MINOR; minor <= LAST_IMAGE; minor++) {
+		load(minor, &t);
+		host.task.thread.fsbase = 0x1000;
+		assert_int_equal(hit(true, &s).h.walk, MT_WALK_FAULT_THREAD);
+		assert_null(s);
+		host.task.thread.fsbase = UINT64_MAX - 8;
+		assert_int_equal(hit(true, &s).h.walk, MT_WALK_FAULT_THREAD);
+		py.tls_kind = MT_TLS_NONE;
+		assert_int_equal(hit(true, &s).h.walk, MT_WALK_OFF);
+	}
+}
+
+static void made_by_hand(void **state)
+{
+	const struct mt_rec_stack *s;
+
+	(void)state;
+	for (int minor = FIRST_MINOR; minor <= 14; minor++) {
+		struct world w = make(minor);
+		struct pythread thread = { .tstate = addr(&w, TSTATE(0)) };
+		struct mt_py_layout k = image_layout(&w.l, (struct pyslot){ .off1 = 784 + 3 * 16 + 8 }, 0);
+		struct pyframe f[8];
+		int n;
+
+		assert_int_equal(look(&w), 0);
+		n = python__stack(w.py, &thread, f, 8);
+		assert_int_equal(n, minor >= 12 ? 2 : 3);
+		host_reset();
+		host_add(addr(&w, 0), SIZE, w.m);
+		memcpy((void *)&py, &k, sizeof(py));
+		host.task.thread.fsbase = addr(&w, PTHREAD(0));
+		hit(false, &s);
+		assert_non_null(s);
+		assert_int_equal(s->n, n);
+		for (int i = 0; i < n; i++) {
+			assert_true(frames_of(s)[i].addr == f[i].code);
+			assert_true(frames_of(s)[i].at == f[i].at || (f[i].at == -1 && frames_of(s)[i].at == -2));
+		}
+		host.task.thread.fsbase = addr(&w, PTHREAD(1)); /* a Python thread that runs nothing just now */
+		assert_int_equal(hit(false, &s).h.walk, MT_WALK_NO_FRAME);
+		host.task.thread.fsbase = addr(&w, KEYS(0)); /* a thread without a state */
+		assert_int_equal(hit(false, &s).h.walk, MT_WALK_NO_THREAD);
+		drop(&w);
+	}
+}
+
+/* Frames that found no room in the ring are not taken for sent. */
+static void full_ring(void **state)
+{
+	const struct mt_rec_stack *s;
+	struct pt_regs regs = { .si = 8 };
+	struct truth t;
+	uint32_t zero = 0;
+
+	(void)state;
+	load(12, &t);
+	host.room = 0;
+	host_run(report, &regs);
+	assert_int_equal(host.records, 0);
+	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_RING_LOST + MT_REC_STACK], 1);
+	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_RING_LOST + MT_REC_REPORT], 1);
+	assert_int_equal(bpf_map_lookup_elem(&counters, &zero)->c[MT_CNT_WALK + MT_WALK_LOST], 1);
+	host.room = 16;
+	hit(false, &s);
+	check_whole(s, &t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(known_stacks), cmocka_unit_test(ids),	     cmocka_unit_test(code_goes),
+		cmocka_unit_test(paged_out),	cmocka_unit_test(circles),   cmocka_unit_test(no_frames),
+		cmocka_unit_test(made_by_hand), cmocka_unit_test(full_ring),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
