@@ -20,6 +20,8 @@ import threading
 import time
 import traceback
 
+import code_bytes
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 OUT = os.path.abspath(os.environ.get("OUTPUT", os.path.join(REPO, ".output")))
@@ -315,30 +317,14 @@ def workload(name, *args, role="main", cwd=None):
 TINY = ("--batch", "2", "--context", "32", "--width", "32", "--layers", "2", "--heads", "2")
 
 
-def patched_bytes(pid, names=("libc10.so", "libpython", "libtorch_python.so", "libtorch_cpu.so", "python3")):
+CODE = ("libc10.so", "libpython", "libtorch_python.so", "libtorch_cpu.so", "python3")
+
+
+def patched_bytes(pid, names=CODE):
     """How many bytes of the target's code differ from its files: those that a probe replaced."""
-    code = r"""
-import mmap, os, re, sys
-pid, names = int(sys.argv[1]), sys.argv[2].split(",")
-total = 0
-with open("/proc/%d/mem" % pid, "rb", buffering=0) as mem:
-    for line in open("/proc/%d/maps" % pid):
-        m = re.match(r"([0-9a-f]+)-([0-9a-f]+) r-xp ([0-9a-f]+) \S+ \d+\s+(/.*)", line)
-        if not m or not any(os.path.basename(m[4]).startswith(n) for n in names):
-            continue
-        start, end, offset = int(m[1], 16), int(m[2], 16), int(m[3], 16)
-        with open(m[4], "rb") as f:
-            while start < end:
-                n = min(1 << 20, end - start)
-                f.seek(offset); mem.seek(start)
-                a, b = f.read(n), mem.read(n)
-                b = b[:len(a)]
-                if a != b:
-                    total += sum(x != y for x, y in zip(a, b))
-                start += n; offset += n
-print(total)
-"""
-    done = subprocess.run(sudo([sys.executable, "-c", code, str(pid), ",".join(names)]), capture_output=True, text=True, check=False)
+    if IS_ROOT:
+        return code_bytes.differing(pid, names)
+    done = subprocess.run(sudo([sys.executable, code_bytes.__file__, str(pid), *names]), capture_output=True, text=True, check=False)
     check(done.returncode == 0, "cannot compare the target's code: %s", done.stderr[-500:])
     return int(done.stdout)
 

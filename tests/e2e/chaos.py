@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What must not harm a target, nor falsify a recording, as functions that do it so many times: test_chaos.py does each a few times,
+tools/chaos.py does it often enough to be believed. Each gives a Row: how many, what went wrong.
+
+The target is tests/programs/storm.cc, which knows how often it called each hook and checks its own results; PyTorch's jobs, whose
+results must be those of a run that nobody watched, complete it.
+"""
+import contextlib
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import code_bytes
+import harness
+import test_harm
+from harness import IS_ROOT, TOOL, Failure, Skip, check, finish, own, record, report, scratch, spawn, tool
+
+PROGRAMS = os.path.join(harness.REPO, "tests", "programs")
+HOOKS = "libc10.so"  # the name that hooks.cc gets
+# What the target counts, and the counter of the recording that has to agree.
+COUNTERS = {"report": "hits.report", "oom": "hits.oom", "cpu_new": "hits.cpu_new", "cpu_delete": "hits.cpu_delete",
+            "edge": "hits.autograd_edge", "run": "autograd.run"}
+
+
+class Row:
+    """A line of the table: how often something was done, and what came of it."""
+
+    def __init__(self, name, count=0):
+        self.name, self.count = name, count
+        self.crashes, self.wrong, self.inexact = [], [], []
+        self.restored = []  # s, each
+        self.counted = 0    # hits compared with what the target says
+        self.notes = []
+
+    def problems(self):
+        return self.crashes + self.wrong + self.inexact
+
+    def verify(self):
+        check(not self.problems(), "%d crashes, %d wrong results, %d wrong counts; the first: %s", len(self.crashes), len(self.wrong),
+              len(self.inexact), " | ".join(self.problems()[:3]))
+        return self
+
+    def target_lives(self, target, after):
+        if target.alive():
+            return True
+        self.crashes.append("the target ended (%s) after %s: %s" % (target.popen.returncode, after, target.stderr()[-200:]))
+        return False
+
+
+# ---- the target -------------------------------------------------------------------------------------------
+
+def compiled(source, name, *options):
+    """A program of tests/programs, compiled once a run; in a folder of its own where its name is another one's, too."""
+    path = scratch(name)
+    if not os.path.exists(path):
+        compiler = "c++" if source.endswith(".cc") else "cc"
+        if not shutil.which(compiler):
+            raise Skip("no C++ compiler" if compiler == "c++" else "no C compiler")
+        standard = "-std=c++17" if compiler == "c++" else "-std=gnu11"
+        done = subprocess.run([compiler, standard, "-O2", "-Wall", "-Wextra", "-Werror", *options, "-o", path,
+                               os.path.join(PROGRAMS, source), "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
+        check(done.returncode == 0, "%s: %s", source, done.stderr)
+    return path
+
+
+def hooks():
+    return compiled("hooks.cc", HOOKS, "-shared", "-fPIC", "-fvisibility=hidden")
+
+
+def cuda_library():
+    return compiled("cuda_fake.c", "libcudart.so", "-shared", "-fPIC", "-Wl,-Bsymbolic")
+
+
+class Storm:
+    """storm.cc with the hooks, in a process of its own."""
+
+    def __init__(self, library=None, prefix=(), **kwargs):
+        self.process = spawn([*prefix, compiled("storm.cc", "storm"), library or hooks()], **kwargs)
+        self.process.wait_line("^ready", 30)
+        self.pid = self.process.popen.pid
+        self.seen = 0
+        self.code_of = None
+
+    def alive(self):
+        return self.process.alive()
+
+    def begin(self, command):
+        self.process.send(command + "\n")
+
+    def answer(self, seconds=120):
+        """The next answer that has not been taken yet."""
+        self.seen += 1
+        limit = time.monotonic() + seconds
+        while True:
+            lines = [line for _, line in list(self.process.out) if line.startswith("{")]
+            if len(lines) >= self.seen:
+                return json.loads(lines[self.seen - 1])
+            check(self.alive(), "the target ended (%s): %s", self.process.popen.poll(), self.process.stderr()[-300:])
+            check(time.monotonic() < limit, "the target does not answer within %.0f s", seconds)
+            time.sleep(0.005)
+
+    def ask(self, command, seconds=120):
+        self.begin(command)
+        return self.answer(seconds)
+
+    def code(self):
+        if not IS_ROOT:
+            raise Skip("needs root, to look at the target's code")
+        if not self.code_of:
+            self.code_of = code_bytes.Code(self.pid, [HOOKS])
+        return self.code_of
+
+    def end(self, row):
+        """Its last word: nothing that it computed was wrong. Ends it."""
+        last = self.ask("count")
+        if last["wrong"] or last["bad"]:
+            row.wrong.append("the target says of itself: %s; %s" % (last, self.process.stderr()[-300:]))
+        self.process.popen.stdin.close()
+        code = self.process.wait(30)
+        if code and not (last["wrong"] or last["bad"]):
+            row.crashes.append("the target's exit code: %s" % code)
+        return last
+
+
+# ---- what a recording has to say --------------------------------------------------------------------------
+
+def unaccounted(doc):
+    """What of the hits was neither recorded, nor left out on purpose, nor lost, by kind."""
+    counters, devices = doc["capture"]["counters"], doc["devices"]
+    cpu = [d for d in devices if d["device"] == "cpu"]
+    others = [d for d in devices if d["device"] != "cpu"]
+    recorded = {"cpu_new": sum(d["allocs"] for d in cpu), "cpu_delete": sum(d["frees"] for d in cpu),
+                "report": sum(d["allocs"] + d["frees"] for d in others), "oom": sum(d["ooms"] for d in others)}
+    left = {}
+    for kind, n in recorded.items():
+        hits, lost, filtered = (counters.get("%s.%s" % (what, kind), 0) for what in ("hits", "lost", "filtered"))
+        if hits != n + lost + filtered:
+            left[kind] = "%d hits, %d recorded, %d lost, %d filtered" % (hits, n, lost, filtered)
+    return left
+
+
+def compare(row, doc, before, after, what, drift=True):
+    """Hits are what the target called, to the last one; nothing is lost, and totals agree after every event."""
+    counters = doc["capture"]["counters"]
+    for name, key in COUNTERS.items():
+        called, hits = after[name] - before[name], counters.get(key, 0)
+        row.counted += called
+        if hits != called:
+            row.inexact.append("%s: %d hits of %s, called %d times" % (what, hits, name, called))
+    for kind, words in unaccounted(doc).items():
+        row.inexact.append("%s: %s: %s" % (what, kind, words))
+    if doc["capture"]["lost"]:
+        row.inexact.append("%s: %d lost" % (what, doc["capture"]["lost"]))
+    if drift and any(d["drift"] for d in doc["devices"]):
+        row.inexact.append("%s: totals differ" % what)
+
+
+class Watched:
+    """A recording of a storm, of what it does within `with`; then the comparison."""
+
+    def __init__(self, row, storm, *options, drift=True, name=""):
+        self.row, self.storm, self.options, self.drift = row, storm, options, drift
+        self.path = scratch("%s.mtr" % (name or row.name.replace(" ", "-").replace("/", "-")))
+
+    def __enter__(self):
+        self.before = self.storm.ask("count")
+        self.recorder = record(self.storm.pid, self.path, *self.options)
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            return
+        self.after = self.storm.ask("count")
+        finish(self.recorder)
+        self.doc = report(self.path)
+        compare(self.row, self.doc, self.before, self.after, self.row.name, self.drift)
+
+
+def simple(name, count, *commands, drift=True, beside=1):
+    """A scenario that is nothing but commands to a storm that is being recorded, while a thread beside them does all it can."""
+    row = Row(name, count)
+    storm = Storm()
+    with Watched(row, storm, drift=drift):
+        for command in ("beside %d" % beside, *commands, "calm"):
+            storm.ask(command, 300)
+    row.last = storm.end(row)
+    return row
+
+
+def exceptions(n):
+    """Each of the six hooks is left by an exception of its own, one of them also by that of another within it."""
+    row = simple("C++ exceptions through each probed function", n, "throw %d" % n, "flood 2 2000")
+    if row.last["caught"] != 7 * n:
+        row.wrong.append("%d exceptions were caught, not %d" % (row.last["caught"], 7 * n))
+    return row
+
+
+def forks(n):
+    return simple("forks, of children that allocate", n, "fork %d" % n)
+
+
+def vforks(n):
+    return simple("vforks, of children that allocate", n, "vfork %d" % n)
+
+
+def spawns(n):
+    return simple("execs, by posix_spawn", n, "spawn %d" % n)
+
+
+def threads(n):
+    return simple("threads at once", n, "threads %d" % n, drift=False)  # more of them than devices to have totals of
+
+
+def reloads(n):
+    return simple("dlclose and dlopen of the library with the hooks", n, "reload %d" % n, beside=0)  # nobody is in it
+
+
+def cuda_loads(n):
+    """A library that comes while being recorded, goes and comes again. What is called when it is first seen counts."""
+    row = Row("dlopen and dlclose of a library with CUDA's calls", n)
+    storm = Storm()
+    with Watched(row, storm) as w:
+        for command in ("beside 1", "load %s %d" % (cuda_library(), n), "calm"):
+            storm.ask(command, 300)
+    called = w.after["cuda"]
+    counted = sum(v for k, v in w.doc["capture"]["counters"].items() if k.startswith("calls.cuda"))
+    row.counted += called
+    if counted != called or w.doc["capture"]["counters"].get("hits.cuda_call", 0) != called:
+        row.inexact.append("%d calls of CUDA's, %d recorded: %s" % (called, counted, w.doc["capture"]["counters"]))
+    storm.end(row)
+    return row
+
+
+def signals(seconds):
+    row = simple("signals at a high rate, to a handler that allocates", 0, "signals %g" % seconds)
+    row.count = row.last["signals"]
+    return row
+
+
+def seccomp(n):
+    return simple("seccomp: strict in children, then a filter", n, *["strict"] * n, "filter", "flood 2 2000", "throw 10")
+
+
+# ---- a tracer that dies -----------------------------------------------------------------------------------
+
+def no_core():
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def wait_restored(code, what, seconds=5):
+    """How long until the code is what it was."""
+    begin = time.monotonic()
+    while code.differing():
+        check(time.monotonic() - begin < seconds, "the code still differs %.0f s after %s", seconds, what)
+        time.sleep(0.0005)
+    return time.monotonic() - begin
+
+
+def readable(row, path, what):
+    """A recording that ends anywhere: whatever is in it is right."""
+    own(path)
+    code, out, err = tool("report", "--format", "json", path)
+    if code:
+        row.inexact.append("%s: the recording cannot be read: %d, %s" % (what, code, err[-200:]))
+        return
+    doc = json.loads(out)
+    if doc["capture"]["lost"] or any(d["drift"] for d in doc["devices"]):
+        row.inexact.append("%s: lost %d, totals differ by %s" % (what, doc["capture"]["lost"], [d["drift"] for d in doc["devices"]]))
+    row.counted += doc["capture"]["events"]
+
+
+def end_tracers(row, target, pid, code, n, numbers, window, seed, every):
+    """
+    Attaches n times and ends the tracer by a signal at a random moment, from before it attaches to well into the capture; does
+    not wait in between for its probes to go, but now and then.
+    """
+    rnd = random.Random(seed)
+    path = scratch("ended-%d.mtr" % pid)
+    for i in range(n):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        tracer = subprocess.Popen([TOOL, "record", "-p", str(pid), "-o", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, preexec_fn=no_core)
+        time.sleep(rnd.uniform(0, window))
+        number = rnd.choice(numbers)
+        tracer.send_signal(number)
+        killed = time.monotonic()
+        said = tracer.communicate(timeout=30)[1].decode("utf-8", "replace")
+        if tracer.returncode != -number:
+            row.inexact.append("the tracer ended with %s before it was ended: %s" % (tracer.returncode, said[-200:]))
+        row.count += 1
+        if not row.target_lives(target, "%s, cycle %d" % (signal.Signals(number).name, i)):
+            return
+        if i % every == every - 1:
+            wait_restored(code, signal.Signals(number).name)
+            row.restored.append(time.monotonic() - killed)
+            if "attached to" in said:
+                readable(row, path, "cycle %d" % i)
+
+
+def tracer_ended(name, n, numbers, seed, window=0.35, every=10):
+    """The tracer of a storm at full rate; then what is left is a target that can be traced like any other."""
+    row = Row(name)
+    storm = Storm()
+    code = storm.code()
+    storm.begin("flood 1 0")
+    end_tracers(row, storm.process, storm.pid, code, n, numbers, window, seed, every)
+    if not storm.alive():
+        return row
+    wait_restored(code, "the last tracer's end")
+    storm.begin("count")
+    storm.answer()
+    storm.answer()
+    with Watched(row, storm):
+        storm.ask("flood 2 5000")
+    storm.end(row)
+    return row
+
+
+def kills(n):
+    return tracer_ended("attach, kill -9 of the tracer", n, [signal.SIGKILL], 1)
+
+
+def crashes(n):
+    return tracer_ended("attach, crash of the tracer (SIGSEGV, SIGABRT)", n, [signal.SIGSEGV, signal.SIGABRT], 2)
+
+
+def torch_kills(n):
+    """The same of a training job, whose parameters and losses are those of one that was left alone."""
+    row = Row("attach, kill -9 of the tracer of a training job")
+    target = test_harm.train("chaos.json")
+    code = code_bytes.Code(target.popen.pid, harness.CODE)
+    end_tracers(row, target, target.popen.pid, code, n, [signal.SIGKILL], 1.5, 3, 5)
+    if target.alive():
+        target.signal(signal.SIGTERM)
+        try:
+            test_harm.compare_with_untraced(test_harm.result(target, "chaos.json"))
+        except Failure as e:
+            row.wrong.append(str(e))
+    return row
+
