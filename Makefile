@@ -108,6 +108,9 @@ tests: $(TESTS) $(TESTTOOLS)
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
 $(OUTPUT)/obj/tests/unit/test_walk.o $(OUTPUT)/obj/tests/tools/walk_image.o: override CPPFLAGS := -Itests/bpf_host $(CPPFLAGS)
 
+# Its readers read through it.
+$(OUTPUT)/tests/tools/object_image: override LDFLAGS += -Wl,--wrap=process_vm_readv,--wrap=pymem__init
+
 $(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIBOBJS)
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
@@ -154,20 +157,22 @@ attribution: deps-test
 # What reads hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 60
 FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(wildcard user/lib/*.c user/record/*.c user/target/*.c user/capture/*.c))
+FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(filter-out user/main.c,$(SRCS)))
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP
 
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Itests/bpf_host $(FUZZ_CPPFLAGS)
+$(OUTPUT)/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
+$(OUTPUT)/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
 
-$(OUTPUT)/fuzz/obj/%.o: %.c | $(OUTPUT)/gen/memtrace.skel.h
+$(OUTPUT)/fuzz/obj/%.o: %.c | $(ASSETS) $(OUTPUT)/gen/memtrace.skel.h
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) $(FUZZ_CPPFLAGS) -c -o $@ $<
 
 $(OUTPUT)/fuzz/%: $(OUTPUT)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJS)
 	$(call msg,LINK,$@)
-	$(Q)$(CLANG) -fsanitize=fuzzer,$(FUZZ_SANITIZE) -o $@ $^ $(LDLIBS)
+	$(Q)$(CLANG) -fsanitize=fuzzer,$(FUZZ_SANITIZE) $(FUZZ_LDFLAGS) -o $@ $^ $(LDLIBS)
 
 fuzz: deps-fuzz
 	$(Q)$(MAKE) --no-print-directory $(FUZZERS)

@@ -84,17 +84,17 @@ static uint64_t value(const uint8_t *d)
 static void step(const uint8_t *d, struct pt_regs *regs)
 {
 	uint64_t v = value(d + 4);
-	size_t page = image.n ? d[1] % image.n : 0;
+	size_t page = host.regions ? d[1] % host.regions : 0;
 
 	switch (d[0] & 7) {
 	case 0:
 	case 1:
 	case 2:
-		if (image.n)
+		if (host.regions)
 			memcpy(image.pages[page] + ((d[2] | d[3] << 8) & 0xff8), &v, sizeof(v));
 		break;
 	case 3:
-		if (image.n)
+		if (host.regions)
 			host.region[page].absent = d[2] & 1;
 		break;
 	case 4:

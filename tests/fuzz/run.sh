@@ -20,7 +20,7 @@ run_one() {
 	mkdir -p "$out/new/$name" "$out/findings"
 	set -- "$out/new/$name"
 	[ ! -d "tests/fuzz/corpus/$name" ] || set -- "$@" "tests/fuzz/corpus/$name"
-	"$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
+	ASAN_OPTIONS=quarantine_size_mb=8 "$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
 		-artifact_prefix="$out/findings/$name-" "$@" >"$log" 2>&1 </dev/null
 	rc=$?
 	printf '%-12s %12s executions  %s\n' "$name" "$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")" \

@@ -16,27 +16,13 @@
 #include "walk_image.h"
 
 #define MAX_DEPTH 64
-#define NEAR 64 /* bytes between two pieces that are saved too */
-
-struct piece {
-	uint64_t addr;
-	size_t len;
-};
 
 static const struct proc *live;
-static struct piece pieces[4096];
-static size_t n_pieces;
 
 static int die(const char *what)
 {
 	fprintf(stderr, "walk_image: %s\n", what);
 	return 1;
-}
-
-static void touch(uint64_t addr, size_t len)
-{
-	if (n_pieces < sizeof(pieces) / sizeof(pieces[0]))
-		pieces[n_pieces++] = (struct piece){ addr, len };
 }
 
 static long read_live(void *dst, size_t size, uint64_t addr)
@@ -45,47 +31,13 @@ static long read_live(void *dst, size_t size, uint64_t addr)
 		memset(dst, 0, size);
 		return -EFAULT;
 	}
-	touch(addr, size);
+	image_touch(addr, size);
 	return 0;
 }
 
-static int by_addr(const void *a, const void *b)
+static bool read_now(void *dst, size_t size, uint64_t addr)
 {
-	const struct piece *p = a, *q = b;
-
-	return p->addr < q->addr ? -1 : p->addr > q->addr;
-}
-
-static int save(const char *path, const struct image_head *h)
-{
-	static uint8_t buf[1 << 16];
-	uint8_t head[10] = { 0 };
-	FILE *f = fopen(path, "w");
-	size_t i, k;
-
-	if (!f)
-		return -errno;
-	fwrite(h, sizeof(*h), 1, f);
-	qsort(pieces, n_pieces, sizeof(pieces[0]), by_addr);
-	for (i = 0; i < n_pieces; i = k) {
-		uint64_t end = pieces[i].addr + pieces[i].len;
-
-		for (k = i + 1; k < n_pieces && pieces[k].addr <= end + NEAR; k++) {
-			if (pieces[k].addr + pieces[k].len > end)
-				end = pieces[k].addr + pieces[k].len;
-		}
-		end -= pieces[i].addr;
-		if (end >= sizeof(buf) || proc__read(live, pieces[i].addr, buf, end))
-			continue;
-		memcpy(head, &pieces[i].addr, 8);
-		head[8] = end & 0xff;
-		head[9] = end >> 8;
-		fwrite(head, sizeof(head), 1, f);
-		fwrite(buf, end, 1, f);
-	}
-	memset(head, 0, sizeof(head));
-	fwrite(head, sizeof(head), 1, f);
-	return fclose(f) ? -errno : 0;
+	return proc__read(live, addr, dst, size) == 0;
 }
 
 int main(int argc, char **argv)
@@ -101,6 +53,7 @@ int main(int argc, char **argv)
 	struct maps maps;
 	size_t n, codes = 0;
 	int depth, arg = 3;
+	FILE *f;
 
 	if (argc < 3)
 		return die("usage: walk_image PID IMAGE [ADDRESS ...]");
@@ -126,7 +79,7 @@ int main(int argc, char **argv)
 		if (module && !known && codes < MT_MAX_MODULE_CODES)
 			h.module_code[codes++] = frames[i].code;
 		pycode__free(&c);
-		touch(frames[i].addr, 128);
+		image_touch(frames[i].addr, 128);
 	}
 	h.minor = python__layout(p)->minor;
 	h.indirect = slot.indirect;
@@ -142,5 +95,8 @@ int main(int argc, char **argv)
 	memcpy(module_code, h.module_code, sizeof(module_code));
 	regs.si = 64;
 	host_run(report, &regs);
-	return save(argv[2], &h) ? die("cannot write the image") : 0;
+	f = fopen(argv[2], "w");
+	if (!f || fwrite(&h, sizeof(h), 1, f) != 1 || !image_save(f, read_now) || fclose(f))
+		return die("cannot write the image");
+	return 0;
 }

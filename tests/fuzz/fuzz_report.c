@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * libFuzzer target: report and export on any recording. The first two bytes choose the command; the rest is made into a file as
+ * recording_file.h says. What is printed as text must be harmless on a terminal, what is JSON must be JSON, and a page's or a
+ * picture's markup is the program's own.
+ */
+#include <jansson.h>
+
+#include "commands.h"
+#include "recording_file.h"
+#include "terminal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+#define MAX_ARGS 8
+#define MAX_OUTPUT (16u << 20)
+
+static const struct {
+	int (*run)(int argc, char **argv);
+	const char *argv[MAX_ARGS];
+	char kind; /* t: text; j: JSON; h: markup */
+} commands[] = {
+	{ cmd_report, { "report" }, 't' },
+	{ cmd_report, { "report", "--by", "stack", "--top", "0" }, 't' },
+	{ cmd_report, { "report", "--by", "layer", "--at", "end" }, 't' },
+	{ cmd_report, { "report", "--by", "category,module", "--device", "cpu" }, 't' },
+	{ cmd_report, { "report", "--by", "thread", "--frames", "all" }, 't' },
+	{ cmd_report, { "report", "--by", "phase" }, 't' },
+	{ cmd_report, { "report", "--by", "segment" }, 't' },
+	{ cmd_report, { "report", "--tree" }, 't' },
+	{ cmd_report, { "report", "--at", "oom" }, 't' },
+	{ cmd_report, { "report", "--format", "json" }, 'j' },
+	{ cmd_report, { "report", "--format", "json", "--by", "stack", "--at", "0.001" }, 'j' },
+	{ cmd_report, { "report", "--format", "json", "--by", "segment", "--at", "end" }, 'j' },
+	{ cmd_report, { "report", "--format", "csv" }, 't' },
+	{ cmd_report, { "report", "--format", "csv", "--by", "module,line,category" }, 't' },
+	{ cmd_export, { "export", "-o", "-", "speedscope" }, 'j' },
+	{ cmd_export, { "export", "-o", "-", "timeline" }, 'h' },
+	{ cmd_export, { "export", "-o", "-", "flamegraph" }, 'h' },
+	{ cmd_export, { "export", "-o", "-", "folded" }, 't' },
+};
+#define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static char *output;
+static int out_fd = -1;
+
+static size_t take_output(void)
+{
+	off_t size;
+
+	fflush(stdout);
+	size = lseek(out_fd, 0, SEEK_END);
+	if (size < 0 || size > (off_t)MAX_OUTPUT || pread(out_fd, output, (size_t)size, 0) != size)
+		abort();
+	output[size] = '\0';
+	if (ftruncate(out_fd, 0) || lseek(out_fd, 0, SEEK_SET))
+		abort();
+	return (size_t)size;
+}
+
+static void check_text(const char *text, size_t size)
+{
+	for (const char *line = text; line < text + size;) {
+		size_t len = strcspn(line, "\n"), end = len && line[len - 1] == '\r' ? len - 1 : len; /* as CSV has it */
+
+		if (!terminal__harmless(line, end))
+			abort();
+		line += len + 1;
+	}
+}
+
+static void check_output(char kind, size_t size)
+{
+	json_t *doc;
+
+	if (kind == 't')
+		check_text(output, size);
+	if (kind == 'j') {
+		doc = json_loadb(output, size, 0, NULL);
+		if (!doc)
+			abort();
+		json_decref(doc);
+	}
+}
+
+static void start(void)
+{
+	output = malloc(MAX_OUTPUT + 1);
+	out_fd = memfd_create("output", 0);
+	if (!output || out_fd < 0 || dup2(out_fd, STDOUT_FILENO) < 0)
+		abort();
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	FILE *messages, *old = stderr;
+	size_t said = 0, n = 0, len;
+	char *argv[MAX_ARGS + 2] = { NULL }, *text = NULL;
+	int status;
+
+	if (size < 3)
+		return 0;
+	if (!output)
+		start();
+	const size_t which = data[0] % NR_COMMANDS;
+
+	while (commands[which].argv[n]) {
+		argv[n] = strdup(commands[which].argv[n]);
+		n++;
+	}
+	argv[n++] = strdup(recording_file(data + 1, size - 1));
+	messages = open_memstream(&text, &said);
+	if (!messages)
+		abort();
+	stderr = messages;
+	status = commands[which].run((int)n, argv);
+	stderr = old;
+	fclose(messages);
+	len = take_output();
+	check_text(text, said);
+	if (!status)
+		check_output(commands[which].kind, len);
+	free(text);
+	/* argp sorts the array: each is freed all the same */
+	for (size_t i = 0; i < n; i++)
+		free(argv[i]);
+	return 0;
+}

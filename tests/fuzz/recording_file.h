@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef TESTS_FUZZ_RECORDING_FILE_H
+#define TESTS_FUZZ_RECORDING_FILE_H
+/*
+ * A fuzzer's input as a recording. First byte even: the rest is a file as it is. Odd: the rest is {type, flags, length (2
+ * bytes), payload} again and again, made into blocks with right checksums, since a fuzzer does not find those by itself.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "record/crc32c.h"
+#include "record/mtr_format.h"
+
+static void put_all(int fd, const void *data, size_t len)
+{
+	if (write(fd, data, len) != (ssize_t)len)
+		abort();
+}
+
+static void put_header(int fd)
+{
+	uint8_t h[MTR_FILE_HEADER];
+
+	memcpy(h, MTR_MAGIC, MTR_MAGIC_SIZE);
+	put_le32(h + 8, MTR_VERSION);
+	put_le32(h + 12, MTR_BYTE_ORDER);
+	put_all(fd, h, sizeof(h));
+}
+
+static void put_blocks(int fd, const uint8_t *p, size_t size)
+{
+	put_header(fd);
+	while (size >= 4) {
+		uint8_t h[MTR_BLOCK_HEADER];
+		size_t len = (size_t)p[2] | (size_t)p[3] << 8;
+
+		if (len > size - 4)
+			len = size - 4;
+		put_le32(h, p[0]);
+		put_le32(h + 4, p[1]);
+		put_le32(h + 8, (uint32_t)len);
+		/* A compressed block has to say its length: the zstd frame's own, if it is told there. */
+		put_le32(h + 12, p[1] & MTR_ZSTD && len > 8 ? p[4 + 5] : (uint32_t)len);
+		put_le32(h + 16, crc32c(p + 4, len));
+		put_le32(h + 20, crc32c(h, 20));
+		put_all(fd, h, sizeof(h));
+		put_all(fd, p + 4, len);
+		p += 4 + len;
+		size -= 4 + len;
+	}
+}
+
+/* The path of it, the same for every input. */
+static char *recording_file(const uint8_t *data, size_t size)
+{
+	static char path[32];
+	static int fd = -1;
+
+	if (fd < 0)
+		fd = memfd_create("fuzz", 0);
+	if (fd < 0 || ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET))
+		abort();
+	if (data[0] & 1)
+		put_blocks(fd, data + 1, size - 1);
+	else
+		put_all(fd, data + 1, size - 1);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return path;
+}
+
+#endif
