@@ -117,8 +117,10 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__string(j, "device", d->name);
 	json__string(j, "state", d->device.type == DEVICE_CPU ? NULL : state__name(d->state));
 	json__uint(j, "allocated", d->allocated);
+	json__string(j, "allocated_is", figure__name(d->allocated_is));
 	put_reserved(j, "reserved", d, d->reserved);
 	json__uint(j, "peak_allocated", d->peak_allocated);
+	json__string(j, "peak_is", figure__name(d->peak_is));
 	put_reserved(j, "peak_reserved", d, d->peak_reserved);
 	json__double(j, "peak_time", seconds(d->peak_time), 9);
 	json__uint(j, "peak_step", d->peak_step);
@@ -193,6 +195,7 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
 	json__string(j, "by", doc->segments ? "segment" : report__groups(by, doc->by, doc->split));
 	json__uint(j, "allocated", d.mark_allocated);
+	json__string(j, "allocated_is", figure__name(d.mark_is));
 	put_reserved(j, "reserved", &d, d.mark_reserved);
 	json__double(j, "fragmentation", report__fragmentation(d.mark_allocated, d.mark_reserved), 6);
 	if (d.has_totals)

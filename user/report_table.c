@@ -342,6 +342,7 @@ static void print_rows(struct table *t)
 
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
 {
+	enum figure is = o->when == ROWS_AT_MARK ? dev->mark_is : dev->allocated_is;
 	uint64_t mem = o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
 	char bytes[24], time[24], title[64];
 
@@ -357,8 +358,10 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 		snprintf(title, sizeof(title), "Mem at %s%s", o->at == AT_OOM ? "the first out of memory, " : "",
 			 text__time(time, sizeof(time), o->at == AT_OOM ? dev->mark_time : o->at_time));
 	if (*title)
-		fprintf(out, "%s: %s\n", title, text__bytes(bytes, sizeof(bytes), mem));
-	fprintf(out, "Total mem allocated: %s\n", text__bytes(bytes, sizeof(bytes), dev->total_allocated));
+		fprintf(out, "%s: %s%s\n", title, report__about(is), text__bytes(bytes, sizeof(bytes), mem));
+	/* What was not seen to be allocated is not in the sum. */
+	is = dev->peak_is == FIGURE_EXACT ? FIGURE_EXACT : FIGURE_LOWER_BOUND;
+	fprintf(out, "Total mem allocated: %s%s\n", report__about(is), text__bytes(bytes, sizeof(bytes), dev->total_allocated));
 }
 
 /* The rows must add up to what the allocator says; where events were lost they cannot, and that is said. */

@@ -140,7 +140,7 @@ static void peak_words(struct line *l, const struct model *m, const struct model
 	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
 	if (d->has_totals && at_peak)
 		snprintf(res, sizeof(res), ", %s reserved", reserved);
-	part(l, "peak %s allocated%s at %s (%s%s)", text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
+	part(l, "peak %s%s allocated%s at %s (%s%s)", report__about(d->peak_is), text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
 	     text__time(time, sizeof(time), d->peak_time), step, phase__name(d->peak_phase));
 	if (d->has_totals && !at_peak)
 		part(l, "at most %s reserved", reserved);
@@ -309,6 +309,23 @@ static void stack_words(struct line *l, const struct model *m)
 			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all), walk__name(i));
 }
 
+/* What losses mean for the figures above. */
+static void loss_words(struct line *l, const struct model *m)
+{
+	bool bound = false;
+
+	for (size_t i = 0; i < model__devices(m); i++) {
+		struct model_device d;
+
+		model__device(m, i, &d);
+		bound |= d.peak_is == FIGURE_LOWER_BOUND;
+		if (d.peak_is == FIGURE_NOT_EXACT)
+			part(l, "%s is not exact", d.name);
+	}
+	if (bound)
+		part(l, "peaks are lower bounds");
+}
+
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
 {
 	const char *reason = facts__get(f, "stop_reason");
@@ -318,6 +335,7 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 
 	part(&l, "events %s", text__count(count, sizeof(count), model__events(m)));
 	part(&l, "lost %s", text__count(count, sizeof(count), n));
+	loss_words(&l, m);
 	drift_words(&l, m);
 	stack_words(&l, m);
 	if (dropped)

@@ -186,6 +186,11 @@ uint64_t report__lost(const struct model *m, const struct facts *f)
 	return fact > model__lost(m) ? fact : model__lost(m);
 }
 
+const char *report__about(enum figure f)
+{
+	return f == FIGURE_LOWER_BOUND ? "at least " : f == FIGURE_NOT_EXACT ? "about " : "";
+}
+
 double report__fragmentation(uint64_t allocated, uint64_t reserved)
 {
 	return reserved > allocated ? (double)(reserved - allocated) / (double)reserved : 0;

@@ -46,6 +46,7 @@ void report__stacks(const struct model *m, struct report_stacks *ret);
 bool report__walk_failed(unsigned walk);
 /* Events lost: what the stream says, or the facts, whichever is more. */
 uint64_t report__lost(const struct model *m, const struct facts *f);
+const char *report__about(enum figure f); /* before a number of bytes: "", "at least ", "about " */
 uint64_t report__fact_number(const struct facts *f, const char *key); /* 0: not there */
 
 /* The fact device.<i>.<what> of a device; NULL: not known. */

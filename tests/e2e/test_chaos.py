@@ -40,5 +40,9 @@ def test_crashes():
     chaos.crashes(4).verify()
 
 
+def test_overload():
+    chaos.overload(4).verify()
+
+
 if __name__ == "__main__":
     run(globals())

@@ -172,6 +172,35 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
+/* What is told of after the moment may have been lost before it: until the totals come, nobody knows. */
+static void test_moment_and_losses(void **state)
+{
+	static const struct {
+		bool totals_between, cpu;
+		enum figure is;
+	} cases[] = {
+		{ false, false, FIGURE_NOT_EXACT },
+		{ true, false, FIGURE_EXACT },
+		{ false, true, FIGURE_NOT_EXACT },
+		{ true, true, FIGURE_NOT_EXACT },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world w = world__new(AT_TIME, MS * 3 / 2);
+		uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
+		struct device where = cases[i].cpu ? CPU : CUDA(0);
+
+		alloc(&w, where, 1, 100, a);
+		if (cases[i].totals_between)
+			alloc(&w, where, 2, 100, a);
+		feed(&w, (struct event){ .kind = EVENT_LOST, .size = 3 });
+		alloc(&w, where, 3, 100, a);
+		assert_int_equal(device(&w, cases[i].cpu ? "cpu" : "cuda").mark_is, cases[i].is);
+		world__free(&w);
+	}
+}
+
 static void test_drift(void **state)
 {
 	struct world w = world__new(AT_PEAK, 0);
@@ -181,9 +210,13 @@ static void test_drift(void **state)
 	(void)state;
 	alloc(&w, CUDA(0), 1, 100, a);
 	w.allocated[0] += 40; /* an allocation that was lost */
+	assert_int_equal(device(&w, "cuda").peak_is, FIGURE_EXACT);
 	feed(&w, (struct event){ .kind = EVENT_LOST, .size = 3 });
+	assert_int_equal(device(&w, "cuda").allocated_is, FIGURE_NOT_EXACT);
 	alloc(&w, CUDA(0), 2, 8, a);
 	d = device(&w, "cuda");
+	assert_int_equal(d.peak_is, FIGURE_LOWER_BOUND); /* for good */
+	assert_int_equal(d.allocated_is, FIGURE_EXACT);
 	assert_int_equal(d.drift, 40);
 	assert_int_equal(d.drift_events, 1);
 	assert_int_equal(d.allocated, 148); /* the allocator's word */
@@ -462,6 +495,7 @@ int main(void)
 		cmocka_unit_test(test_time),
 		cmocka_unit_test(test_before_attach),
 		cmocka_unit_test(test_drift),
+		cmocka_unit_test(test_moment_and_losses),
 		cmocka_unit_test(test_two_devices_and_cpu),
 		cmocka_unit_test(test_median),
 		cmocka_unit_test(test_hostile),

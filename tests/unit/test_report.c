@@ -434,10 +434,15 @@ static void test_rows_that_do_not_add_up(void **state)
 
 	(void)state;
 	assert_int_equal(o->status, 0);
-	assert_non_null(strstr(o->out, "Max mem: 5.00 MiB\n"));
+	assert_non_null(strstr(o->out, "Max mem: at least 5.00 MiB\n"));
 	assert_non_null(strstr(o->out, "These rows add up to 4.00 MiB, not to the 5.00 MiB that the allocator says: 1.00 MiB are missing"));
 	assert_non_null(strstr(o->out, "drift 1.00 MiB (at 1 events)"));
 	assert_non_null(strstr(o->out, "7 lost"));
+	assert_non_null(strstr(o->out, "peak at least 5.00 MiB allocated"));
+	assert_non_null(strstr(o->out, "Total mem allocated: at least 4.00 MiB\n"));
+	assert_non_null(strstr(o->out, "lost 7 · peaks are lower bounds"));
+	o = report(drifting, "--at", "end", NULL);
+	assert_non_null(strstr(o->out, "Mem at the end: 5.00 MiB\n")); /* the allocator has said it since */
 }
 
 static json_t *parse(const char *text)

@@ -369,14 +369,19 @@ static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
 	return n;
 }
 
+/*
+ * Losses are told of as soon as they are counted. What is in the ring then can be older than they are, and its totals say
+ * nothing of them: once all of that has been handed on, and nothing more was lost meanwhile, that is told, too.
+ */
 static int tell_losses(struct session *s, uint64_t now)
 {
 	struct event e = { .kind = EVENT_LOST, .time = now };
 
-	if (s->lost == s->lost_said)
+	if (s->lost == s->lost_said && (!s->loss_open || s->behind))
 		return 0;
 	e.size = s->lost - s->lost_said;
 	s->lost_said = s->lost;
+	s->loss_open = e.size;
 	return session__hand_on(s, &e);
 }
 

@@ -231,7 +231,7 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	if (!t->any)
 		return 0;
 	t->any = false;
-	if (e->kind == EVENT_LOST)
+	if (e->kind == EVENT_LOST && e->size)
 		put_lost(t, e);
 	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE)
 		err = timeline__call(c, t, e);

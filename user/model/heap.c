@@ -125,12 +125,33 @@ void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->pub.mark_before_attach = heap__before_attach(dev);
 	dev->mark_outside = (int64_t)dev->outside > 0 ? dev->outside : 0;
 	dev->mark_seq = m->seq;
+	dev->mark_unsure = dev->unsure;
+	dev->mark_open = true;
 	dev->mark_used = dev->used;
 	dev->mark_below = below__reserved(dev);
 	dev->mark_others = dev->extents.sums[SUM_OTHERS];
 	dev->blocks.ngone = 0;
 	extents__mark(&dev->extents);
 	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
+}
+
+void heap__lost(struct dev *dev)
+{
+	dev->unsure = true;
+	dev->mark_unsure |= dev->mark_open;
+}
+
+void heap__figures(const struct model *m, const struct dev *dev, struct model_device *ret)
+{
+	if (!m->lost)
+		return;
+	if (!ret->has_totals) {
+		ret->peak_is = ret->allocated_is = ret->mark_is = FIGURE_NOT_EXACT;
+		return;
+	}
+	ret->peak_is = FIGURE_LOWER_BOUND;
+	ret->allocated_is = dev->unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
+	ret->mark_is = m->opts.at == AT_PEAK ? FIGURE_LOWER_BOUND : dev->mark_unsure ? FIGURE_NOT_EXACT : FIGURE_EXACT;
 }
 
 /* The sums over all devices but the CPU, and their peaks. */
@@ -251,6 +272,7 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 			if (drift > dev->pub.drift)
 				dev->pub.drift = drift;
 		}
+		dev->unsure = false;
 		dev->pub.allocated = e->allocated;
 		dev->pub.reserved = e->reserved;
 		if (e->reserved > dev->pub.peak_reserved)
@@ -263,6 +285,7 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 			dev->step_peak[k] = dev->pub.allocated;
 	if (dev->pub.allocated > dev->pub.peak_allocated)
 		heap__peak(m, dev, e->time, phase >= 0 ? (enum phase)phase : PHASE_OTHER);
+	dev->mark_open &= !e->totals;
 }
 
 struct site_key {

@@ -203,6 +203,9 @@ struct dev {
 	struct life life;
 	uint64_t outside;     /* bytes of the carried total that are not blocks of ours; as int64_t, < 0 after losses */
 	bool any;	      /* an event came */
+	bool unsure;	      /* records were lost since the last event with totals */
+	bool mark_unsure;     /* at the mark, or before the first event with totals after it */
+	bool mark_open;	      /* no event with totals has come since the mark */
 	uint64_t peak_step[STEP_KINDS];
 	struct step_level *step[STEP_KINDS]; /* rings beside steps.ring; NULL for devices over STEP_DEVICES */
 	uint64_t step_peak[STEP_KINDS];	     /* of the step under way */
@@ -234,6 +237,10 @@ int heap__device(struct model *m, struct device d, struct dev **ret);
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site);
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e);
 void heap__mark(struct model *m, struct dev *dev, uint64_t time);
+/* Records were lost, at some moment since what was told of before this. */
+void heap__lost(struct dev *dev);
+/* What that leaves of its figures: for those who ask. */
+void heap__figures(const struct model *m, const struct dev *dev, struct model_device *ret);
 /* The first event of a device, or the first with totals. */
 void heap__begin(struct model *m, struct dev *dev, const struct event *e);
 static inline bool heap__is_new(const struct dev *dev, const struct event *e)

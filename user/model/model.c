@@ -203,6 +203,8 @@ int model__event(struct model *m, const struct event *event)
 		break;
 	case EVENT_LOST:
 		m->lost += e.size;
+		for (uint32_t i = 0; i < m->ndevs; i++)
+			heap__lost(m->devs[i]);
 		return 0; /* a note about events, not one of them */
 	default:
 		err = below__event(m, &e);
@@ -241,6 +243,17 @@ const char *state__name(enum state s)
 	return s == STATE_FULL ? "exact" : s == STATE_PARTLY ? "approximate" : "none";
 }
 
+const char *figure__name(enum figure f)
+{
+	static const char *const names[] = {
+		[FIGURE_EXACT] = "exact",
+		[FIGURE_LOWER_BOUND] = "lower_bound",
+		[FIGURE_NOT_EXACT] = "not_exact",
+	};
+
+	return names[f];
+}
+
 size_t model__devices(const struct model *m)
 {
 	return m->ndevs;
@@ -257,6 +270,7 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	*ret = dev->pub;
 	ret->before_attach = heap__before_attach(dev);
 	ret->late = dev->late;
+	heap__figures(m, dev, ret);
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
 

@@ -46,6 +46,13 @@ enum state {
 };
 const char *state__name(enum state s); /* "none", "approximate", "exact" */
 
+/*
+ * What lost records leave of a figure. A peak of totals that the allocator carries is one that there was, and between two events
+ * there may have been a higher one. How much is allocated is exact again with the next total. Without totals nothing is.
+ */
+enum figure { FIGURE_EXACT, FIGURE_LOWER_BOUND, FIGURE_NOT_EXACT };
+const char *figure__name(enum figure f); /* "exact", "lower_bound", "not_exact" */
+
 struct model_device {
 	struct device device;
 	char name[16]; /* "cuda:0", "cpu" */
@@ -69,6 +76,7 @@ struct model_device {
 	uint64_t drift_events;			/* events at which it was not 0 */
 	bool marked;				/* the moment asked for came on this device */
 	uint64_t mark_time, mark_allocated, mark_reserved, mark_before_attach;
+	enum figure peak_is, allocated_is, mark_is; /* of peak_allocated, allocated, mark_allocated */
 };
 size_t model__devices(const struct model *m); /* CUDA and such by index first, the CPU last */
 void model__device(const struct model *m, size_t i, struct model_device *ret);
