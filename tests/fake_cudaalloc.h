@@ -71,9 +71,15 @@ struct fake_world {
 	size_t nmem;
 };
 
+/* A program whose malloc is not glibc's brings its own. */
+#ifndef FAKE_CALLOC
+#define FAKE_CALLOC(size) calloc(1, size)
+#define FAKE_FREE(p) free(p)
+#endif
+
 static inline void *fake_alloc(struct fake_world *w, size_t size)
 {
-	void *p = calloc(1, size);
+	void *p = FAKE_CALLOC(size);
 
 	if (!p || w->nmem == FAKE_MEMS)
 		abort();
@@ -235,7 +241,7 @@ static inline struct fake_world *fake_world__new(const struct fake_layout *l, si
 static inline void fake_world__free(struct fake_world *w)
 {
 	for (size_t i = 0; w && i < w->nmem; i++)
-		free(w->mem[i]);
+		FAKE_FREE(w->mem[i]);
 	free(w);
 }
 
