@@ -258,7 +258,8 @@ int capture_loop__run(struct capture_loop *loop)
 	if (status)
 		goto out;
 	/* The output has its place by now, which may have taken the right to write into another's folder. */
-	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later ? CAPS_FILES : 0));
+	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later ? CAPS_FILES : 0) |
+			  (session__has_multi(loop->session) ? 0 : CAPS_PERF));
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
 	say_attached(loop);

@@ -48,8 +48,17 @@ void target__close(struct target *t);
 struct mt_py_layout target__layout(const struct target *t);
 /* What the user lacks to trace others, in words ("CAP_BPF, CAP_PERFMON"), "" when nothing. */
 const char *caps__missing(void);
-enum { CAPS_KILL = 1, CAPS_FILES = 2 }; /* sending signals; making files in another user's folder */
-/* Gives up every capability that a running capture does not need, but those told of in keep. 0 or -errno. */
+/* Whether files that were replaced on disk can be reached, by /proc/PID/map_files. */
+bool caps__reach_replaced(void);
+enum {
+	CAPS_KILL = 1,	/* sending signals */
+	CAPS_FILES = 2, /* making files in another user's folder */
+	CAPS_PERF = 4,	/* perf uprobes, on kernels without uprobe.multi */
+};
+/*
+ * Gives up, for good, every capability that a running capture does not need but those told of in keep, and core files of
+ * this process. 0 or -errno.
+ */
 int caps__limit(unsigned int keep);
 /* Fills *f. Returns err for the caller to return. */
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)

@@ -2,8 +2,10 @@
 /* Capabilities, with the two system calls themselves: libcap would be one more dependency for 40 lines. */
 #include <errno.h>
 #include <linux/capability.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@ static const struct {
 	{ CAP_BPF, "CAP_BPF" },
 	{ CAP_PERFMON, "CAP_PERFMON" },
 	{ CAP_SYS_PTRACE, "CAP_SYS_PTRACE" },
+	{ CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH" },
 };
 
 static int get(struct __user_cap_data_struct data[2])
@@ -23,6 +26,11 @@ static int get(struct __user_cap_data_struct data[2])
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 
 	return syscall(SYS_capget, &h, data) ? -errno : 0;
+}
+
+static bool has(const struct __user_cap_data_struct data[2], unsigned bit)
+{
+	return data[bit / 32].effective & 1u << (bit % 32);
 }
 
 const char *caps__missing(void)
@@ -35,43 +43,69 @@ const char *caps__missing(void)
 	if (get(data))
 		return text;
 	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
-		uint32_t set = data[needed[i].bit / 32].effective;
-
-		/* CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as it does in the kernel. */
-		if (set & (1u << (needed[i].bit % 32)) ||
-		    (needed[i].bit >= CAP_PERFMON && data[0].effective & (1u << CAP_SYS_ADMIN)))
+		/* CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as it does in the kernel; CAP_DAC_OVERRIDE for reading. */
+		if (has(data, needed[i].bit) || (needed[i].bit >= CAP_PERFMON && has(data, CAP_SYS_ADMIN)) ||
+		    (needed[i].bit == CAP_DAC_READ_SEARCH && has(data, CAP_DAC_OVERRIDE)))
 			continue;
 		len += snprintf(text + len, sizeof(text) - len, "%s%s", len ? ", " : "", needed[i].name);
 	}
 	return text;
 }
 
+bool caps__reach_replaced(void)
+{
+	struct __user_cap_data_struct data[2] = { 0 };
+
+	return !get(data) && (has(data, CAP_CHECKPOINT_RESTORE) || has(data, CAP_SYS_ADMIN));
+}
+
+static void add(uint32_t mask[2], const unsigned *bits, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		mask[bits[i] / 32] |= 1u << (bits[i] % 32);
+}
+
+/*
+ * Not even by running another program: what is given up stays so. And no core file, which would have the target's data
+ * in it. Where one of these is refused there is less to give up.
+ */
+static void lock(const uint32_t mask[2])
+{
+	for (unsigned bit = 0; bit <= CAP_LAST_CAP; bit++) {
+		if (!(mask[bit / 32] & 1u << (bit % 32)))
+			prctl(PR_CAPBSET_DROP, bit, 0, 0, 0);
+	}
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+}
+
 int caps__limit(unsigned int keep)
 {
 	/*
 	 * BPF, PERFMON: probes are added when the first module is seen and when pages are missing.
-	 * SYS_PTRACE, DAC_READ_SEARCH: reading names. CHECKPOINT_RESTORE, SYS_ADMIN: /proc/PID/map_files, and perf
-	 * uprobes on kernels without uprobe.multi.
+	 * SYS_PTRACE, DAC_READ_SEARCH: reading names. CHECKPOINT_RESTORE: /proc/PID/map_files.
 	 */
-	static const unsigned always[] = { CAP_BPF,	      CAP_PERFMON,	    CAP_SYS_PTRACE,
-					 CAP_DAC_READ_SEARCH, CAP_CHECKPOINT_RESTORE, CAP_SYS_ADMIN };
+	static const unsigned always[] = { CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_CHECKPOINT_RESTORE };
+	static const unsigned for_perf[] = { CAP_SYS_ADMIN };
+	static const unsigned for_signals[] = { CAP_KILL };
 	/* In the folder of the user behind sudo, which belong to them. */
 	static const unsigned for_files[] = { CAP_DAC_OVERRIDE, CAP_CHOWN, CAP_FOWNER };
 	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2] = { 0 };
 	uint32_t mask[2] = { 0 };
-	size_t i;
-	int err;
+	int i, err;
 
-	for (i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-		mask[always[i] / 32] |= 1u << (always[i] % 32);
+	add(mask, always, sizeof(always) / sizeof(always[0]));
+	if (keep & CAPS_PERF)
+		add(mask, for_perf, 1);
 	if (keep & CAPS_KILL)
-		mask[CAP_KILL / 32] |= 1u << (CAP_KILL % 32);
-	for (i = 0; keep & CAPS_FILES && i < sizeof(for_files) / sizeof(for_files[0]); i++)
-		mask[for_files[i] / 32] |= 1u << (for_files[i] % 32);
+		add(mask, for_signals, 1);
+	if (keep & CAPS_FILES)
+		add(mask, for_files, sizeof(for_files) / sizeof(for_files[0]));
 	err = get(data);
 	if (err)
 		return err;
+	lock(mask);
 	for (i = 0; i < 2; i++) {
 		data[i].effective &= mask[i];
 		data[i].permitted &= mask[i];

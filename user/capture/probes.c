@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "capture/attach.h"
 #include "lib/log.h"
 #include "memtrace.skel.h"
 
@@ -160,8 +161,13 @@ static int on_record(void *ctx, void *data, size_t len)
 
 static const char *load_why(int err)
 {
-	if (err == -EPERM || err == -EACCES)
-		return "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; run it with sudo";
+	static char text[160];
+
+	if (err == -EPERM || err == -EACCES) {
+		snprintf(text, sizeof(text), "loading BPF programs is not permitted: %s needed; run it with sudo",
+			 *caps__missing() ? caps__missing() : "CAP_BPF and CAP_PERFMON");
+		return text;
+	}
 	if (err == -ENOENT || err == -ESRCH)
 		return "the kernel shows no BTF (/sys/kernel/btf/vmlinux): it must be built with CONFIG_DEBUG_INFO_BTF";
 	return "the kernel refused the BPF programs; -v shows what it says";

@@ -158,8 +158,10 @@ static int attach_all(struct session *s, struct failure *f)
 		err = probes__attach(s->probes, pid, h);
 		if (err == -EPERM || err == -EACCES)
 			return failure__set(f, EXIT_NOT_PERMITTED, err,
-					    "not permitted to probe PID %d: CAP_PERFMON is needed; run it with sudo",
-					    (int)pid);
+					    "not permitted to probe PID %d: %s needed; run it with sudo", (int)pid,
+					    *caps__missing()			? caps__missing() :
+					    probes__have_multi(s->probes) ? "CAP_PERFMON" :
+									  "CAP_SYS_ADMIN (this kernel has no uprobe.multi)");
 		if (err == -ESRCH)
 			return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while attaching", (int)pid);
 		if (err)
@@ -185,6 +187,11 @@ static int attach(struct session *s, struct failure *f)
 			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM, "%s: %s needed; run it with sudo",
 					    h[i].why_not ? h[i].why_not : "torch's library cannot be looked into",
 					    caps__missing());
+		if (s->target.hooks_err != -ENOENT && !caps__reach_replaced())
+			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+					    "%s; where its file was replaced on disk, CAP_CHECKPOINT_RESTORE is needed too; run it "
+					    "with sudo",
+					    h[i].why_not ? h[i].why_not : "torch's library cannot be looked into");
 		return failure__set(f, EXIT_UNUSABLE, s->target.hooks_err,
 				    "this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
 				    s->target.torch.version[0] ? s->target.torch.version : "version unknown", h[i].symbol,
@@ -234,6 +241,11 @@ int session__attach(struct session *s, struct failure *f)
 bool session__attached(const struct session *s)
 {
 	return s->attached;
+}
+
+bool session__has_multi(const struct session *s)
+{
+	return s->probes && probes__have_multi(s->probes);
 }
 
 static int enqueue(void *ctx, const void *rec, size_t len)

@@ -47,6 +47,8 @@ void session__free(struct session *s); /* detaches; NULL is fine */
 int session__attach(struct session *s, struct failure *f);
 int session__patience(const struct session *s);
 bool session__attached(const struct session *s);
+/* Once attached: the kernel has uprobe.multi. */
+bool session__has_multi(const struct session *s);
 
 /*
  * Brings in what has been recorded and hands it to the sinks in order. 0 or the negative error of a sink or of

@@ -15,7 +15,7 @@
  *                   nothing came of the new one.
  *
  * "-" is standard output. A character device (/dev/null, /dev/full, a terminal) is written to as it is;
- * so is a FIFO with force.
+ * so is a FIFO of our own with force.
  */
 #include <stdbool.h>
 #include <stdio.h>

@@ -274,8 +274,7 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 		return fail(h, err, "its code cannot be read from its file");
 	err = proc__map_path(p, map, path, sizeof(path));
 	if (err)
-		return fail(h, err, "its file cannot be named to the kernel (map_files needs CAP_SYS_ADMIN or "
-				    "CAP_CHECKPOINT_RESTORE)");
+		return fail(h, err, "its file cannot be named to the kernel: it was replaced on disk, and map_files cannot be read");
 	memcpy(h->path, path, sizeof(path));
 	name_file(map, h->file, sizeof(h->file));
 	h->offset = offset + site.offset;
@@ -451,7 +450,7 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 		return -ESRCH;
 	if (unopened)
 		explain_unopened(hooks, unopened);
-	return -ENOENT;
+	return unopened == -EACCES || unopened == -EPERM ? -EPERM : unopened ? -ESTALE : -ENOENT;
 }
 
 /* ---- found by data ---- */

@@ -49,7 +49,7 @@ const char *hook__name(enum hook_id id);
 /*
  * Finds the hooks that live in torch's libraries (all but the interpreter's), by .dynsym in every
  * mapped file that exports them, and picks each one's site. hooks: HOOK_NR entries, zeroed here.
- * 0, -ENOENT when a required one is missing (its why_not says), -errno.
+ * 0; when a required one is missing (its why_not says) -ENOENT, or -EPERM, -ESTALE where a file could not be opened; -errno.
  */
 int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks);
 /*
