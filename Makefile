@@ -36,7 +36,7 @@ TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench truth attribution fuzz asan deps deps-test deps-demo deps-fuzz install uninstall clean format
+.PHONY: all tests test demo bench truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -130,6 +130,9 @@ deps-demo:
 deps-fuzz:
 	$(Q)tools/deps.sh build fuzz
 
+deps-bench:
+	$(Q)tools/deps.sh build torch bench
+
 deps-test:
 	$(Q)tools/deps.sh build torch test
 
@@ -140,8 +143,8 @@ test: deps-test
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tests/run.sh
 
-bench: deps-demo
-	$(Q)$(MAKE) --no-print-directory all
+bench: deps-bench
+	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/bench.py
 
 # Recordings against PyTorch's own history of the same runs: docs/TRUTH.md. About an hour.

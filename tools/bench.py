@@ -20,7 +20,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
 import harness  # noqa: E402
-from bench import bpf, dump, steps  # noqa: E402
+from bench import bpf, dump, peers, steps  # noqa: E402
 
 
 def machine():
@@ -29,6 +29,13 @@ def machine():
         m = re.search(r"model name\s*: (.*)", f.read())
         model = m[1] if m else platform.machine()
     return {"cpu": model, "cores": os.cpu_count(), "kernel": platform.release(), "load": os.getloadavg()[0]}
+
+
+def optional_python(role):
+    try:
+        return harness.python(role)
+    except harness.Skip:
+        return None
 
 
 def parts(args, python):
@@ -40,6 +47,7 @@ def parts(args, python):
                   lambda d: steps.show_steps("small", d)),
         "demo": (lambda: steps.bench_steps(args, python, "demo", 2 * args.seconds, ()), lambda d: steps.show_steps("demo", d)),
         "dump": (lambda: dump.bench_dump(args, python), dump.show),
+        "peers": (lambda: peers.bench(args, python, optional_python("bench")), peers.show),
         "bpf": (lambda: bpf.bench(args, python), bpf.show),
     }
 

@@ -7,7 +7,8 @@
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old or cu12
+#   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12 or bench
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #
@@ -19,6 +20,7 @@ VENVS=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}
 MAIN_TORCH=2.11.0
 OLD_TORCH=2.1.2
 CU12_TORCH=2.4.1 # for CUDA 12
+MEMRAY=1.20.0
 NEED_MIB=6144 # of disk, for one environment
 
 # PACKAGE, or PACKAGE:COMMAND where another package may provide the command as well.
@@ -26,6 +28,7 @@ BUILD_PACKAGES=(make:make gcc:gcc clang:clang llvm libbpf-dev bpftool:bpftool li
 	libjansson-dev libcmocka-dev python3:python3 ca-certificates)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
 TEST_PACKAGES=(g++:g++ nodejs:node npm:npm chromium:chromium mandoc:mandoc util-linux)
+BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
 say() { printf 'deps: %s\n' "$*" >&2; }
 die() {
@@ -172,6 +175,37 @@ venvs() {
 	exec 9>&-
 }
 
+# PyTorch of the environment main, and memray, which has to be in the target's own environment.
+venv_bench() {
+	local python name dir torch
+	torch=$(print_python main)
+	torch=$(dirname "$(dirname "$torch")")
+	python=$(readlink -f "$torch/bin/python")
+	name=bench-memray-$MEMRAY-$(basename "$torch")
+	dir=$VENVS/$name
+	if [ ! -e "$dir/.complete" ]; then
+		rm -rf "$dir"
+		say "installing memray $MEMRAY into $dir"
+		"$python" -m venv "$dir"
+		echo "$torch"/lib/python3*/site-packages >"$(echo "$dir"/lib/python3*/site-packages)/torch.pth"
+		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "memray==$MEMRAY" >&2 ||
+			{
+				say "pip could not install memray==$MEMRAY: it will be left out"
+				return 0
+			}
+		"$dir/bin/python" -c 'import torch, memray'
+		touch "$dir/.complete"
+	fi
+	ln -sfn "$name" "$VENVS/bench"
+}
+
+bench_packages() {
+	local p
+	for p in "${BENCH_PACKAGES[@]}"; do
+		(packages "$p") || say "no ${p%%:*}: it will be left out"
+	done
+}
+
 # Programs of others that read what we write: the lock file says which, to the byte.
 foreign() {
 	local lock=tests/foreign/package-lock.json dir
@@ -213,7 +247,7 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|fuzz ... or python main|newest|old|cu12"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|fuzz|bench ... or python main|newest|old|cu12|bench"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -223,6 +257,7 @@ for what in "$@"; do
 	case $what in
 	build) packages "${BUILD_PACKAGES[@]}" ;;
 	fuzz) fuzz_packages ;;
+	bench) bench_packages && venvs main bench ;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
 		packages "${TEST_PACKAGES[@]}"

@@ -27,6 +27,7 @@ REPO = os.path.dirname(os.path.dirname(HERE))
 OUT = os.path.abspath(os.environ.get("OUTPUT", os.path.join(REPO, ".output")))
 TOOL = os.path.join(OUT, "memtrace-bpf")
 WORKLOADS = os.path.join(REPO, "tests", "workloads")
+PROGRAMS = os.path.join(REPO, "tests", "programs")
 IS_ROOT = os.geteuid() == 0
 
 
@@ -312,6 +313,19 @@ def python(role="main"):
 def workload(name, *args, role="main", cwd=None):
     env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1")
     return spawn([python(role), os.path.join(WORKLOADS, name), *args], env=env, cwd=cwd)
+
+
+def compiled(name, as_name="", options=()):
+    """A program of tests/programs as a library; as_name: one more file of it."""
+    path = scratch((as_name or name) + ".so")
+    if not os.path.exists(path):
+        if not shutil.which("cc"):
+            raise Skip("no C compiler")
+        done = subprocess.run(["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path,
+                               os.path.join(PROGRAMS, name + ".c"), "-ldl", "-lpthread", *options], capture_output=True, text=True,
+                              check=False)
+        check(done.returncode == 0, "%s.c: %s", name, done.stderr)
+    return path
 
 
 TINY = ("--batch", "2", "--context", "32", "--width", "32", "--layers", "2", "--heads", "2")

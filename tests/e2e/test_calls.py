@@ -10,7 +10,6 @@ import glob
 import json
 import os
 import re
-import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 import harness
 import mtr_reader
 import truth
-from harness import Skip, check, equal, own, python, record, report, run, scratch, spawn
+from harness import Skip, check, compiled, equal, own, python, record, report, run, scratch, spawn
 
-PROGRAMS = os.path.join(harness.REPO, "tests", "programs")
 DEVICE, ASYNC, MANAGED = 1, 2, 3  # enum mem_how
 OF_CURRENT_DEVICE = (DEVICE, ASYNC, MANAGED)
 UNKNOWN = 255
@@ -31,19 +29,6 @@ RUNTIME = ("cudaMalloc", "cudaMallocPitch", "cudaMalloc3D", "cudaFree", "cudaMal
            "cudaMallocFromPoolAsync", "cudaMallocFromPoolAsync_ptsz", "cudaFreeAsync", "cudaFreeAsync_ptsz", "cudaMallocManaged",
            "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister", "cudaSetDevice")
 NOT_PROBED = ("cudaDeviceGetDefaultMemPool", "cudaSetDevice")  # the second: at its entry only
-
-
-def compiled(name, as_name="", options=()):
-    """A program of tests/programs as a library; as_name: one more file of it."""
-    path = scratch((as_name or name) + ".so")
-    if not os.path.exists(path):
-        if not shutil.which("cc"):
-            raise Skip("no C compiler")
-        done = subprocess.run(["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", path,
-                               os.path.join(PROGRAMS, name + ".c"), "-ldl", "-lpthread", *options], capture_output=True, text=True,
-                              check=False)
-        check(done.returncode == 0, "%s.c: %s", name, done.stderr)
-    return path
 
 
 def environment(dry=True, devices=1, backend="native"):

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Training steps of a GPT, for ever, for tools/bench.py: one JSON line [begin, end, CPU time] of each in --times, in s of
-the monotonic clock and of the thread. Commands come as lines on standard input, each is done between two steps and
+the monotonic clock and of the whole process. Commands come as lines on standard input, each is done between two steps and
 answered with "did COMMAND ...":
 
     history on|off     PyTorch's own recorder of CUDA memory, with the Python stack of each event; off says how many events
                        it holds
     profiler on|off    torch.profiler with memory and stacks; off says how many events there were
+    spin on LIBRARY    a thread that reads the clock (tests/programs/spin.c); spin off says for how many ns it stood still at
+                       the longest, and for how many at the longest that it was not waiting for a core
     none               nothing
 
 torch >= 2.1, Python >= 3.8.
 """
 import argparse
+import ctypes
 import json
 import select
 import sys
@@ -21,7 +24,7 @@ import torch
 
 import gpt
 
-profiler = None
+profiler = spinner = None
 
 
 def history(on):
@@ -36,8 +39,7 @@ def history(on):
 def profile(on):
     global profiler
     if on:
-        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, with_stack=True,
-                                          with_modules=True)
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, with_stack=True)
         profiler.start()
         return 0
     profiler.stop()
@@ -46,8 +48,19 @@ def profile(on):
     return count
 
 
+def spin(on, library=""):
+    global spinner
+    if on:
+        spinner = ctypes.CDLL(library)
+        spinner.spin_longest.restype = spinner.spin_longest_net.restype = ctypes.c_uint64
+        return spinner.spin_start()
+    spinner.spin_stop()
+    return "%d %d" % (spinner.spin_longest(), spinner.spin_longest_net())
+
+
 COMMANDS = {"none": lambda: 0, "history on": lambda: history(True), "history off": lambda: history(False),
-            "profiler on": lambda: profile(True), "profiler off": lambda: profile(False)}
+            "profiler on": lambda: profile(True), "profiler off": lambda: profile(False),
+            "spin on": lambda library: spin(True, library), "spin off": lambda: spin(False)}
 
 
 def obey():
@@ -55,24 +68,14 @@ def obey():
         line = sys.stdin.readline()
         if not line:
             sys.exit(0)
-        print("did", line.strip(), COMMANDS[line.strip()](), flush=True)
-
-
-def arguments():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--times", required=True)
-    p.add_argument("--device", default="cuda")
-    p.add_argument("--batch", type=int, default=4)
-    p.add_argument("--context", type=int, default=512)
-    p.add_argument("--width", type=int, default=512)
-    p.add_argument("--heads", type=int, default=8)
-    p.add_argument("--layers", type=int, default=6)
-    p.add_argument("--vocab", type=int, default=50257)
-    return p.parse_args()
+        words = line.split()
+        print("did", " ".join(words[:2]), COMMANDS[" ".join(words[:2])](*words[2:]), flush=True)
 
 
 def main():
-    args = arguments()
+    p = gpt.arguments()
+    p.add_argument("--times", required=True)
+    args = p.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
     job = gpt.job(args)
@@ -81,9 +84,9 @@ def main():
     with open(args.times, "w", encoding="utf-8", buffering=1) as f:
         print("ready", flush=True)
         while True:
-            begin, cpu = time.monotonic(), time.thread_time()
+            begin, cpu = time.monotonic(), time.process_time()
             next(job)
-            f.write(json.dumps([begin, time.monotonic(), time.thread_time() - cpu]) + "\n")
+            f.write(json.dumps([begin, time.monotonic(), time.process_time() - cpu]) + "\n")
             obey()
 
 

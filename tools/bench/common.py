@@ -37,10 +37,10 @@ class Tail:
         return [r for r in rows if begin <= r[0] <= end]
 
 
-def attach(state, pid, path):
+def attach(state, pid, path, *options):
     if state == "untraced":
         return None
-    command = [harness.TOOL, "record", "-p", str(pid), "-o", path, "-f"]
+    command = [harness.TOOL, "record", "-p", str(pid), "-o", path, "-f", *options]
     if state == "no autograd":
         command.append("--no-autograd")
     if state == "empty":

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+A training step beside the same step under each tool, in one interleaved run. Each window of a tool lies between two
+untraced ones of the same process; its ratio and what it adds are against their mean. Tools that leave the process
+different get one of their own for each window.
+"""
+import contextlib
+import statistics
+import subprocess
+import sys
+import time
+
+import harness
+from bench import tools
+from bench.common import Tail, memory, spread
+
+CPU_MODEL = ("--batch", "4", "--context", "64", "--width", "64", "--heads", "4", "--layers", "4", "--vocab", "512")
+WORKLOADS = {"cuda": ("on the dry run, no GPU work", "cuda", ()), "cpu": ("on the CPU", "cpu", CPU_MODEL)}
+SETTLE = 0.3
+LEAST = 5
+
+
+def rows(target, seconds, who="untraced"):
+    """The steps that begin in a window, which lasts until there are some: medians of a step in ms, and how many."""
+    time.sleep(SETTLE)
+    begin = time.monotonic()
+    found, end = [], begin
+    while len(found) < LEAST and end - begin < 30 * seconds:
+        time.sleep(seconds)
+        end = time.monotonic()
+        time.sleep(0.1)
+        found = Tail(target.times).between(begin, end)
+    harness.check(len(found) >= LEAST, "%s: only %d steps in %.1f s", who, len(found), end - begin)
+    return {"wall": 1e3 * statistics.median(r[1] - r[0] for r in found), "cpu": 1e3 * statistics.median(r[2] for r in found),
+            "steps": len(found), "seconds": end - begin}
+
+
+def window(tool, target, seconds):
+    """One window of a tool, without what it is compared with."""
+    rss = memory(target.pid)["VmRSS"]
+    tool.start(target)
+    begin = time.monotonic()
+    since = tool.since or begin
+    cpu = tool.cpu()
+    one = rows(target, seconds, tool.name)
+    took = time.monotonic() - begin
+    one["tool_cpu"] = None if cpu is None else (tool.cpu() - cpu) / took
+    one["tool_rss"], one["grown"] = tool.rss(), memory(target.pid)["VmRSS"] - rss
+    end = time.monotonic()
+    one.update(tool.stop(target))
+    if one["events"]:
+        # Events of the whole time that it was on, steps of nearly all of it.
+        steps = len(Tail(target.times).between(since, end))
+        one["events_per_step"] = one["events"] / max(steps, 1)
+        one["events_s"] = one["events"] / (end - since)
+    return one
+
+
+def against(one, before, after):
+    for column in ("wall", "cpu"):
+        alone = [b[column] for b in (before, after) if b]
+        base = statistics.mean(alone)
+        one[column + "_alone"], one[column + "_ratio"] = base, one[column] / base
+        one[column + "_added"] = one[column] - base
+    return one
+
+
+def attempt(tool, target, seconds, failed):
+    """A window, or None and why in failed where a tool of others does not work; ours has to."""
+    try:
+        return window(tool, target, seconds)
+    except (harness.Failure, subprocess.TimeoutExpired) as e:
+        if isinstance(tool, tools.Ours) or not target.process.alive():
+            raise
+        failed[tool.name] = str(e)[:200].replace("\n", " ")
+        return None
+
+
+def round_of(shared, apart, target, fresh, seconds, failed):
+    """{tool: window} of all of them once; failed is added to."""
+    result = {}
+    before = rows(target, seconds)
+    for tool in shared:
+        one = attempt(tool, target, seconds, failed)
+        after = rows(target, seconds)
+        if one:
+            result[tool.name] = against(one, before, after)
+        before = after
+    with target.paused():
+        for tool in apart:
+            own = fresh()
+            alone = rows(own, seconds)
+            with contextlib.suppress(harness.Failure):  # of its own process, which it may have ended
+                one = attempt(tool, own, seconds, failed)
+                if one:
+                    result[tool.name] = against(one, alone, None)
+            own.stop()
+    return result
+
+
+def turned(things, n):
+    return things[n % len(things):] + things[:n % len(things)] if things else things
+
+
+def measure(args, python, memray_python, workload):
+    _, device, options = WORKLOADS[workload]
+    found, left_out, failed = [], {}, {}
+    for tool in tools.all_tools(memray_python):
+        why = tool.missing() or ("records CUDA memory only" if tool.gpu_only and device != "cuda" else "")
+        if why:
+            left_out[tool.name] = why
+        else:
+            found.append(tool)
+    target = tools.Target(memray_python or python, device, options)
+    rounds = []
+    for n in range(args.rounds):
+        rounds.append(round_of(turned([t for t in found if not t.fresh], n), turned([t for t in found if t.fresh], n), target,
+                               lambda: tools.Target(memray_python or python, device, options), args.seconds, failed))
+        sys.stderr.write("peers, %s: round %d of %d\n" % (workload, n + 1, args.rounds))
+    target.stop()
+    done = [t for t in found if any(t.name in r for r in rounds)]
+    left_out.update((name, why) for name, why in failed.items() if name not in [t.name for t in done])
+    return {"tools": {t.name: summary(t, [r[t.name] for r in rounds if t.name in r]) for t in done}, "left_out": left_out,
+            "ratios": ratios(rounds)}
+
+
+def summary(tool, windows):
+    out = {"records": tool.records}
+    for key in windows[0]:
+        values = [w[key] for w in windows if w.get(key) is not None]
+        if values:
+            out[key] = spread(values)
+    return out
+
+
+PAIRS = (("no backward", "PyTorch's recorder", "lines and modules, against PyTorch's own recorder"),
+         ("all", "PyTorch's recorder", "lines, modules and backward, against PyTorch's own recorder"),
+         ("no backward, no modules", "PyTorch's recorder", "lines, against PyTorch's own recorder"),
+         ("all", "bpftrace stacks", "against bpftrace printing native stacks of the same hits"),
+         ("no backward, no modules", "bpftrace stacks, allocations", "without backward and modules, against bpftrace printing native "
+          "stacks of the same hits"),
+         ("all", "bpftrace count", "against bpftrace counting the same hits"),
+         ("all", "torch.profiler", "against torch.profiler"), ("all", "memray", "against memray"), ("all", "heaptrack", "against heaptrack"))
+
+
+def ratios(rounds):
+    """What ours adds to a step / what another adds, round by round."""
+    out = {}
+    for ours, other, words in PAIRS:
+        both = [(r[ours], r[other]) for r in rounds if ours in r and other in r]
+        one = {c: [a[c + "_added"] / b[c + "_added"] for a, b in both if b[c + "_added"] > 0] for c in ("wall", "cpu")}
+        if all(one.values()):
+            out[words] = {c: spread(v) for c, v in one.items()}
+    return out
+
+
+def cell(s, digits=2, scale=1.0, quartiles=False):
+    if not s:
+        return "–"
+    text = "%.*f" % (digits, s["median"] * scale)
+    if quartiles:
+        text += " (%.*f–%.*f)" % (digits, s["quartiles"][0] * scale, digits, s["quartiles"][1] * scale)
+    return text
+
+
+def per_event(d):
+    if "bytes" not in d or "events" not in d:
+        return "–"
+    seen = d.get("printed", d["events"])["median"] or d["events"]["median"]
+    return "%.1f" % (d["bytes"]["median"] / seen)
+
+
+def show(doc):
+    for workload, d in doc.items():
+        alone = spread([x for t in d["tools"].values() for x in t["wall_alone"]["values"]])
+        print("\nA GPT's training step %s, %s ms untraced\n" % (WORKLOADS[workload][0], cell(alone, 1, quartiles=True)))
+        print("| | step / untraced | added, ms a step | the same in CPU time | events a step | tool's CPU, % of a core | tool's memory, "
+              "MiB | target grown by, MiB | bytes an event |\n|---|---|---|---|---|---|---|---|---|")
+        for name, t in d["tools"].items():
+            print("| %s | %s | %s | %s | %s | %s | %s | %s | %s |" % (
+                name, cell(t["wall_ratio"], 2, quartiles=True), cell(t["wall_added"], 2, quartiles=True), cell(t["cpu_added"]),
+                cell(t.get("events_per_step"), 0), cell(t.get("tool_cpu"), 1, 100), cell(t.get("tool_rss"), 0, 2**-20),
+                cell(t["grown"], 0, 2**-20), per_event(t)))
+        for name, why in d["left_out"].items():
+            print("| %s | not run: %s | | | | | | | |" % (name, why))
+        print()
+        for words, r in d["ratios"].items():
+            print("Added to a step, %s: %s (CPU time %s)" % (words, cell(r["wall"], 2, quartiles=True), cell(r["cpu"], 2, quartiles=True)))
+        for name, t in d["tools"].items():
+            if "lost" in t and sum(t["lost"]["values"]):
+                print("%s lost %d events" % (name, sum(t["lost"]["values"])))
+            if "printed" in t and "stacks" in name:
+                print("%s printed %.0f %% of its hits" % (name, 100 * t["printed"]["median"] / max(t["events"]["median"], 1)))
+    first = next(iter(doc.values()))
+    print("\n| | lines | modules | backward | frees | what was there before it | which memory |\n|---|---|---|---|---|---|---|")
+    for name, t in first["tools"].items():
+        r = t["records"]
+        print("| %s | %s | %s | %s | %s | %s | %s |" % (name, r["lines"], r["modules"], r["backward"], r["frees"], r["before"], r["memory"]))
+
+
+def bench(args, python, memray_python):
+    return {w: measure(args, python, memray_python, w) for w in WORKLOADS}
