@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
+#include "capture/ring.h"
 #include "lib/log.h"
 #include "memtrace.skel.h"
 
@@ -44,14 +45,12 @@ struct attachment {
 
 struct probes {
 	struct memtrace_bpf *skel;
-	struct ring_buffer *ring;
+	struct ring *ring;
 	int wake; /* epoll: becomes readable when a program wakes us */
 	bool multi, sleepable;
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
-	int (*fn)(void *ctx, const void *rec, size_t len);
-	void *ctx;
 };
 
 __attribute__((format(printf, 2, 0)))
@@ -152,13 +151,6 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 	return NULL;
 }
 
-static int on_record(void *ctx, void *data, size_t len)
-{
-	struct probes *p = ctx;
-
-	return p->fn(p->ctx, data, len);
-}
-
 static const char *load_why(int err)
 {
 	static char text[160];
@@ -220,7 +212,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 	err = memtrace_bpf__load(p->skel);
 	if (err)
 		goto fail;
-	p->ring = ring_buffer__new(bpf_map__fd(p->skel->maps.ring), on_record, p, NULL);
+	p->ring = ring__new(bpf_map__fd(p->skel->maps.ring), bpf_map__max_entries(p->skel->maps.ring));
 	if (!p->ring) {
 		err = -errno;
 		goto fail;
@@ -287,7 +279,7 @@ void probes__free(struct probes *p)
 	probes__detach(p);
 	if (p->wake >= 0)
 		close(p->wake);
-	ring_buffer__free(p->ring);
+	ring__free(p->ring);
 	memtrace_bpf__destroy(p->skel);
 	free(p->calls);
 	free(p);
@@ -489,9 +481,7 @@ int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size
 
 	/* Before the ring is read: what comes in later wakes us again. */
 	epoll_wait(p->wake, &ev, 1, 0);
-	p->fn = fn;
-	p->ctx = ctx;
-	return ring_buffer__consume(p->ring);
+	return ring__consume(p->ring, fn, ctx);
 }
 
 int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR])

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define QUEUE_KEPT (4u << 20) /* bytes; a buffer that grew beyond is given back once it is empty */
+
 struct queue {
 	uint8_t *buf;
 	size_t len, cap; /* bytes */
@@ -54,6 +56,10 @@ static inline void queue__drop(struct queue *q, size_t pos)
 {
 	memmove(q->buf, q->buf + pos, q->len - pos);
 	q->len -= pos;
+	if (!q->len && q->cap > QUEUE_KEPT) {
+		free(q->buf);
+		*q = (struct queue){ 0 };
+	}
 }
 
 #endif

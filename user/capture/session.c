@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@
 #define LOOK_PAUSE_MAX 100000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
-#define QUEUE_MIN (64u << 20) /* bytes; twice the ring where that is more */
+#define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
 
 static uint64_t monotonic(void)
 {
@@ -52,6 +53,8 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		return NULL;
 	}
+	/* Large buffers are few and come and go: they are to be the system's again at once. Set, it also stays so. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	s->opts = *opts;
 	s->image = -1;
 	s->dict = dict__new();
@@ -248,6 +251,14 @@ bool session__has_multi(const struct session *s)
 	return s->probes && probes__have_multi(s->probes);
 }
 
+/* What fits into the ring fits here, and what comes in while that is taken. */
+static size_t queue_max(const struct session *s)
+{
+	size_t ring = s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
+
+	return ring + ring / 4 + (1u << 20);
+}
+
 static int enqueue(void *ctx, const void *rec, size_t len)
 {
 	const struct mt_rec_gone *gone = rec;
@@ -259,7 +270,7 @@ static int enqueue(void *ctx, const void *rec, size_t len)
 		s->gone_after += gone->epoch > s->read_until;
 		err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
 	}
-	if (!err && s->queue.len > QUEUE_MIN && s->queue.len / 2 > s->opts.ring_bytes)
+	if (!err && s->queue.len > queue_max(s))
 		return -EAGAIN;
 	return err;
 }

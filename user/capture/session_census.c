@@ -61,7 +61,7 @@ struct session_census {
 	struct job job;
 	pthread_t thread;
 	bool running, first;	/* a reading; the one at attach */
-	struct census_state last; /* what was read */
+	struct census_state last; /* what was read of parameters */
 	struct params params;
 	uint64_t next;		/* ns since the start */
 	uint64_t steps_read;	/* optimizer steps that there were at the last reading */
@@ -362,6 +362,7 @@ static void start(struct session *s, bool all, bool first, uint64_t limit)
 static int take_result(struct session *s, const struct census_state *st)
 {
 	struct session_census *c = s->census;
+	int err;
 
 	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", st->ntensors, (double)(st->end - st->begin) / 1e6,
 		  st->objects, st->torn_lists ? ", parts kept changing" : "", c->first ? ", at attach" : "");
@@ -372,7 +373,9 @@ static int take_result(struct session *s, const struct census_state *st)
 	c->have_last = c->first_over = true;
 	facts__setf(s->facts, "census", "%u", c->readings);
 	facts__setf(s->facts, "counter.census.torn", "%u", c->torn);
-	return params__take(&c->params, &c->last);
+	err = params__take(&c->params, &c->last);
+	census_state__keep_params(&c->last);
+	return err;
 }
 
 /* A reading is over. 0, also where nothing could be read; -ENOMEM, or the error of a sink. */

@@ -92,6 +92,8 @@ struct census_opts {
  */
 int census__read(struct census *c, const struct census_opts *o, struct census_state *ret, const char **why);
 void census_state__free(struct census_state *s); /* what it holds, not s; zeroes it */
+/* Lets go of all that census__param() does not need: tensors are then those that have parameters. Best effort. */
+void census_state__keep_params(struct census_state *s);
 
 /*
  * The storage of the parameter whose c10::TensorImpl is at this address, as of that reading; NULL: none, or it is another

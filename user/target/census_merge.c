@@ -252,6 +252,33 @@ const struct census_tensor *census__param(const struct census_state *s, const st
 	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
 }
 
+void census_state__keep_params(struct census_state *s)
+{
+	uint32_t *at = s->params ? calloc(s->ntensors + 1, sizeof(*at)) : NULL;
+	struct census_tensor *kept;
+	uint64_t impl, i;
+	size_t pos = 0, n = 0;
+
+	if (!at)
+		return;
+	while (map64__next(s->params, &pos, &impl, &i))
+		at[i] = 1;
+	/* Each moves to a place that is not after its own. */
+	for (i = 0; i < s->ntensors; i++) {
+		if (!at[i])
+			continue;
+		s->tensors[n] = s->tensors[i];
+		at[i] = n++;
+	}
+	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
+		map64__set(s->params, impl, at[i]); /* is there: takes no memory, moves nothing */
+	s->ntensors = n;
+	kept = realloc(s->tensors, (n ? n : 1) * sizeof(*kept));
+	if (kept)
+		s->tensors = kept;
+	free(at);
+}
+
 void census_state__free(struct census_state *s)
 {
 	map64__free(s->params);

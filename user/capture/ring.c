@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Layout and order of accesses: kernel/bpf/ringbuf.c, and Documentation/bpf/ringbuf.rst of the kernel. */
+#include "capture/ring.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/bpf.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct ring {
+	uint64_t *consumer;	  /* a page of its own, ours to write */
+	const uint64_t *producer; /* the page before the data */
+	const uint8_t *data;
+	size_t mask, page, mapped; /* mapped: from producer on, bytes */
+};
+
+struct ring *ring__new(int fd, size_t bytes)
+{
+	struct ring *r = calloc(1, sizeof(*r));
+	size_t beyond = bytes < RING_RECORD_MAX ? bytes : RING_RECORD_MAX;
+	void *p;
+
+	if (!r)
+		return NULL;
+	r->page = (size_t)sysconf(_SC_PAGESIZE);
+	r->mask = bytes - 1;
+	r->mapped = r->page + bytes + beyond;
+	p = mmap(NULL, r->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p != MAP_FAILED) {
+		r->consumer = p;
+		p = mmap(NULL, r->mapped, PROT_READ, MAP_SHARED, fd, (off_t)r->page);
+	}
+	if (p == MAP_FAILED) {
+		int err = errno;
+
+		ring__free(r);
+		errno = err;
+		return NULL;
+	}
+	r->producer = p;
+	r->data = (const uint8_t *)p + r->page;
+	return r;
+}
+
+void ring__free(struct ring *r)
+{
+	if (!r)
+		return;
+	if (r->consumer)
+		munmap(r->consumer, r->page);
+	if (r->producer)
+		munmap((void *)r->producer, r->mapped);
+	free(r);
+}
+
+int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
+{
+	uint64_t at = __atomic_load_n(r->consumer, __ATOMIC_ACQUIRE), end;
+	int n = 0, err = 0;
+
+	while (!err && at < (end = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE))) {
+		while (!err && at < end) {
+			const uint8_t *rec = r->data + (at & r->mask);
+			uint32_t head = __atomic_load_n((const uint32_t *)rec, __ATOMIC_ACQUIRE);
+			size_t len = head & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
+
+			if (head & BPF_RINGBUF_BUSY_BIT)
+				return n; /* what comes after it waits for it */
+			if (len + BPF_RINGBUF_HDR_SZ > RING_RECORD_MAX)
+				return -EMSGSIZE;
+			if (!(head & BPF_RINGBUF_DISCARD_BIT)) {
+				int said = fn(ctx, rec + BPF_RINGBUF_HDR_SZ, len);
+
+				err = said < 0 ? said : 0;
+				n += n < INT_MAX;
+			}
+			at += (len + BPF_RINGBUF_HDR_SZ + 7) & ~(size_t)7;
+			__atomic_store_n(r->consumer, at, __ATOMIC_RELEASE);
+		}
+	}
+	return err ?: n;
+}

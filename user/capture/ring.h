@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_RING_H
+#define MT_CAPTURE_RING_H
+/*
+ * The reading end of a BPF ring buffer. As libbpf's, but its memory is mapped once: the kernel shows it twice in a row,
+ * so that no record is in two pieces, and both count as memory of ours. Of the second only as much is mapped as the
+ * longest record needs.
+ */
+#include <stddef.h>
+
+#define RING_RECORD_MAX (64u << 10) /* bytes; a longer one ends the reading with -EMSGSIZE */
+
+struct ring;
+
+/* fd: of a map of type BPF_MAP_TYPE_RINGBUF with so many bytes, borrowed. NULL with errno. */
+struct ring *ring__new(int fd, size_t bytes);
+void ring__free(struct ring *r); /* NULL is fine */
+/*
+ * Hands on what is there, until fn returns something negative, which is returned then; that record is taken, too. The
+ * record is fn's until it returns, aligned to 8. Else how many there were.
+ */
+int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx);
+
+#endif
