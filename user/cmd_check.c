@@ -19,6 +19,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "target/census.h"
+#include "target/cuda.h"
 #include "target/proc.h"
 
 struct check_args {
@@ -158,6 +159,44 @@ static int check_hooks(const struct target *t, bool explain)
 	return status;
 }
 
+/* The only return probes that there are: of plain C functions, which no exception leaves. */
+static void print_calls(const struct cuda_file *f, const struct map *map, bool explain)
+{
+	char text[1024];
+	size_t i;
+
+	if (!explain) {
+		snprintf(text, sizeof(text), "%s: %zu functions%s", map->path, f->n, f->refused ? ", some cannot be probed" : "");
+		line(true, "CUDA calls", text, 0);
+		return;
+	}
+	for (i = 0; i < f->n; i++) {
+		const struct cuda_function *fn = cuda__function(f->site[i].fn);
+
+		snprintf(text, sizeof(text), "%s+%#" PRIx64 ": %s, %s", map->path, f->site[i].offset,
+			 fn->op == CUDA_SET_DEVICE ? "entry" : "entry and return", fn->name);
+		line(true, "CUDA call", text, 0);
+	}
+}
+
+/* Each file once, by its first executable mapping. */
+static void check_calls(const struct target *t, bool explain)
+{
+	const struct maps *m = &t->maps;
+	struct cuda_file f;
+	size_t i, k;
+
+	for (i = 0; i < m->n; i++) {
+		if (!m->v[i].x || !m->v[i].inode || m->v[i].path[0] != '/')
+			continue;
+		for (k = 0; k < i && !(m->v[k].x && m->v[k].inode == m->v[i].inode && m->v[k].dev_major == m->v[i].dev_major &&
+				       m->v[k].dev_minor == m->v[i].dev_minor); k++)
+			;
+		if (k == i && !cuda__look(t->proc, m, &m->v[i], &f) && f.n)
+			print_calls(&f, &m->v[i], explain);
+	}
+}
+
 /* Whether tensors can be named: reads them all once, as a capture and `dump` do. */
 static void check_census(const struct target *t)
 {
@@ -210,6 +249,7 @@ static int check_target(const struct check_args *a)
 	line(true, "PyTorch", text, 0);
 	check_census(&t);
 	status = check_hooks(&t, a->explain);
+	check_calls(&t, a->explain);
 	target__close(&t);
 	return status;
 fail:

@@ -1,47 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The scenarios of tools/chaos.py, each a few times."""
+"""The scenarios of tools/chaos.py, each a few times: see there, and docs/SAFETY.md."""
 import chaos
+import chaos_around
 from harness import run
 
-
-def test_exceptions():
-    chaos.exceptions(20).verify()
-
-
-def test_children():
-    chaos.forks(10).verify()
-    chaos.vforks(10).verify()
-    chaos.spawns(10).verify()
-
-
-def test_threads():
-    chaos.threads(100).verify()
+# Those of tools/chaos.py, with how often each is done here.
+FEW = (
+    (chaos.exceptions, 20), (chaos_around.return_probes, 1), (chaos.kills, 10), (chaos.crashes, 4), (chaos_around.little_memory, 3),
+    (chaos_around.oom_killed, 3), (chaos.forks, 10), (chaos.vforks, 10), (chaos.spawns, 10), (chaos_around.execs, 20),
+    (chaos.threads, 100), (chaos.reloads, 10), (chaos.cuda_loads, 5), (chaos.signals, 0.3), (chaos.seccomp, 2),
+    (chaos_around.stopped, 2), (chaos_around.gdb, 2), (chaos_around.strace, 2), (chaos_around.tracers, 1),
+    (chaos_around.other_uprobe, 1), (chaos_around.replaced, 4), (chaos_around.contained, 1), (chaos_around.reused_pids, 5),
+    (chaos_around.nop5_avoided, 2), (chaos_around.nop5_refused, 1), (chaos_around.nop5_harm, 1), (chaos.overload, 3),
+)
 
 
-def test_reloads():
-    chaos.reloads(10).verify()
-    chaos.cuda_loads(5).verify()
+def tests():
+    for scenario, n in FEW:
+        yield "test_" + scenario.__name__, lambda scenario=scenario, n=n: scenario(n).verify()
 
 
-def test_signals():
-    chaos.signals(0.5).verify()
-
-
-def test_seccomp():
-    chaos.seccomp(2).verify()
-
-
-def test_kills():
-    chaos.kills(10).verify()
-
-
-def test_crashes():
-    chaos.crashes(4).verify()
-
-
-def test_overload():
-    chaos.overload(4).verify()
+globals().update(tests())
 
 
 if __name__ == "__main__":

@@ -53,8 +53,20 @@ void hooks_edge(const at::Tensor &tensor, torch::autograd::Edge &edge)
 
 __asm__(".text\nhooks_nothing:\n\tret\n");
 ENTRY("_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE", "\tcall hooks_nothing\n\tjmp hooks_oom@PLT");
-ENTRY("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", "\ttest %rdx, %rdx\n\tje 1f\n1:\tjmp hooks_new@PLT");
-ENTRY("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", "\tjmp hooks_delete@PLT");
+
+/* With NOP5 two of them begin with the nop that the kernel may turn into a call: nothing may be put there. */
+#define NOP5_BYTES "\t.byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n"
+#ifdef NOP5
+#define NOP NOP5_BYTES
+#else
+#define NOP
+#endif
+#ifdef NOP5_LOOP /* and one where a branch leads to what is behind it: no place is left */
+ENTRY("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", NOP5_BYTES "1:\ttest %rdx, %rdx\n\tjs 1b\n\tjmp hooks_new@PLT");
+#else
+ENTRY("_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm", NOP "\ttest %rdx, %rdx\n\tje 1f\n1:\tjmp hooks_new@PLT");
+#endif
+ENTRY("_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv", NOP "\tjmp hooks_delete@PLT");
 ENTRY("_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE",
       "\tmov %rdi, %rax\n\tjmp *hooks_edge_at(%rip)");
 __asm__(".section .data.rel.local, \"aw\"\nhooks_edge_at:\n\t.quad hooks_edge\n.text\n");

@@ -11,6 +11,7 @@
  *   reload N              the library with the hooks is unloaded, loaded again and called so often
  *   load PATH N           a library with cudaMalloc and cudaFree is loaded, called and unloaded so often; before that once for a
  *                         while without being called, since a tracer may take some time to see it
+ *   hold PATH             a library is loaded and kept
  *   signals SECONDS       rounds while SIGPROF comes as often as it can, to a handler that allocates
  *   strict, filter        rounds under seccomp: in a child that may only read, write and exit; in itself, with a filter
  *   exec N                (answers nothing) becomes itself again, so often
@@ -538,6 +539,8 @@ void obey(Library &lib, const char *line)
 		times(n, [&] { reload(lib, arguments[1]); });
 	else if (!strcmp(word, "threads"))
 		threads(lib, n);
+	else if (sscanf(line, "hold %511s", path) == 1)
+		total.bad += !dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	else if (sscanf(line, "load %511s %d", path, &n) == 2) {
 		load(path, false);
 		times(n, [&] { load(path, true); });

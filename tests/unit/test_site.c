@@ -54,7 +54,7 @@ static void check(const struct expect *c, size_t n)
 		len = from_hex(c[i].hex, buf, sizeof(buf));
 		err = site__pick(buf, len, len, c[i].args, &s);
 		if (c[i].cls == SITE_NONE) {
-			if (err != -EINVAL || (uint8_t)s.length != 0xa5)
+			if ((err != -EINVAL && err != -ENOTSUP) || (uint8_t)s.length != 0xa5)
 				fail_msg("%s: accepted at +%u", c[i].hex, s.offset);
 			continue;
 		}
@@ -210,6 +210,32 @@ static void test_refused(void **state)
 	CHECK(c);
 }
 
+/* What is refused for the nop it begins with is told from what cannot be probed anyway. */
+static void test_why_refused(void **state)
+{
+	static const struct {
+		const char *hex;
+		bool whole;
+		int err;
+	} c[] = {
+		{ "0f1f440000", true, -ENOTSUP },
+		{ "0f1f440000 55 c3", false, -ENOTSUP },     /* nobody knows who comes to the push */
+		{ "0f1f440000 55 ebfd", true, -ENOTSUP },    /* a loop comes to it */
+		{ "0f1f440000 cc", true, -ENOTSUP },
+		{ "0f1f440000 55 c3", true, 0 },
+		{ "cc c3", true, -EINVAL },
+	};
+	uint8_t buf[32];
+	struct site s;
+	size_t len;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
+		len = from_hex(c[i].hex, buf, sizeof(buf));
+		assert_int_equal(site__pick(buf, len, c[i].whole ? len : 0, 1, &s), c[i].err);
+	}
+}
+
 /* Of a function whose end is not known, or not there, only the entry will do. */
 static void test_unknown_size(void **state)
 {
@@ -310,6 +336,7 @@ int main(void)
 		cmocka_unit_test(test_entry),	     cmocka_unit_test(test_passed_over),
 		cmocka_unit_test(test_arguments),    cmocka_unit_test(test_branches),
 		cmocka_unit_test(test_refused),	     cmocka_unit_test(test_unknown_size),
+		cmocka_unit_test(test_why_refused),
 		cmocka_unit_test(test_lengths),	     cmocka_unit_test(test_class_names),
 	};
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -46,6 +47,7 @@ struct attachment {
 struct probes {
 	struct memtrace_bpf *skel;
 	struct ring *ring;
+	int pidfd; /* of the target, the caller's; -1: not told */
 	int wake; /* epoll: becomes readable when a program wakes us */
 	bool multi, sleepable;
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
@@ -189,7 +191,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 		return NULL;
 	for (i = 0; i < HOOK_NR; i++)
 		p->at[i][0].fd = p->at[i][1].fd = -1;
-	p->wake = -1;
+	p->wake = p->pidfd = -1;
 	libbpf_set_print(print_libbpf);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->multi = probes__kernel_has_multi();
@@ -248,6 +250,23 @@ void probes__stop(struct probes *p)
 	__atomic_store_n(&p->skel->bss->stopped, 1, __ATOMIC_SEQ_CST);
 }
 
+void probes__set_process(struct probes *p, int pidfd)
+{
+	p->pidfd = pidfd;
+}
+
+/* Only a number that the target still has when the probe is there was the target's when it was attached. */
+static int keep(struct probes *p, struct attachment *a)
+{
+	struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+
+	if (p->pidfd < 0 || poll(&fd, 1, 0) <= 0)
+		return 0;
+	probes__stop(p);
+	detach_one(a);
+	return -ESRCH;
+}
+
 /*
  * The kernel waits some 40 ms for each link until no CPU can be in its programs any more: the waits are made to
  * overlap.
@@ -303,13 +322,13 @@ static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sl
 
 	if (!p->multi) {
 		a->link = bpf_program__attach_uprobe(prog, false, pid, h->path, h->offset);
-		return a->link ? 0 : -errno;
+		return a->link ? keep(p, a) : -errno;
 	}
 	fd = link_create_multi(bpf_program__fd(prog), h->path, h->offset, h->id, pid);
 	if (fd < 0)
 		return fd;
 	a->fd = fd;
-	return 0;
+	return keep(p, a);
 }
 
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h)
@@ -384,11 +403,12 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		ref_ctrs[i] = sites[i].ref_ctr;
 	}
 	fd = link_create(&attr);
-	if (fd < 0)
+	if (fd < 0) {
 		p->n_calls--;
-	else
-		a->fd = fd;
-	return fd < 0 ? fd : 0;
+		return fd;
+	}
+	a->fd = fd;
+	return keep(p, a);
 }
 
 static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, const char *path,
@@ -403,7 +423,7 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 		return -ENOMEM;
 	a->link = bpf_program__attach_uprobe_opts(call_program(p, which), pid, path, site->offset, &opts);
 	if (a->link)
-		return 0;
+		return keep(p, a);
 	err = -errno;
 	p->n_calls--;
 	return err;

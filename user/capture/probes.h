@@ -33,6 +33,11 @@ void probes__free(struct probes *p); /* detaches; NULL is fine */
 bool probes__have_multi(const struct probes *p);
 bool probes__sleepable(const struct probes *p);
 
+/*
+ * The process that is attached to, as a pidfd of the caller's: the kernel takes numbers, which may be another process's by then.
+ * What was attached to nobody knows whom is taken off again, with -ESRCH, and nothing is recorded any more.
+ */
+void probes__set_process(struct probes *p, int pidfd);
 /* Attaches the program of a hook, for this process only. 0 or -errno. */
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
 bool probes__attached(const struct probes *p, enum hook_id id);

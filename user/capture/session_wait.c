@@ -77,6 +77,7 @@ int session__load(struct session *s, struct failure *f)
 	s->probes = probes__load(&po, &why);
 	if (!s->probes)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	probes__set_process(s->probes, proc__pidfd(s->target.proc));
 	return 0;
 }
 

@@ -189,6 +189,7 @@ int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned ar
 {
 	uint16_t keep = arg_registers(args);
 	enum site_class cls;
+	int none = -EINVAL;
 	struct site stepped = { 0 };
 	struct body body = { 0 };
 	size_t offset = 0;
@@ -207,13 +208,15 @@ int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned ar
 			choose(code, &in, offset, cls, ret);
 			return 0;
 		}
+		if (insn__is_nop(&in))
+			none = -ENOTSUP;
 		if (!stepped.length && steppable(&in))
 			choose(code, &in, offset, SITE_STEPPED, &stepped);
 		if (in.flow != INSN_NEXT || in.writes & keep)
 			break;
 	}
 	if (!stepped.length)
-		return -EINVAL;
+		return none;
 	*ret = stepped;
 	return 0;
 }

@@ -34,8 +34,9 @@ struct site {
  * not seen could lead in behind the probe); otherwise the entry itself is the site.
  * args: bit mask of argument registers that the probe reads, bit i = i-th integer argument.
  * Never picks a 5-byte nop (the kernel may turn it into a call that breaks red zones and forks) or
- * a prefixed nop that the kernel refuses. 0, or -EINVAL when not even the entry can be probed
- * (empty, or an instruction that cannot be decoded: then the entry must not be guessed at).
+ * a prefixed nop that the kernel refuses. 0; -ENOTSUP where the function begins with such a nop and nothing else
+ * will do; -EINVAL when not even the entry can be probed (empty, or an instruction that cannot be decoded: then
+ * the entry must not be guessed at).
  */
 int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args, struct site *ret);
 const char *site__class_name(enum site_class c); /* "push", "nop", ..., "single-step" */

@@ -268,6 +268,9 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 	if (elf__machine(e) != ELF_X86_64)
 		return fail(h, -ENOEXEC, "its file is not x86-64 code");
 	err = pick_site(e, vaddr, func_size, args, &site);
+	if (err == -ENOTSUP)
+		return fail(h, err, "it begins with a nop that the kernel may turn into a call, which would break forked children, "
+				    "and nothing behind it can be probed");
 	if (err == -EINVAL)
 		return fail(h, err, "no instruction that can be probed at its beginning");
 	if (err)

@@ -1,0 +1,542 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+More scenarios for chaos.py: what others do to the target at the same time, where it lives, what it is made of. Each gives either right
+counts or a refusal with a name.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import chaos
+import harness
+import truth
+from chaos import Row, Storm, Watched, compare, compiled, hooks, wait_restored
+from harness import IS_ROOT, TOOL, Skip, check, equal, finish, record, report, scratch, spawn, sudo, tool
+
+PROBED_LATER = 0.3  # s
+
+
+# ---- return probes ----------------------------------------------------------------------------------------
+
+def links_of(pid):
+    """{(file, offset): kinds} of a tracer's probes, as the kernel tells."""
+    done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
+    found = {}
+    for text in done.stdout.split("pos:")[1:]:
+        kind = re.search(r"^link_type:\t(u(?:ret)?probe_multi)$", text, re.M)
+        path = re.search(r"^path:\t(.*)$", text, re.M)
+        if kind and not path:
+            raise Skip("this kernel does not tell where probes are")
+        if kind:
+            for offset in re.findall(r"^\d+\s+(0x[0-9a-f]+)\s+0x0$", text, re.M):
+                found.setdefault((path[1], int(offset, 16)), set()).add(kind[1])
+    return found
+
+
+def explained(pid):
+    """{(file, offset): (symbol, has a return probe)}, as `check --explain` tells."""
+    code, out, err = tool("check", "-p", str(pid), "--explain", root=True)
+    check(code == 0, "check: %d %s", code, err)
+    found = {}
+    for line in out.splitlines():
+        m = re.match(r"ok\s+.*? (/\S+)\+(0x[0-9a-f]+): (.*), (\S+)$", line)
+        if m:
+            found[m[1], int(m[2], 16)] = (m[4], m[3] == "entry and return")
+    return found
+
+
+def agree_on_probes(row, target_pid, what):
+    """Each probe that the kernel knows of is one that is explained, and each return probe one of a plain C function of CUDA's."""
+    told = explained(target_pid)
+    recorder = record(target_pid, scratch("probes.mtr"))
+    time.sleep(PROBED_LATER)
+    links = links_of(recorder.pid)
+    finish(recorder)
+    check(links, "the kernel tells of no probe")
+    for at, kinds in links.items():
+        row.count += len(kinds)
+        symbol, returns = told.get(at, ("?", False))
+        if symbol == "?":
+            row.inexact.append("%s: %s: nothing speaks of this probe: %s" % (what, at, kinds))
+        if ("uretprobe_multi" in kinds) != returns or (returns and not re.match(r"cu(da)?[A-Z]\w+$", symbol)):
+            row.wrong.append("%s: %s has %s" % (what, symbol, kinds))
+    return sum("uretprobe_multi" in kinds for kinds in links.values())
+
+
+def return_probes(_n=1):
+    row = Row("return probes are on C functions of CUDA's alone")
+    storm = Storm()
+    storm.ask("hold " + chaos.cuda_library())
+    n = agree_on_probes(row, storm.pid, "made for it")
+    check(n > 5, "only %d return probes", n)
+    storm.end(row)
+    return row
+
+
+def torch_return_probes(_n=1):
+    row = Row("the same in PyTorch, dry-run CUDA")
+    target, _ = throwing("cuda", 1)
+    check(agree_on_probes(row, target.popen.pid, "PyTorch") > 5, "no return probes")
+    target.stop()
+    return row
+
+
+def throwing(device, rounds):
+    env = truth.dry_run() if device == "cuda" else dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1")
+    target = spawn([harness.python(), os.path.join(harness.WORKLOADS, "throws.py"), "--device", device, "--rounds", str(rounds)],
+                   env=env)
+    target.wait_line("^ready", 120)
+    return target, lambda: json.loads(target.wait_line("^{", 300))
+
+
+def torch_exceptions(n):
+    """Out of backward, C++'s and Python's, and out of memory; on the dry run's device the engine's own thread runs the nodes."""
+    row = Row("exceptions in PyTorch: out of backward, out of memory")
+    for device in ("cpu", "cuda"):
+        results = []
+        for traced in (True, False):
+            target, result = throwing(device, n // 6 + 1)
+            recorder = record(target.popen.pid, scratch("throws.mtr")) if traced else None
+            target.send()
+            results.append(result())
+            if recorder:
+                finish(recorder)
+                doc = report(scratch("throws.mtr"))
+                row.inexact += ["%s: %s" % (device, left) for left in chaos.unaccounted(doc).items()]
+                row.counted += sum(v for k, v in doc["capture"]["counters"].items() if k.startswith("hits."))
+            row.target_lives(target, "exceptions")
+            target.send()
+            equal(target.wait(30), 0, "the target's exit code (%s)" % target.stderr()[-300:])
+        row.count += results[0]["caught"]
+        if results[0] != results[1]:
+            row.wrong.append("%s: traced %s, untraced %s" % (device, *results))
+        if results[0]["caught"] != 3 * (n // 6 + 1):
+            row.wrong.append("%s: %d exceptions were caught" % (device, results[0]["caught"]))
+    return row
+
+
+# ---- others at work on the same process -------------------------------------------------------------------
+
+def stopped(n):
+    """Stopped while it is attached to, in the middle of it, and in the middle of a capture."""
+    row = Row("SIGSTOP and SIGCONT, before and while attaching", n)
+    rnd = random.Random(5)
+    storm = Storm()
+    path = scratch("stopped.mtr")
+    for i in range(n):
+        before = storm.ask("count")
+        if i % 2:
+            os.kill(storm.pid, signal.SIGSTOP)
+        recorder = record(storm.pid, path, wait=False)
+        for _ in range(3 if i % 2 == 0 else 0):
+            time.sleep(rnd.uniform(0, 0.05))
+            os.kill(storm.pid, signal.SIGSTOP)
+            time.sleep(rnd.uniform(0, 0.05))
+            os.kill(storm.pid, signal.SIGCONT)
+        recorder.wait_line(harness.ATTACHED, 30, stream="err")
+        os.kill(storm.pid, signal.SIGCONT)
+        storm.begin("flood 2 2000")
+        for _ in range(3):
+            time.sleep(rnd.uniform(0, 0.01))
+            os.kill(storm.pid, signal.SIGSTOP)
+            time.sleep(rnd.uniform(0, 0.01))
+            os.kill(storm.pid, signal.SIGCONT)
+        after = storm.answer()
+        finish(recorder)
+        compare(row, report(path), before, after, "cycle %d" % i)
+    storm.end(row)
+    return row
+
+
+def debugged(n, name, command):
+    """A debugger comes and goes, before us and while we are there, and what it does is nothing of ours."""
+    row = Row(name, n)
+    if not shutil.which(command[0]):
+        raise Skip("no %s" % command[0])
+    storm = Storm()
+    code = storm.code()
+    path = scratch("debugged.mtr")
+    for i in range(n):
+        other = [word.replace("PID", str(storm.pid)) for word in command]
+        early = spawn(other) if i % 2 else None
+        time.sleep(0.3 if early else 0)
+        before = storm.ask("count")
+        recorder = record(storm.pid, path)
+        late = early or spawn(other)
+        storm.ask("flood 2 3000")
+        if late.alive():
+            late.signal(signal.SIGINT)
+        late.wait(30)
+        after = storm.ask("flood 2 1000")
+        finish(recorder)
+        compare(row, report(path), before, after, "cycle %d" % i)
+        wait_restored(code, "%s and us" % command[0])
+    storm.end(row)
+    return row
+
+
+def gdb(n):
+    return debugged(n, "gdb on the same process, with a breakpoint in the library",
+                    ["gdb", "-q", "-nx", "-batch", "-ex", "break hooks_sum", "-ex", "info threads", "-ex", "detach", "-p", "PID"])
+
+
+def strace(n):
+    return debugged(n, "strace -f on the same process", ["strace", "-f", "-q", "-o", "/dev/null", "-p", "PID"])
+
+
+def tracers(n):
+    """Five of us at a time, one of which is killed: the others count as if they were alone."""
+    row = Row("five tracers at once, one of them killed", n)
+    rnd = random.Random(6)
+    storm = Storm()
+    code = storm.code()
+    for i in range(n):
+        paths = [scratch("tracer-%d.mtr" % k) for k in range(5)]
+        before = storm.ask("count")
+        all_of_us = [record(storm.pid, p) for p in paths]
+        storm.begin("flood 2 5000")
+        time.sleep(rnd.uniform(0, 0.05))
+        victim = rnd.randrange(5)
+        all_of_us[victim].signal(signal.SIGKILL)
+        after = storm.answer()
+        for k, p in enumerate(all_of_us):
+            if k != victim:
+                finish(p)
+                compare(row, report(paths[k]), before, after, "cycle %d, tracer %d" % (i, k))
+        all_of_us[victim].wait(10)
+        wait_restored(code, "all tracers")
+    storm.end(row)
+    return row
+
+
+SYS_PERF_EVENT_OPEN = 298  # x86-64
+ATTR_SIZE = 112            # struct perf_event_attr
+
+
+def perf_uprobe(pid, path, offset):
+    """Somebody else's uprobe, as perf has them: a descriptor whose first 8 bytes are the number of hits."""
+    try:
+        with open("/sys/bus/event_source/devices/uprobe/type", encoding="ascii") as f:
+            kind = int(f.read())
+    except OSError:
+        raise Skip("perf has no uprobes here") from None
+    file = ctypes.create_string_buffer(path.encode())
+    attr = ctypes.create_string_buffer(ATTR_SIZE)
+    struct.pack_into("<II", attr, 0, kind, ATTR_SIZE)
+    struct.pack_into("<QQ", attr, 56, ctypes.addressof(file), offset)  # config1, config2
+    fd = ctypes.CDLL(None, use_errno=True).syscall(SYS_PERF_EVENT_OPEN, attr, pid, -1, -1, 0)
+    if fd < 0:
+        raise Skip("perf_event_open: %s" % os.strerror(ctypes.get_errno()))
+    return fd
+
+
+def other_uprobe(n):
+    """Somebody else's probe on the very same instruction comes and goes, and counts what we count."""
+    row = Row("perf's uprobe on the same instruction", n)
+    storm = Storm()
+    (path, offset), = [at for at, words in explained(storm.pid).items() if words[0].endswith("3NewEPvm")]
+    for i in range(n):
+        with Watched(row, storm, name="uprobe"):
+            before = storm.ask("count")
+            fd = perf_uprobe(storm.pid, path, offset)
+            after = storm.ask("throw 200")  # on the thread that it is of
+            hits, = struct.unpack("<Q", os.read(fd, 8))
+            os.close(fd)
+            storm.ask("flood 2 2000")
+            if hits != after["cpu_new"] - before["cpu_new"]:
+                row.inexact.append("cycle %d: it counted %d of %d calls" % (i, hits, after["cpu_new"] - before["cpu_new"]))
+        wait_restored(storm.code(), "cycle %d" % i)
+    storm.end(row)
+    return row
+
+
+# ---- where the target lives, what it is made of -----------------------------------------------------------
+
+def replaced(n):
+    """The library's file is replaced, or deleted, while it is mapped; so is that of one that is being recorded."""
+    row = Row("libraries replaced on disk, or deleted, while mapped", n)
+    for i in range(n):
+        folder = scratch("replaced-%d" % i)
+        os.makedirs(folder)
+        library = os.path.join(folder, chaos.HOOKS)
+        shutil.copy(hooks(), library)
+        storm = Storm(library)
+
+        def change():
+            if i % 2:
+                os.unlink(library)
+            else:
+                shutil.copy(hooks(), library + ".new")
+                os.rename(library + ".new", library)
+
+        if i % 4 < 2:
+            change()
+        with Watched(row, storm, name="replaced"):
+            storm.ask("flood 2 1000")
+            if i % 4 >= 2:
+                change()
+            storm.ask("flood 2 1000")
+        storm.end(row)
+        shutil.rmtree(folder)
+    return row
+
+
+class Contained(Storm):
+    """A storm as PID 1 of a PID namespace, with its library in a file system that nobody else sees."""
+
+    def __init__(self):
+        inside = "mount -t tmpfs none /mnt && cp '%s' /mnt/ && exec '%s' /mnt/%s" % (hooks(), compiled("storm.cc", "storm"), chaos.HOOKS)
+        self.process = spawn(["unshare", "-pfm", "--mount-proc", "--kill-child", "sh", "-c", inside])
+        self.process.wait_line("^ready", 30)
+        self.pid, = harness.children_of(self.process.popen.pid)
+        self.seen, self.code_of = 0, None
+
+
+def contained(n):
+    row = Row("PID and mount namespaces, traced from outside", n)
+    if not IS_ROOT or subprocess.run(["unshare", "-pfm", "--mount-proc", "true"], capture_output=True, check=False).returncode:
+        raise Skip("no namespaces to be had")
+    for _ in range(n):
+        storm = Contained()
+        with Watched(row, storm, name="contained"):
+            storm.ask("flood 2 1000")
+            storm.ask("fork 3")
+        storm.end(row)
+    return row
+
+
+REUSE = r"""
+import os, random, signal, subprocess, sys, time
+tool, storm, library, path, n, seed = sys.argv[1:7]
+sys.path.insert(0, sys.argv[7])
+import code_bytes
+rnd, result = random.Random(int(seed)), {"reused": 0, "attached": 0, "patched": 0, "wrong": 0, "left": 0}
+def start():
+    p = subprocess.Popen([storm, library], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert p.stdout.readline() == b"ready\n"
+    return p
+def next_is(pid):
+    with open("/proc/sys/kernel/ns_last_pid", "w") as f:
+        f.write(str(pid - 1))
+for i in range(int(n)):
+    first = start()
+    if os.path.exists(path):
+        os.unlink(path)
+    tracer = subprocess.Popen([tool, "record", "-p", str(first.pid), "-o", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.PIPE)
+    time.sleep(rnd.uniform(0, 0.12))
+    first.kill()
+    first.wait()
+    next_is(first.pid)
+    second = start()
+    result["reused"] += second.pid == first.pid
+    second.stdin.write(b"flood 1 0\n")
+    second.stdin.flush()
+    code = code_bytes.Code(second.pid, ["libc10.so"])
+    until = time.monotonic() + 0.3
+    patched = 0
+    while time.monotonic() < until and tracer.poll() is None:
+        patched = max(patched, code.differing())
+        time.sleep(0.001)
+    result["patched"] += patched > 0
+    if tracer.poll() is None:
+        tracer.terminate()
+    said = tracer.communicate()[1].decode()
+    result["attached"] += "attached to" in said
+    result["left"] += code.differing() > 0
+    if os.path.exists(path):
+        done = subprocess.run([tool, "report", "--format", "json", path], capture_output=True)
+        import json
+        if done.returncode == 0 and sum(d["allocs"] for d in json.loads(done.stdout)["devices"]):
+            result["wrong"] += 1
+    second.stdin.write(b"count\n")
+    second.stdin.close()
+    if second.wait():
+        result["wrong"] += 1
+print(__import__("json").dumps(result))
+"""
+
+
+def reused_pids(n):
+    """The target ends while it is attached to, and its PID is another process's at once: of that nothing is recorded."""
+    row = Row("PID reuse between look and attach")
+    if not IS_ROOT or not os.path.exists("/proc/sys/kernel/ns_last_pid"):
+        raise Skip("PIDs cannot be chosen here")
+    done = subprocess.run(["setarch", "-R", "unshare", "-pfm", "--mount-proc", "--kill-child", sys.executable, "-c", REUSE, TOOL,
+                           compiled("storm.cc", "storm"), hooks(), scratch("reused.mtr"), str(n), "7", harness.HERE],
+                          capture_output=True, text=True, timeout=60 + 2 * n, check=False)
+    check(done.returncode == 0, "%s", done.stderr[-600:])
+    got = json.loads(done.stdout)
+    row.count = got["reused"]
+    check(row.count * 2 > n, "only %d of %d PIDs were used again", row.count, n)
+    if got["wrong"] or got["left"]:
+        row.wrong.append("another process was traced: %s" % got)
+    row.notes.append("%d had attached" % got["attached"])
+    return row
+
+
+def execs(n):
+    """The target becomes itself again and again while it is attached to, and at last stays what it is."""
+    row = Row("execs of the target itself while attaching", n)
+    storm = Storm()
+    path = scratch("execs.mtr")
+    recorder = record(storm.pid, path, wait=False)
+    storm.process.out.clear()
+    storm.seen = 0
+    storm.begin("exec %d" % n)
+    storm.process.wait_line("^ready", 120)
+    code = recorder.wait(30) if not attached_now(recorder) else None
+    if code is None:
+        finish(recorder)
+    elif code not in (0, 2, 3):
+        row.inexact.append("the tracer ended with %d: %s" % (code, recorder.stderr()[-300:]))
+    wait_restored(storm.code(), "the tracer's end")
+    with Watched(row, storm, name="execs"):
+        storm.ask("flood 2 1000")
+    storm.end(row)
+    return row
+
+
+def attached_now(recorder):
+    time.sleep(1)
+    return recorder.alive()
+
+
+# ---- a tracer without memory ------------------------------------------------------------------------------
+
+def little_memory(n):
+    """With less and less address space: it says that it has no memory, or does its work; it does not crash."""
+    row = Row("a tracer that runs out of memory (RLIMIT_AS)", n)
+    storm = Storm()
+    code = storm.code()
+    storm.begin("flood 1 0")
+    path = scratch("little.mtr")
+    refused = 0
+    for i in range(n):
+        kib = 20000 + 80000 * i // max(n - 1, 1)
+        done = subprocess.run(["prlimit", "--as=%d" % (kib << 10), TOOL, "record", "-p", str(storm.pid), "-o", path, "-f", "-d", "200ms"],
+                              capture_output=True, text=True, timeout=30, check=False)
+        refused += done.returncode != 0
+        if done.returncode < 0:
+            row.inexact.append("with %d KiB the tracer was ended by signal %d" % (kib, -done.returncode))
+        elif done.returncode and not done.stderr.strip():
+            row.inexact.append("with %d KiB it says nothing" % kib)
+        row.target_lives(storm.process, "a tracer with %d KiB" % kib)
+    wait_restored(code, "the last tracer's end")
+    storm.begin("count")
+    storm.answer()
+    storm.answer()
+    row.notes.append("%d refused" % refused)
+    storm.end(row)
+    return row
+
+
+def memory_group():
+    for base in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
+        limit = "memory.limit_in_bytes" if base.endswith("memory") else "memory.max"
+        group = os.path.join(base, "memtrace-chaos-%d" % os.getpid())
+        try:
+            os.mkdir(group)
+        except OSError:
+            continue
+        if os.path.exists(os.path.join(group, limit)):
+            return group, limit
+        os.rmdir(group)
+    raise Skip("no memory cgroup to be had")
+
+
+def oom_killed(n):
+    """The kernel's OOM killer ends it, in a control group of its own, wherever it is by then."""
+    row = Row("a tracer that the OOM killer ends", 0)
+    if not IS_ROOT:
+        raise Skip("needs root, to make a control group")
+    group, limit = memory_group()
+    storm = Storm()
+    code = storm.code()
+    storm.begin("flood 1 0")
+    try:
+        for i in range(n):
+            with open(os.path.join(group, limit), "w", encoding="ascii") as f:
+                f.write(str((4 << 20) + (20 << 20) * i // n))
+            inside = "echo $$ >%s/cgroup.procs && exec %s record -p %d -o %s -f -d 300ms" % (group, TOOL, storm.pid, scratch("oom.mtr"))
+            done = subprocess.run(["sh", "-c", inside], capture_output=True, text=True, timeout=60, check=False)
+            row.count += done.returncode in (-signal.SIGKILL, 137)
+            if done.returncode < 0 and done.returncode != -signal.SIGKILL:
+                row.inexact.append("the tracer ended by signal %d" % -done.returncode)
+            row.target_lives(storm.process, "OOM")
+            if done.returncode == -signal.SIGKILL:
+                row.restored.append(wait_restored(code, "OOM"))
+    finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(group)
+    wait_restored(code, "the last tracer's end")
+    storm.begin("count")
+    storm.answer()
+    storm.answer()
+    row.notes.append("of %d tracers" % n)
+    storm.end(row)
+    return row
+
+
+# ---- the nop that becomes a call --------------------------------------------------------------------------
+
+def nop5_avoided(n):
+    """Functions that begin with a 5-byte nop: the probe goes behind it, and the nop stays one."""
+    row = Row("functions that begin with a 5-byte nop: probed behind it", n)
+    library = compiled("hooks.cc", os.path.join("nop5-passed", chaos.HOOKS), "-shared", "-fPIC", "-fvisibility=hidden", "-DNOP5")
+    storm = Storm(library)
+    sites = [line for line in tool("check", "-p", str(storm.pid), "--explain", root=True)[1].splitlines() if "ReporterE" not in line]
+    text = "\n".join(sites)
+    check(re.search(r"cpu delete .*\(jmp, \+5\)", text) and re.search(r"cpu new .*\(jcc, \+8\)", text), "sites: %s", text)
+    with Watched(row, storm, name="nop5"):
+        storm.ask("beside 1")
+        storm.ask("flood 1 2000")
+        storm.ask("fork %d" % n)
+        storm.ask("calm")
+    storm.end(row)
+    return row
+
+
+def nop5_refused(_n=1):
+    """And where only the nop would do, nothing is probed, with a reason."""
+    row = Row("a function of which only the nop would do: refused", 1)
+    library = compiled("hooks.cc", os.path.join("nop5-loop", chaos.HOOKS), "-shared", "-fPIC", "-fvisibility=hidden", "-DNOP5", "-DNOP5_LOOP")
+    storm = Storm(library)
+    code, out, err = tool("record", "-p", str(storm.pid), "-o", scratch("refused.mtr"), root=True)
+    if code in (0, None) or "nop" not in err:
+        row.wrong.append("record: %s, %s" % (code, err[-300:]))
+    words = [line for line in tool("check", "-p", str(storm.pid), root=True)[1].splitlines() if line.startswith("NO")]
+    if not words or "nop" not in words[0]:
+        row.wrong.append("check: %s" % words)
+    if storm.code().differing():
+        row.wrong.append("its code is not what it was")
+    storm.ask("fork 3")
+    storm.end(row)
+    return row
+
+
+def nop5_harm(_n=1):
+    """What would be: a probe on such nops, forced, in a process made for it."""
+    row = Row("the same, forced in a process made for it", 1)
+    if not IS_ROOT:
+        raise Skip("needs root, to attach by perf events")
+    done = subprocess.run([compiled("nop5.c", "nop5")], capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode == 77:
+        raise Skip(done.stderr.strip())
+    got = dict(re.findall(r"^(kernel errno|forked signal|wrong) (\d+)", done.stdout, re.M))
+    check(len(got) == 3, "it ended early: %s %s", done.stdout, done.stderr)
+    if int(got["kernel errno"]) != 6:  # ENXIO
+        raise Skip("this kernel does not have the hazard (errno %s)" % got["kernel errno"])
+    if got["forked signal"] != str(int(signal.SIGSEGV)) or int(got["wrong"]) < 500:
+        row.wrong.append("the hazard is not what it is said to be: %s" % done.stdout)
+    row.notes.append("the forked child died of signal %s, %s of 1,000 results were wrong" % (got["forked signal"], got["wrong"]))
+    return row
