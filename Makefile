@@ -36,7 +36,7 @@ TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench install uninstall clean format
+.PHONY: all tests test demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -146,6 +146,11 @@ test: deps-test
 bench: deps-bench
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/bench.py
+
+# Whatever may happen to a tracer or to what it traces, often: docs/SAFETY.md. Ten minutes.
+chaos: deps-test
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/chaos.py
 
 # Recordings against PyTorch's own history of the same runs: docs/TRUTH.md. About an hour.
 truth: deps-test

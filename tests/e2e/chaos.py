@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import code_bytes
 import harness
@@ -35,6 +36,7 @@ class Row:
         self.name, self.count = name, count
         self.crashes, self.wrong, self.inexact = [], [], []
         self.restored = []  # s, each
+        self.attached = 0   # tracers that had, when they were ended
         self.counted = 0    # hits compared with what the target says
         self.notes = []
 
@@ -42,8 +44,8 @@ class Row:
         return self.crashes + self.wrong + self.inexact
 
     def verify(self):
-        check(not self.problems(), "%d crashes, %d wrong results, %d wrong counts; the first: %s", len(self.crashes), len(self.wrong),
-              len(self.inexact), " | ".join(self.problems()[:3]))
+        check(not self.problems(), "%d crashes, %d wrong results, %d wrong counts; the first: %s", len(self.crashes),
+              len(self.wrong), len(self.inexact), " | ".join(self.problems()[:3]))
         return self
 
     def target_lives(self, target, after):
@@ -56,7 +58,7 @@ class Row:
 # ---- the target -------------------------------------------------------------------------------------------
 
 def compiled(source, name, *options):
-    """A program of tests/programs, compiled once a run; in a folder of its own where its name is another one's, too."""
+    """A program of tests/programs, compiled once a run; the name may have a folder."""
     path = scratch(name)
     if not os.path.exists(path):
         compiler = "c++" if source.endswith(".cc") else "cc"
@@ -70,8 +72,9 @@ def compiled(source, name, *options):
     return path
 
 
-def hooks():
-    return compiled("hooks.cc", HOOKS, "-shared", "-fPIC", "-fvisibility=hidden")
+def hooks(folder="", *options):
+    """The library; other kinds of it, by what the compiler is told, in a folder each, since it has to have this name."""
+    return compiled("hooks.cc", os.path.join(folder, HOOKS), "-shared", "-fPIC", "-fvisibility=hidden", *options)
 
 
 def cuda_library():
@@ -109,6 +112,12 @@ class Storm:
     def ask(self, command, seconds=120):
         self.begin(command)
         return self.answer(seconds)
+
+    def rest(self):
+        """Ends what began with "flood N 0"."""
+        self.begin("count")
+        self.answer()
+        self.answer()
 
     def code(self):
         if not IS_ROOT:
@@ -272,73 +281,96 @@ def readable(row, path, what):
         return
     doc = json.loads(out)
     if doc["capture"]["lost"] or any(d["drift"] for d in doc["devices"]):
-        row.inexact.append("%s: lost %d, totals differ by %s" % (what, doc["capture"]["lost"], [d["drift"] for d in doc["devices"]]))
+        row.inexact.append("%s: lost %d, drift %s" % (what, doc["capture"]["lost"], [d["drift"] for d in doc["devices"]]))
     row.counted += doc["capture"]["events"]
 
 
-def end_tracers(row, target, pid, code, n, numbers, window, seed, every):
+def until_attached(tracer):
+    """What it has said by then, and how long that took; it may end before."""
+    begin, said = time.monotonic(), b""
+    while b"attached to" not in said:
+        line = tracer.stderr.readline()
+        if not line:
+            break
+        said += line
+    return said, time.monotonic() - begin
+
+
+def end_tracers(row, target, pid, code, n, numbers, every):
     """
-    Attaches n times and ends the tracer by a signal at a random moment, from before it attaches to well into the capture; does
-    not wait in between for its probes to go, but now and then.
+    Attaches n times and ends the tracer by a signal at a random moment: one half between its start and about when it has attached,
+    the other within the capture. Does not wait in between for its probes to go, but now and then.
     """
-    rnd = random.Random(seed)
+    rnd = random.Random(n)
     path = scratch("ended-%d.mtr" % pid)
+    takes = 0.2  # s, attaching
     for i in range(n):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        tracer = subprocess.Popen([TOOL, "record", "-p", str(pid), "-o", path], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                  stderr=subprocess.PIPE, preexec_fn=no_core)
-        time.sleep(rnd.uniform(0, window))
+        tracer = subprocess.Popen([TOOL, "record", "-p", str(pid), "-o", path], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=no_core)
+        said = b""
+        if i % 2:
+            said, took = until_attached(tracer)
+            takes += (took - takes) / 4
+        time.sleep(rnd.uniform(0, 0.1 if i % 2 else takes))
         number = rnd.choice(numbers)
         tracer.send_signal(number)
         killed = time.monotonic()
-        said = tracer.communicate(timeout=30)[1].decode("utf-8", "replace")
+        said += tracer.communicate(timeout=30)[1]
         if tracer.returncode != -number:
             row.inexact.append("the tracer ended with %s before it was ended: %s" % (tracer.returncode, said[-200:]))
         row.count += 1
+        row.attached += b"attached to" in said
         if not row.target_lives(target, "%s, cycle %d" % (signal.Signals(number).name, i)):
             return
         if i % every == every - 1:
             wait_restored(code, signal.Signals(number).name)
-            row.restored.append(time.monotonic() - killed)
-            if "attached to" in said:
+            if b"attached to" in said:
+                row.restored.append(time.monotonic() - killed)
                 readable(row, path, "cycle %d" % i)
+    row.notes = ["%d of them attached by then" % row.attached]
 
 
-def tracer_ended(name, n, numbers, seed, window=0.35, every=10):
+def tracer_ended(row, n, numbers, every=5):
     """The tracer of a storm at full rate; then what is left is a target that can be traced like any other."""
-    row = Row(name)
     storm = Storm()
     code = storm.code()
     storm.begin("flood 1 0")
-    end_tracers(row, storm.process, storm.pid, code, n, numbers, window, seed, every)
+    end_tracers(row, storm.process, storm.pid, code, n, numbers, every)
     if not storm.alive():
-        return row
+        return
     wait_restored(code, "the last tracer's end")
-    storm.begin("count")
-    storm.answer()
-    storm.answer()
-    with Watched(row, storm):
+    storm.rest()
+    with Watched(row, storm, name="after-%d" % storm.pid):
         storm.ask("flood 2 5000")
     storm.end(row)
-    return row
 
 
 def kills(n):
-    return tracer_ended("attach, kill -9 of the tracer", n, [signal.SIGKILL], 1)
+    """Of two targets at a time, as most of a cycle is waiting."""
+    row = Row("attach, kill -9 of the tracer")
+    hooks(), compiled("storm.cc", "storm")
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(tracer_ended, row, part, [signal.SIGKILL]) for part in ((n + 1) // 2, n // 2)]:
+            done.result()
+    return row
 
 
 def crashes(n):
-    return tracer_ended("attach, crash of the tracer (SIGSEGV, SIGABRT)", n, [signal.SIGSEGV, signal.SIGABRT], 2)
+    row = Row("attach, crash of the tracer (SIGSEGV, SIGABRT)")
+    tracer_ended(row, n, [signal.SIGSEGV, signal.SIGABRT])
+    return row
 
 
 def torch_kills(n):
     """The same of a training job, whose parameters and losses are those of one that was left alone."""
     row = Row("attach, kill -9 of the tracer of a training job")
     target = test_harm.train("chaos.json")
-    code = code_bytes.Code(target.popen.pid, harness.CODE)
-    end_tracers(row, target, target.popen.pid, code, n, [signal.SIGKILL], 1.5, 3, 5)
+    code = code_bytes.Code(target.popen.pid, [name for name in harness.CODE if name != "libtorch_cpu.so"])  # which is large
+    end_tracers(row, target, target.popen.pid, code, n, [signal.SIGKILL], 5)
     if target.alive():
+        test_harm.wait_clean(target.popen.pid, "the last tracer's end")
         target.signal(signal.SIGTERM)
         try:
             test_harm.compare_with_untraced(test_harm.result(target, "chaos.json"))
@@ -386,9 +418,10 @@ def overload(n):
         lost, counters = doc["capture"]["lost"], doc["capture"]["counters"]
         lossy += lost > 0
         for name, key in COUNTERS.items():
-            if counters.get(key, 0) != after[name] - before[name]:
-                row.inexact.append("run %d: %d hits of %s, called %d times" % (i, counters.get(key, 0), name, after[name] - before[name]))
-            row.counted += after[name] - before[name]
+            hits, called = counters.get(key, 0), after[name] - before[name]
+            if hits != called:
+                row.inexact.append("run %d: %d hits of %s, called %d times" % (i, hits, name, called))
+            row.counted += called
         row.inexact += ["run %d: %s: %s" % (i, kind, words) for kind, words in unaccounted(doc).items()]
         if lost != sum(counters.get("lost." + kind, 0) for kind in ("cpu_new", "cpu_delete", "report", "oom")):
             row.inexact.append("run %d: %d lost in all, of %s" % (i, lost, counters))

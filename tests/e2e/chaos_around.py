@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-More scenarios for chaos.py: what others do to the target at the same time, where it lives, what it is made of. Each gives either right
-counts or a refusal with a name.
+More scenarios for chaos.py: what others do to the target at the same time, where it lives, what it is made of. Each gives
+either right counts or a refusal with a name.
 """
 import contextlib
 import ctypes
@@ -92,8 +92,8 @@ def torch_return_probes(_n=1):
 
 def throwing(device, rounds):
     env = truth.dry_run() if device == "cuda" else dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1")
-    target = spawn([harness.python(), os.path.join(harness.WORKLOADS, "throws.py"), "--device", device, "--rounds", str(rounds)],
-                   env=env)
+    script = os.path.join(harness.WORKLOADS, "throws.py")
+    target = spawn([harness.python(), script, "--device", device, "--rounds", str(rounds)], env=env)
     target.wait_line("^ready", 120)
     return target, lambda: json.loads(target.wait_line("^{", 300))
 
@@ -294,7 +294,8 @@ class Contained(Storm):
     """A storm as PID 1 of a PID namespace, with its library in a file system that nobody else sees."""
 
     def __init__(self):
-        inside = "mount -t tmpfs none /mnt && cp '%s' /mnt/ && exec '%s' /mnt/%s" % (hooks(), compiled("storm.cc", "storm"), chaos.HOOKS)
+        program = compiled("storm.cc", "storm")
+        inside = "mount -t tmpfs none /mnt && cp '%s' /mnt/ && exec '%s' /mnt/%s" % (hooks(), program, chaos.HOOKS)
         self.process = spawn(["unshare", "-pfm", "--mount-proc", "--kill-child", "sh", "-c", inside])
         self.process.wait_line("^ready", 30)
         self.pid, = harness.children_of(self.process.popen.pid)
@@ -417,24 +418,22 @@ def little_memory(n):
     """With less and less address space: it says that it has no memory, or does its work; it does not crash."""
     row = Row("a tracer that runs out of memory (RLIMIT_AS)", n)
     storm = Storm()
-    code = storm.code()
+    original = storm.code()
     storm.begin("flood 1 0")
     path = scratch("little.mtr")
     refused = 0
     for i in range(n):
         kib = 20000 + 80000 * i // max(n - 1, 1)
-        done = subprocess.run(["prlimit", "--as=%d" % (kib << 10), TOOL, "record", "-p", str(storm.pid), "-o", path, "-f", "-d", "200ms"],
-                              capture_output=True, text=True, timeout=30, check=False)
-        refused += done.returncode != 0
-        if done.returncode < 0:
-            row.inexact.append("with %d KiB the tracer was ended by signal %d" % (kib, -done.returncode))
-        elif done.returncode and not done.stderr.strip():
+        code, _, err = tool("record", "-p", str(storm.pid), "-o", path, "-f", "-d", "200ms", root=True,
+                            prefix=["prlimit", "--as=%d" % (kib << 10)])
+        refused += code != 0
+        if code < 0:
+            row.inexact.append("with %d KiB the tracer was ended by signal %d" % (kib, -code))
+        elif code and not err.strip():
             row.inexact.append("with %d KiB it says nothing" % kib)
         row.target_lives(storm.process, "a tracer with %d KiB" % kib)
-    wait_restored(code, "the last tracer's end")
-    storm.begin("count")
-    storm.answer()
-    storm.answer()
+    wait_restored(original, "the last tracer's end")
+    storm.rest()
     row.notes.append("%d refused" % refused)
     storm.end(row)
     return row
@@ -467,7 +466,8 @@ def oom_killed(n):
         for i in range(n):
             with open(os.path.join(group, limit), "w", encoding="ascii") as f:
                 f.write(str((4 << 20) + (20 << 20) * i // n))
-            inside = "echo $$ >%s/cgroup.procs && exec %s record -p %d -o %s -f -d 300ms" % (group, TOOL, storm.pid, scratch("oom.mtr"))
+            inside = "echo $$ >%s/cgroup.procs && exec %s record -p %d -o %s -f -d 300ms" % (
+                group, TOOL, storm.pid, scratch("oom.mtr"))
             done = subprocess.run(["sh", "-c", inside], capture_output=True, text=True, timeout=60, check=False)
             row.count += done.returncode in (-signal.SIGKILL, 137)
             if done.returncode < 0 and done.returncode != -signal.SIGKILL:
@@ -479,9 +479,7 @@ def oom_killed(n):
         with contextlib.suppress(OSError):
             os.rmdir(group)
     wait_restored(code, "the last tracer's end")
-    storm.begin("count")
-    storm.answer()
-    storm.answer()
+    storm.rest()
     row.notes.append("of %d tracers" % n)
     storm.end(row)
     return row
@@ -492,10 +490,9 @@ def oom_killed(n):
 def nop5_avoided(n):
     """Functions that begin with a 5-byte nop: the probe goes behind it, and the nop stays one."""
     row = Row("functions that begin with a 5-byte nop: probed behind it", n)
-    library = compiled("hooks.cc", os.path.join("nop5-passed", chaos.HOOKS), "-shared", "-fPIC", "-fvisibility=hidden", "-DNOP5")
+    library = hooks("nop5", "-DNOP5")
     storm = Storm(library)
-    sites = [line for line in tool("check", "-p", str(storm.pid), "--explain", root=True)[1].splitlines() if "ReporterE" not in line]
-    text = "\n".join(sites)
+    text = tool("check", "-p", str(storm.pid), "--explain", root=True)[1]
     check(re.search(r"cpu delete .*\(jmp, \+5\)", text) and re.search(r"cpu new .*\(jcc, \+8\)", text), "sites: %s", text)
     with Watched(row, storm, name="nop5"):
         storm.ask("beside 1")
@@ -509,7 +506,7 @@ def nop5_avoided(n):
 def nop5_refused(_n=1):
     """And where only the nop would do, nothing is probed, with a reason."""
     row = Row("a function of which only the nop would do: refused", 1)
-    library = compiled("hooks.cc", os.path.join("nop5-loop", chaos.HOOKS), "-shared", "-fPIC", "-fvisibility=hidden", "-DNOP5", "-DNOP5_LOOP")
+    library = hooks("nop5-loop", "-DNOP5", "-DNOP5_LOOP")
     storm = Storm(library)
     code, out, err = tool("record", "-p", str(storm.pid), "-o", scratch("refused.mtr"), root=True)
     if code in (0, None) or "nop" not in err:
@@ -529,7 +526,7 @@ def nop5_harm(_n=1):
     row = Row("the same, forced in a process made for it", 1)
     if not IS_ROOT:
         raise Skip("needs root, to attach by perf events")
-    done = subprocess.run([compiled("nop5.c", "nop5")], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([compiled("nop5.c", "forced-nop5")], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode == 77:
         raise Skip(done.stderr.strip())
     got = dict(re.findall(r"^(kernel errno|forked signal|wrong) (\d+)", done.stdout, re.M))
