@@ -67,8 +67,9 @@ static void row_text(FILE *out, const struct dump_row *r, enum dump_by by)
 		break;
 	case DUMP_BY_MODULE:
 		module_text(name, sizeof(name), r->tensor);
+		text__clean(what, sizeof(what), r->tensor->cls, strlen(r->tensor->cls));
 		fprintf(out, "%10s  %7s  %s%s%s%s\n", bytes, count, *name ? name : "of no module",
-			*r->tensor->module ? " (" : "", *r->tensor->module ? r->tensor->cls : "", *r->tensor->module ? ")" : "");
+			*r->tensor->module ? " (" : "", *r->tensor->module ? what : "", *r->tensor->module ? ")" : "");
 		break;
 	default:
 		text__clean(name, sizeof(name), r->tensor->name, strlen(r->tensor->name));
@@ -121,12 +122,13 @@ static void kinds_text(FILE *out, const struct dump_device *dev)
 
 static void header_text(FILE *out, const struct dump *d, const struct dump_opts *o)
 {
-	char n[3][32], took[24], comm[64];
+	char n[3][32], took[24], comm[64], torch[64];
 	const struct census_state *s = &d->census;
 
 	text__clean(comm, sizeof(comm), o->comm, strlen(o->comm));
+	text__clean(torch, sizeof(torch), o->torch->version, strlen(o->torch->version));
 	fprintf(out, "%s (pid %d)%s%s%s%s: %s module%s, %s optimizer%s, %s Python object%s, read in %s\n", comm, o->pid,
-		o->torch->version[0] ? ", torch " : "", o->torch->version, o->python[0] ? ", Python " : "", o->python,
+		torch[0] ? ", torch " : "", torch, o->python[0] ? ", Python " : "", o->python,
 		text__count(n[0], sizeof(n[0]), s->modules), plural(s->modules), text__count(n[1], sizeof(n[1]), s->optimizers),
 		plural(s->optimizers), text__count(n[2], sizeof(n[2]), s->objects), plural(s->objects), text__time(took, sizeof(took), s->end - s->begin));
 	if (s->torn)

@@ -13,6 +13,8 @@
 
 #include "export/export.h"
 #include "export/frames.h"
+#include "lib/text.h"
+#include "lib/utf8.h"
 
 static const char *base_name(const char *path)
 {
@@ -22,20 +24,21 @@ static const char *base_name(const char *path)
 }
 
 /*
- * Control characters and ';' would end a frame or a line. C1 controls are two bytes in UTF-8, c2 80 to
- * c2 9f: U+0085 is a line end to some.
+ * Control characters and ';' would end a frame or a line: U+0085 is a line end to some. And a terminal acts on some.
  */
 static void clean(char *s)
 {
-	unsigned char *p = (unsigned char *)s;
+	size_t left = strlen(s), n;
+	uint32_t c;
 
-	for (; *p; p++) {
-		if (*p == ';')
-			*p = ':';
-		else if (*p < ' ' || *p == 0x7f)
-			*p = '?';
-		else if (*p == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)
-			p[0] = p[1] = '?';
+	for (; left; s += n, left -= n) {
+		n = utf8__decode(s, left, &c);
+		if (!n || text__acts(c)) {
+			n += !n;
+			memset(s, '?', n);
+		} else if (c == ';') {
+			*s = ':';
+		}
 	}
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/text.h"
 #include "lib/utf8.h"
 
 #define JSON_MAX_DEPTH 64
@@ -60,8 +61,8 @@ static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char pr
 
 	if (c < sizeof(shorts) / sizeof(shorts[0]) && shorts[c])
 		fputs(shorts[c], out);
-	else if (c < 0x20 || c == 0x7f || c == 0x2028 || c == 0x2029 || (c == '<' && next == '!'))
-		/* U+2028 ends a line in older JavaScript; "<!--" changes how HTML reads a script. */
+	else if (text__acts(c) || (c == '<' && next == '!'))
+		/* JSON is read on terminals too. U+2028 ends a line in older JavaScript; "<!--" changes how HTML reads a script. */
 		fprintf(out, "\\u%04x", c);
 	else if (c == '/' && prev == '<')
 		fputs("\\/", out);

@@ -2,7 +2,7 @@
 #ifndef MT_LIB_JSON_H
 #define MT_LIB_JSON_H
 /*
- * A streaming JSON writer: always valid output (control characters escaped, invalid UTF-8 repaired,
+ * A streaming JSON writer: always valid output (control and bidirectional characters escaped, invalid UTF-8 repaired,
  * "</" written as "<\/" so that it can stand inside an HTML script element). Commas and nesting are its
  * own business; misuse aborts. Errors of the stream are the caller's to check with ferror().
  */

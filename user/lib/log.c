@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/text.h"
+
 #define LOG_MAX_LINE 4096
 
 static enum log_level max_level = LOG_INFO;
@@ -19,9 +21,25 @@ enum log_level log__level(void)
 	return max_level;
 }
 
+/* Whatever name is in it: harmless on a terminal. What the kernel's verifier says has many lines, and tabs. */
+static void clean_lines(char *dst, size_t size, const char *src)
+{
+	size_t at = 0, n;
+
+	for (;; src += n + 1) {
+		n = strcspn(src, "\n\t");
+		text__clean(dst + at, size - at, src, n);
+		at += strlen(dst + at);
+		if (!src[n] || at + 2 > size)
+			break;
+		dst[at++] = src[n];
+		dst[at] = '\0';
+	}
+}
+
 void log__print(enum log_level level, const char *fmt, ...)
 {
-	char line[LOG_MAX_LINE];
+	char line[LOG_MAX_LINE], text[2 * LOG_MAX_LINE];
 	va_list args;
 	size_t len;
 
@@ -34,6 +52,7 @@ void log__print(enum log_level level, const char *fmt, ...)
 	len = strlen(line);
 	while (len && line[len - 1] == '\n')
 		line[--len] = '\0';
+	clean_lines(text, sizeof(text), line);
 	/* One call, so that lines of several processes on one terminal do not mix. */
-	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", line);
+	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", text);
 }

@@ -11,7 +11,7 @@
 /* ---- text from elsewhere ---- */
 
 /* Characters that would act on a terminal or reorder what is read, instead of being read. */
-static bool acts(uint32_t c)
+bool text__acts(uint32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c <= 0x9f))
 		return true;
@@ -31,7 +31,7 @@ char *text__clean(char *dst, size_t size, const char *src, size_t len)
 		uint32_t c;
 		size_t n = utf8__decode(src + i, len - i, &c);
 
-		if (n && !acts(c)) {
+		if (n && !text__acts(c)) {
 			if (n > size - 1 - out)
 				break;
 			memcpy(dst + out, src + i, n);

@@ -2,6 +2,7 @@
 #ifndef MT_LIB_TEXT_H
 #define MT_LIB_TEXT_H
 /* Text that came from a target or a file, made fit for a terminal; numbers in people's words. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +13,8 @@
  * character. Returns dst.
  */
 char *text__clean(char *dst, size_t size, const char *src, size_t len);
+/* Is this one of those characters? */
+bool text__acts(uint32_t c);
 /* Writes valid UTF-8 only: invalid bytes become U+FFFD. Control characters stay. Returns bytes written (no NUL added). */
 size_t text__utf8(char *dst, size_t size, const char *src, size_t len);
 /* Columns a UTF-8 string takes on a terminal. */
