@@ -36,7 +36,8 @@ TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
-.PHONY: all tests test demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench install uninstall clean format
+.PHONY: all tests test test-kernels demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
+	deps-kernels install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -185,6 +186,14 @@ $(OUTPUT)/fuzz/%: $(OUTPUT)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJS)
 fuzz: deps-fuzz
 	$(Q)$(MAKE) --no-print-directory $(FUZZERS)
 	$(Q)OUTPUT=$(OUTPUT) tests/fuzz/run.sh $(FUZZ_SECONDS) $(FUZZERS)
+
+# The program on other kernels, emulated: docs/KERNELS.md. Some minutes.
+test-kernels: deps-kernels
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py
+
+deps-kernels:
+	$(Q)tools/deps.sh build kernels
 
 # The unit tests once more under AddressSanitizer and UndefinedBehaviorSanitizer.
 asan:

@@ -8,6 +8,8 @@
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
+#   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
+#   tools/deps.sh kernel-images  prints the paths of those, one a line
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12 or bench
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -78,6 +80,36 @@ fuzz_packages() {
 	[ ! -e "$lib" ] || return 0
 	version=$("$clang" -dumpversion)
 	packages "libclang-rt-${version%%.*}-dev"
+}
+
+# Debian's kernels for the cloud: small, and all that is needed is built in. One without uprobe.multi (before 6.6), one with.
+KERNEL_PACKAGES=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64)
+
+kernel_images() {
+	local meta package dir
+	dir=$VENVS/kernels
+	mkdir -p "$dir"
+	for meta in "${KERNEL_PACKAGES[@]}"; do
+		[ ! -e "$dir/$meta/.complete" ] || continue
+		package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -1)
+		[ -n "$package" ] || {
+			say "this distribution has no $meta: that kernel is left out"
+			continue
+		}
+		say "unpacking $package"
+		rm -rf "${dir:?}/$meta"
+		mkdir -p "$dir/$meta"
+		(cd "$dir/$meta" && apt-get download -q "$package" >&2 && dpkg-deb --fsys-tarfile ./*.deb | tar -x --wildcards './boot/vmlinuz-*' && rm ./*.deb) ||
+			die "cannot get $package"
+		touch "$dir/$meta/.complete"
+	done
+}
+
+print_kernels() {
+	local meta
+	for meta in "${KERNEL_PACKAGES[@]}"; do
+		[ ! -e "$VENVS/kernels/$meta/.complete" ] || ls "$VENVS/kernels/$meta"/boot/vmlinuz-*
+	done
 }
 
 # ---- Python environments ------------------------------------------------------------------------------------
@@ -247,17 +279,22 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|fuzz|bench ... or python main|newest|old|cu12|bench"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|fuzz|bench|kernels ... or python main|newest|old|cu12|bench"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
 foreign) print_foreign && exit ;;
+kernel-images) print_kernels && exit ;;
 esac
 for what in "$@"; do
 	case $what in
 	build) packages "${BUILD_PACKAGES[@]}" ;;
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
+	kernels)
+		packages qemu-system-x86:qemu-system-x86_64 gcc:gcc
+		kernel_images
+		;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
 		packages "${TEST_PACKAGES[@]}"

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""Calls the hooks of c10.c from five threads: 250 blocks of 64 bytes, every second one freed. usage: target.py LIBRARY DELAY"""
+"""
+Calls the hooks of c10.c a known number of times. usage: target.py LIBRARY
+
+Obeys lines: "work": 250 blocks of 64 bytes from five threads, every second one freed, from within two objects that call one
+another as modules do; "fork N": children that do as much each, and end; "run": goes on until the next line. Answers each with one
+line: what it did, counted by itself.
+"""
 import ctypes
+import os
+import select
 import sys
 import threading
-import time
 
 lib = ctypes.CDLL(sys.argv[1])
 new = lib._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm
@@ -12,23 +19,63 @@ delete = lib._ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv
 delete.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
 
-def allocate(i):
-    new(None, 0x100000 + i * 64, 64)
+class Inner:
+    def __call__(self, i):
+        return self.forward(i)
+
+    def forward(self, i):
+        new(None, 0x100000 + i * 64, 64)
+
+
+class Outer:
+    def __init__(self):
+        self.inner = Inner()
+
+    def __call__(self, numbers):
+        return list(map(self.inner, numbers))
+
+
+model = Outer()
 
 
 def work(k):
     for i in range(k * 1000, k * 1000 + 50):
-        allocate(i)
+        list(map(model, [[i]]))
         if i % 2:
             delete(None, 0x100000 + i * 64)
 
 
+def threads():
+    some = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for t in some:
+        t.start()
+    for t in some:
+        t.join()
+    work(9)
+    return "250 125"
+
+
+def fork(n):
+    bad = 0
+    for _ in range(n):
+        child = os.fork()
+        if not child:
+            work(20)
+            os._exit(7)
+        bad += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 7
+    return "%d bad" % bad
+
+
+def forever():
+    rounds = 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        work(30)
+        rounds += 1
+    sys.stdin.readline()
+    return "%s rounds" % ("some" if rounds else "no")
+
+
 print("ready", flush=True)
-time.sleep(float(sys.argv[2]))
-threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-for t in threads:
-    t.start()
-for t in threads:
-    t.join()
-work(9)
-print("done", flush=True)
+for line in iter(sys.stdin.readline, ""):
+    what, *n = line.split()
+    print("done", {"work": threads, "run": forever, "fork": lambda: fork(int(n[0]))}[what](), flush=True)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What has to be the same on every kernel: counts, lines and stacks of target.py's allocations, children that were forked while
+attached, a tracer killed in the middle. usage: golden.py TOOL LIBRARY FOLDER; prints "RESULT" and JSON, or "REFUSED" and why.
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+tool, library, folder = sys.argv[1:]
+here = os.path.dirname(os.path.abspath(__file__))
+recording = os.path.join(folder, "golden.mtr")
+sys.path.insert(0, os.path.join(os.path.dirname(here), "e2e"))
+import code_bytes  # noqa: E402
+
+target = subprocess.Popen([sys.executable, os.path.join(here, "target.py"), library], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def ask(line):
+    target.stdin.write(line + "\n")
+    target.stdin.flush()
+    return target.stdout.readline().strip()
+
+
+def attach(*options):
+    p = subprocess.Popen([tool, "record", "-p", str(target.pid), "-o", recording, "-f", *options], stderr=subprocess.PIPE, text=True)
+    said = []
+    for line in p.stderr:
+        said.append(line)
+        if "attached to PID" in line:
+            return p
+    if p.wait() == 3:
+        print("REFUSED", "".join(said).strip().replace("\n", "; "))
+        target.kill()
+        sys.exit(0)
+    sys.exit("record ended with %d: %s" % (p.returncode, "".join(said)))
+
+
+def stop(p):
+    p.send_signal(signal.SIGINT)
+    p.stderr.read()
+    if p.wait():
+        sys.exit("record ended with %d after Ctrl-C" % p.returncode)
+
+
+def report(by):
+    done = subprocess.run([tool, "report", "--format", "json", "--at", "end", "--by", by, recording], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def counts():
+    attached = attach()
+    said = ask("work")
+    stop(attached)
+    doc, stacks = report("line"), report("stack")
+    dev = doc["devices"][0]
+    return {
+        "said": said,
+        "allocs, frees, lost": [dev["allocs"], dev["frees"], doc["capture"]["lost"]],
+        "bytes at the end": sum(r["bytes"] for r in doc["rows"]),
+        "lines": sorted({"%s:%d" % (r["function"], r["line"]) for r in doc["rows"]}),
+        "stacks": sorted({" > ".join(f.split(" ")[0] + f[f.rindex(":"):-1] for f in r["stack"] if "/target.py:" in f) for r in stacks["rows"]}),
+    }
+
+
+def children():
+    attached = attach()
+    said = ask("fork 20")
+    stop(attached)
+    doc = report("line")
+    return {"children": said, "of others in the recording": sum(d["allocs"] for d in doc["devices"])}
+
+
+def killed(times):
+    """Each at another moment of attaching or recording, while the target calls the hooks all the time."""
+    bad = []
+    for i in range(times):
+        target.stdin.write("run\n")
+        target.stdin.flush()
+        p = subprocess.Popen([tool, "record", "-p", str(target.pid), "-o", recording, "-f"], stderr=subprocess.DEVNULL)
+        time.sleep(0.15 * i)
+        p.kill()
+        p.wait()
+        limit = time.monotonic() + 20
+        while code_bytes.differing(target.pid, ("libc10.so", "python3")) and time.monotonic() < limit:
+            time.sleep(0.05)
+        left = code_bytes.differing(target.pid, ("libc10.so", "python3"))
+        target.stdin.write("\n")
+        target.stdin.flush()
+        said = [target.stdout.readline().strip()]
+        if left or said != ["done some rounds"]:
+            bad.append("%d bytes, %s" % (left, said))
+    return {"killed": times, "wrong": bad}
+
+
+if target.stdout.readline() != "ready\n":
+    sys.exit("the target did not start")
+result = {**counts(), **children(), **killed(8)}
+result["counts again"] = counts()["allocs, frees, lost"]
+target.stdin.close()
+result["target"] = target.wait()
+print("RESULT", json.dumps(result, sort_keys=True), flush=True)

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Process 1 of the small machine that run.py makes: mounts what the tool looks at, runs golden.py, turns the machine off."""
+import ctypes
+import os
+import subprocess
+import sys
+import traceback
+
+libc = ctypes.CDLL(None, use_errno=True)
+for kind, where in (("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tracefs", "/sys/kernel/tracing"), ("tmpfs", "/tmp")):
+    os.makedirs(where, exist_ok=True)
+    if libc.mount(kind.encode(), where.encode(), kind.encode(), 0, None):
+        print("mount %s: %s" % (where, os.strerror(ctypes.get_errno())))
+try:
+    os.environ["PATH"] = "/usr/bin:/bin"
+    print("KERNEL", os.uname().release, flush=True)
+    print(subprocess.run(["/memtrace-bpf", "check"], capture_output=True, text=True, check=False).stdout, flush=True)
+    done = subprocess.run([sys.executable, "/kernels/golden.py", "/memtrace-bpf", "/libc10.so", "/tmp"], capture_output=True, text=True, timeout=600,
+                          check=False)
+    print(done.stdout, done.stderr, "EXIT", done.returncode, flush=True)
+except BaseException:
+    traceback.print_exc()
+sys.stdout.flush()
+os.sync()
+libc.reboot(0x4321FEDC)

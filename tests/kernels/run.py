@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+The built program on other kernels, under emulation, and on this one: the same golden results (golden.py), or a named refusal.
+
+    tests/kernels/run.py [KERNEL ...]     image files; default: those of tools/deps.sh kernels, and the one that runs
+
+Each machine is qemu without acceleration and a file system in memory: this interpreter, the program, what both need. Its
+console is in .output/kernels/. Prints a table; 1: a kernel did otherwise than it has to.
+"""
+import gzip
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REPO = os.path.dirname(os.path.dirname(HERE))
+OUT = os.path.join(REPO, os.environ.get("OUTPUT", ".output"))
+TOOL = os.path.join(OUT, "memtrace-bpf")
+DIR = os.path.join(OUT, "kernels")
+SECONDS = 900
+LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "ensurepip", "site-packages", "dist-packages", "lib2to3", "pydoc_data", "turtledemo", "config-3.11-x86_64-linux-gnu"}
+
+
+class Cpio:
+    """An archive in the format that the kernel unpacks at boot ("newc")."""
+
+    def __init__(self, out):
+        self.out = out
+        self.n = 0
+        self.known = set()
+
+    def entry(self, name, mode, data=b""):
+        name = name.lstrip("/")
+        if not name or name in self.known:
+            return
+        self.known.add(name)
+        if os.path.dirname(name):
+            self.entry(os.path.dirname(name), 0o040755)
+        self.n += 1
+        fields = (self.n, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
+        head = b"070701" + b"".join(b"%08x" % f for f in fields) + name.encode() + b"\0"
+        self.out.write(head + b"\0" * (-len(head) % 4) + data + b"\0" * (-len(data) % 4))
+
+    def file(self, path, name=None):
+        """As a file, whatever links lead there."""
+        with open(path, "rb") as f:
+            self.entry(name or path, 0o100755 if os.access(path, os.X_OK) else 0o100644, f.read())
+
+    def close(self):
+        self.entry("TRAILER!!!", 0)
+
+
+def libraries(path):
+    done = subprocess.run(["ldd", path], capture_output=True, text=True, check=False)
+    return re.findall(r"(/\S+) \(0x", done.stdout)
+
+
+def put_python(cpio):
+    """The interpreter that runs this, where it is."""
+    python = os.path.realpath(sys.executable)
+    cpio.file(python)
+    for path in libraries(python):
+        cpio.file(path)
+    for top in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}:
+        for folder, folders, files in os.walk(top):
+            folders[:] = [d for d in folders if d not in LEFT_OUT]
+            for name in files:
+                path = os.path.join(folder, name)
+                cpio.file(path)
+                if name.endswith(".so"):
+                    for needed in libraries(path):
+                        cpio.file(needed)
+    return python
+
+
+def make_image(path, library):
+    with gzip.open(path, "wb", compresslevel=1) as f:
+        cpio = Cpio(f)
+        for name in ("dev", "proc", "sys", "tmp"):
+            cpio.entry(name, 0o040755)
+        python = put_python(cpio)
+        cpio.file(TOOL, "/memtrace-bpf")
+        for needed in libraries(TOOL):
+            cpio.file(needed)
+        cpio.file(library, "/libc10.so")
+        for name in ("golden.py", "target.py"):
+            cpio.file(os.path.join(HERE, name), "/kernels/" + name)
+        cpio.file(os.path.join(REPO, "tests", "e2e", "code_bytes.py"), "/e2e/code_bytes.py")
+        with open(os.path.join(HERE, "init.py"), "rb") as f:
+            cpio.entry("init", 0o100755, b"#!" + python.encode() + b"\n" + f.read())
+        cpio.close()
+
+
+def boot(kernel, image, log):
+    command = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
+               "-append", "console=ttyS0 panic=-1 quiet loglevel=3"]
+    with open(log, "wb") as f:
+        try:
+            subprocess.run(command, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=False)
+        except subprocess.TimeoutExpired:
+            f.write(b"\nnot through after %d s\n" % SECONDS)
+
+
+def here(library, log):
+    with open(log, "wb") as f:
+        f.write(b"KERNEL %s\n" % os.uname().release.encode())
+        f.flush()
+        subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), TOOL, library, DIR], stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT,
+                       timeout=SECONDS, check=False)
+
+
+def read(log):
+    with open(log, encoding="utf-8", errors="replace") as f:
+        text = f.read()
+    release = re.search(r"KERNEL (\S+)", text)
+    refused = re.search(r"^ ?REFUSED (.*)", text, re.M)
+    result = re.search(r"^ ?RESULT (\{.*\})", text, re.M)
+    multi = "no" if "not in this kernel" in text else "yes"
+    return (release[1] if release else "?"), multi, (refused[1] if refused else None), (json.loads(result[1]) if result else None)
+
+
+def main():
+    os.makedirs(DIR, exist_ok=True)
+    kernels = sys.argv[1:]
+    if not kernels:
+        done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), "kernel-images"], capture_output=True, text=True, check=True)
+        kernels = done.stdout.split()
+    if not shutil.which("qemu-system-x86_64"):
+        sys.exit("qemu-system-x86_64 is not here: run tools/deps.sh kernels")
+    library = os.path.join(DIR, "libc10.so")
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(HERE, "c10.c")], check=True)
+    image = os.path.join(DIR, "image.gz")
+    make_image(image, library)
+    golden, status = None, 0
+    print("| kernel | how | uprobe.multi | seconds | result |\n|---|---|---|---|---|")
+    for kernel in ["", *kernels]:
+        log = os.path.join(DIR, (os.path.basename(kernel) or "here") + ".log")
+        begin = time.monotonic()
+        if kernel:
+            boot(kernel, image, log)
+        else:
+            here(library, log)
+        release, multi, refused, result = read(log)
+        if result and golden is None:
+            golden = result
+        if refused:
+            said = "refused: " + refused
+        elif result is None:
+            said, status = "FAILED, see " + os.path.relpath(log, REPO), 1
+        elif result != golden:
+            said, status = "DIFFERS: " + ", ".join("%s: %s, not %s" % (k, result[k], golden[k]) for k in golden if result[k] != golden[k]), 1
+        else:
+            said = "the same"
+        print("| %s | %s | %s | %.0f | %s |" % (release, "emulated" if kernel else "this machine", multi, time.monotonic() - begin, said), flush=True)
+    print("\n" + json.dumps(golden, indent=1, sort_keys=True) if golden else "")
+    expected = json.load(open(os.path.join(HERE, "golden.json"), encoding="utf-8"))
+    if golden != expected:
+        print("not what tests/kernels/golden.json has")
+        status = 1
+    sys.exit(status)
+
+
+main()
