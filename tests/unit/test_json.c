@@ -118,6 +118,7 @@ static void test_strings(void **state)
 	check_string("\xe6\xbc\xa2\xf0\x9f\x98\x80", "\"\xe6\xbc\xa2\xf0\x9f\x98\x80\"\n");
 	check_string("\xff\xc0\xaf|\xed\xa0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd|\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\"\n");
 	check_string("\xe2\x80\xa8", "\"\\u2028\"\n");
+	check_string("\xc2\x9b" "2J\xe2\x80\xae", "\"\\u009b2J\\u202e\"\n");
 	for (int i = 1; i < 256; i++) { /* any byte gives JSON that reads back */
 		FILE *out = begin();
 		struct json *j = json__new(out, false);

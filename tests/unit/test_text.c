@@ -243,6 +243,7 @@ static void test_log(void **state)
 	log_info("unseen");
 	log__set_level(LOG_DEBUG);
 	log_debug("detail\n\n");
+	log_debug("%s", "a\x1b[31m\xc2\x9b\r\n\tb \xe2\x80\xae\xff \xc3\xa9"); /* names, and the verifier's lines */
 	log__set_level(LOG_INFO);
 	dup2(saved, STDERR_FILENO);
 	close(saved);
@@ -251,7 +252,8 @@ static void test_log(void **state)
 	close(fds[0]);
 	assert_true(n > 0);
 	assert_string_equal(got, "memtrace-bpf: bad 1\nmemtrace-bpf: warning: odd\nmemtrace-bpf: good\n"
-				 "memtrace-bpf: detail\n");
+				 "memtrace-bpf: detail\n"
+				 "memtrace-bpf: a\\x1b[31m\\xc2\\x9b\\x0d\n\tb \\xe2\\x80\\xae\\xff \xc3\xa9\n");
 }
 
 int main(void)

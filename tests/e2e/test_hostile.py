@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Names that want to do harm, in every place where there is a name: a made-up recording full of them, and a process that has given
+them to its files, functions, modules, classes, threads and to itself. Nothing of them acts on a terminal, JSON is JSON, CSV is
+CSV, pages run nothing but what is ours.
+"""
+import csv
+import html.parser
+import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+
+import harness
+from harness import OUT, check, equal, record, run, scratch, spawn, workload
+
+ACTS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+MARK = "alert(31337)"
+PIECES = [
+    b"\x1b[2J", b"\x1b]0;owned\x07", b"\x1b]8;;http://x\x1b\\", b"\x1bP1$r\x1b\\", b"\x9b31m", b"\xc2\x9b2J", b"\xc2\x90q", b"\x1b[201~rm -rf ~\r", b"\x08\x08",
+    b"\r", b"\n", b"\x00", b"\x7f", b"\x07", b"\t", b"\x0e", b"\x05", "\u202e".encode(), "\u2066".encode(), "\u2028".encode(), "\u061c".encode(),
+    b"\xff\xfe", b"\xc0\x80", b"\xe0\x80\x9b", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xf0\x9f", b"\xc3", b"</script><script>" + MARK.encode() + b"</script>",
+    b"<img src=x onerror=" + MARK.encode() + b">", b"'\"><svg onload=" + MARK.encode() + b">", b"javascript:" + MARK.encode(), b"<!--", b"]]>", b"<![CDATA[", b"&#27;",
+    b"\\u001b", b"\\", b'"', b"'", b"${jndi:x}", b"%n%s%x", b"=cmd|'/c calc'!A1", b"@SUM(1)", b"+1", b"-2+3", b",", b";", b" 7", b"{}", b"../../etc/passwd", b"/",
+    "\U0001f600".encode(), "\u4f60".encode(), "e\u0301".encode(), b"A" * 300, b"\x1b[31m" * 1000, "\u202e".encode() * 2000,
+]
+
+
+def hostile_names(n):
+    """Each piece alone, then pieces put together, the same every time."""
+    rng = random.Random(20)
+    names = list(PIECES)
+    while len(names) < n:
+        names.append(b"".join(rng.choice(PIECES) if rng.random() < 0.7 else bytes(rng.randrange(256) for _ in range(rng.randrange(1, 9)))
+                              for _ in range(rng.randrange(1, 5)))[:20000])
+    return names
+
+
+def harmless(raw, what, ends=(b"\n",)):
+    """Valid UTF-8, and nothing in it acts on a terminal but the ends of lines."""
+    for end in ends:
+        raw = raw.replace(end, b"")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as e:
+        check(False, "%s: not UTF-8: %r", what, raw[max(0, e.start - 40):e.end + 40])
+    found = ACTS.search(text)
+    if found:
+        i = found.start()
+        check(False, "%s: %r reaches the terminal: ...%r...", what, text[i], text[max(0, i - 40):i + 40])
+    return text
+
+
+def output(*args, root=False):
+    code, out, err = harness.tool(*args, root=root, text=False, seconds=120)
+    harmless(err.encode("utf-8", "replace"), "messages of " + " ".join(args[:4]))
+    equal(code, 0, "exit code of %s (%s)" % (" ".join(args[:4]), err[-300:]))
+    return out
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would run of a page: scripts, handlers, addresses; and the text that it shows."""
+
+    def __init__(self):
+        super().__init__(convert_charrefs=True)
+        self.tags, self.scripts, self.inside = [], [], None
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, attrs))
+        self.inside = tag if tag in ("script", "style") else None
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        self.inside = None
+
+    def handle_data(self, data):
+        if self.inside == "script":
+            self.scripts[-1] += data
+
+
+def check_page(raw, plain, what):
+    """The page of a hostile recording has the elements and the code that one of a harmless recording has, and other data."""
+    pages = []
+    for text in (raw, plain):
+        p = Page()
+        p.feed(text.decode("utf-8"))
+        p.close()
+        pages.append(p)
+    bad, good = pages
+    equal([t for t, _ in bad.tags], [t for t, _ in good.tags], "elements of " + what)
+    for tag, attrs in bad.tags:
+        for name, value in attrs:
+            check(not name.startswith("on") and MARK not in (value or ""), "%s: <%s %s=%r>", what, tag, name, value)
+    equal(len(bad.scripts), len(good.scripts), "scripts of " + what)
+    for ours, theirs in zip(good.scripts, bad.scripts):
+        if not ours.lstrip().startswith("{"):
+            equal(theirs, ours, "code of " + what)
+
+
+def check_recording(path, plain, least):
+    """All that report and export make of it."""
+    for by in ("line", "stack", "module", "layer", "phase", "category", "thread", "category,module", "line,thread"):
+        harmless(output("report", "--by", by, "--top", "0", path), "report --by " + by)
+    more = (("--device", "cpu"), ("--by", "segment")) if path.endswith("bad.mtr") else ()
+    for options in (("--tree",), ("--at", "end", "--frames", "all"), *more):
+        harmless(output("report", "--top", "0", *options, path), "report " + " ".join(options))
+    for by in ("line", "stack", "module", "thread"):
+        raw = output("report", "--by", by, "--format", "json", path)
+        harmless(raw, "report --format json --by " + by)
+        doc = json.loads(raw)
+        check(len(doc["rows"]) >= least, "only %d rows by %s", len(doc["rows"]), by)
+        raw = output("report", "--by", by, "--format", "csv", path)
+        harmless(raw, "report --format csv --by " + by, ends=(b"\r\n",))
+        rows = list(csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), strict=True))
+        equal({len(r) for r in rows}, {18}, "columns of the CSV by " + by)
+        check(len(rows) > least, "only %d lines of CSV by %s", len(rows), by)
+    json.loads(harmless(output("export", "speedscope", "-o", "-", path), "speedscope"))
+    harmless(output("export", "folded", "-o", "-", path), "folded")
+    for name in ("flamegraph", "timeline"):
+        raw = output("export", name, "-o", "-", path)
+        harmless(raw, name, ends=(b"\n", b"\t"))
+        if raw.lstrip().startswith((b"{", b"[")):
+            json.loads(raw)
+        else:
+            check_page(raw, output("export", name, "-o", "-", plain), name)
+
+
+def made_recording(path, names):
+    tool = os.path.join(OUT, "tests", "tools", "hostile_recording")
+    subprocess.run([tool, path], input="".join(n.hex() + "\n" for n in names), text=True, check=True, timeout=60)
+
+
+def test_recordings():
+    made_recording(scratch("plain.mtr"), [b"name%d" % i for i in range(2000)])
+    made_recording(scratch("bad.mtr"), hostile_names(2000))
+    check_recording(scratch("bad.mtr"), scratch("plain.mtr"), 300)
+
+
+def test_live():
+    """The same from a running process: names are read out of its memory."""
+    path = scratch("live.mtr")
+    with open(scratch("names.json"), "w", encoding="ascii") as f:
+        json.dump([n.hex() for n in hostile_names(2000)], f)
+    target = workload("hostile.py", scratch("names.json"))
+    target.wait_line("^ready", 120)
+    for by in ("tensor", "module", "category"):
+        harmless(output("dump", "-p", str(target.pid), "--by", by, "--top", "100000", root=True), "dump --by " + by)
+    dump = json.loads(harmless(output("dump", "-p", str(target.pid), "--format", "json", root=True), "dump --format json"))
+    check(len(dump["rows"]) > 300, "only %d tensors", len(dump["rows"]))
+    harmless(output("check", "-p", str(target.pid), root=True), "check")
+    harmless(output("check", "-p", str(target.pid), "--explain", root=True), "check --explain")
+    recorder = record(target.pid, path)
+    target.send()
+    target.wait_line("^done", 120)
+    live = spawn([harness.TOOL, "-p", str(target.pid), "--interval", "1", "--top", "1000"], root=True)
+    live.wait_line("attached", 30, stream="err")
+    target.send()
+    target.wait_line("^done", 120)
+    time.sleep(2.5)
+    for p in (recorder, live):
+        p.signal(signal.SIGINT)
+        equal(p.wait(30), 0, "exit code (%s)" % p.stderr()[-300:])
+        harmless(p.stderr().encode(), "messages of " + p.name())
+    # The live view clears the screen by itself only on a terminal, and this is none.
+    harmless(live.stdout().encode(), "live view")
+    check(target.alive(), "the target ended")
+    made_recording(scratch("plain2.mtr"), [b"name%d" % i for i in range(20)])
+    check_recording(path, scratch("plain2.mtr"), 1)
+    rows = harness.report(path)["rows"]
+    check(sum(bool(re.search(r"<script>|\x1b|\\x", r["function"] or "")) for r in rows) > 50, "hardly any hostile function in the recording: %d rows",
+          len(rows))
+
+
+run(globals())
