@@ -575,7 +575,8 @@ static int finish(struct sweep *s, struct model_segments *ret)
 	ret->others = calloc((size_t)s->nothers + 1, sizeof(*ret->others));
 	for (size_t i = 0; i < ret->n; i++) {
 		ret->all[i].pins = pin;
-		pin += ret->all[i].npins;
+		if (pin) /* NULL: no segment has any */
+			pin += ret->all[i].npins;
 	}
 	if (!ret->others)
 		return -ENOMEM;
