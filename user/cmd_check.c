@@ -137,6 +137,14 @@ static void check_python(struct target *t)
 	     0);
 }
 
+/* One probe: file, offset and instruction, how the kernel runs that, and how far into the function it is. */
+static void explain_site(char *buf, size_t size, const char *file, uint64_t offset, const struct site *s, const char *what)
+{
+	const char *how = s->cls == SITE_STEPPED ? "single-stepped" : "emulated";
+
+	snprintf(buf, size, "%s+%#" PRIx64 ": %s (%s), %s+%u", file, offset, s->text, how, what, s->offset);
+}
+
 static int check_hooks(const struct target *t, bool explain)
 {
 	int status = EXIT_OK, i;
@@ -146,8 +154,7 @@ static int check_hooks(const struct target *t, bool explain)
 		const struct hook *h = &t->hooks[i];
 
 		if (h->found && explain)
-			snprintf(text, sizeof(text), "%s+%#" PRIx64 ": %s (%s, +%u), %s", h->file, h->offset, h->site.text,
-				 site__class_name(h->site.cls), h->site.offset, h->symbol);
+			explain_site(text, sizeof(text), h->file, h->offset, &h->site, h->symbol);
 		else if (h->found)
 			snprintf(text, sizeof(text), "%s", h->site.cls == SITE_STEPPED ?
 						     "must be single-stepped: some 9 us a hit on a virtual machine" :
@@ -162,7 +169,7 @@ static int check_hooks(const struct target *t, bool explain)
 /* The only return probes that there are: of plain C functions, which no exception leaves. */
 static void print_calls(const struct cuda_file *f, const struct map *map, bool explain)
 {
-	char text[1024];
+	char text[1024], what[1024 + PATH_MAX];
 	size_t i;
 
 	if (!explain) {
@@ -173,9 +180,9 @@ static void print_calls(const struct cuda_file *f, const struct map *map, bool e
 	for (i = 0; i < f->n; i++) {
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
 
-		snprintf(text, sizeof(text), "%s+%#" PRIx64 ": %s, %s", map->path, f->site[i].offset,
-			 fn->op == CUDA_SET_DEVICE ? "entry" : "entry and return", fn->name);
-		line(true, "CUDA call", text, 0);
+		snprintf(text, sizeof(text), fn->op == CUDA_SET_DEVICE ? "entry, %s" : "entry and return, %s", fn->name);
+		explain_site(what, sizeof(what), map->path, f->site[i].offset, &f->site[i].site, text);
+		line(true, "CUDA call", what, 0);
 	}
 }
 

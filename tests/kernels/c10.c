@@ -16,10 +16,18 @@ void report(void *ptr, int64_t size, size_t allocated, size_t reserved, int devi
 	KEEP("r"(ptr), "r"(size), "r"(allocated), "r"(reserved), "r"(device));
 }
 
+/* -DPROLOGUE='"..."': a function of just these instructions, for tests of where a probe is put. */
+#ifdef PROLOGUE
+__asm__(".globl _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm\n"
+	".type _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm, @function\n"
+	"_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm:\n" PROLOGUE "\n"
+	".size _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm, . - _ZN3c1025ProfiledCPUMemoryReporter3NewEPvm\n");
+#else
 void cpu_new(void *self, void *ptr, size_t size)
 {
 	KEEP("r"(self), "r"(ptr), "r"(size));
 }
+#endif
 
 void cpu_delete(void *self, void *ptr)
 {

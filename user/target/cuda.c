@@ -100,21 +100,16 @@ static const struct map *code_map(const struct maps *m, const struct map *file, 
  * A return probe must be where the return address is still on top of the stack, at the very first instruction. A
  * 5-byte nop there is not probed (see site.h), nor anything that cannot be decoded.
  */
-static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, uint32_t *offset)
+static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, struct site *site)
 {
 	uint8_t code[BODY_MAX];
-	struct site site;
 	size_t len = entry_only || sym->size > sizeof(code) ? ENTRY_BYTES : sym->size;
 	int err;
 
 	if (!sym->size || sym->size < len)
 		len = sym->size ? sym->size : ENTRY_BYTES;
 	err = elf__read(e, sym->value, code, len);
-	if (!err)
-		err = site__pick(code, len, entry_only ? 0 : sym->size, 1, &site);
-	if (!err)
-		*offset = site.offset;
-	return err;
+	return err ?: site__pick(code, len, entry_only ? 0 : sym->size, 1, site);
 }
 
 static bool known_offset(const struct cuda_file *f, uint64_t offset)
@@ -131,7 +126,8 @@ static void look_into(const struct elf *e, const struct maps *m, const struct ma
 {
 	struct elf_sym sym;
 	uint64_t offset;
-	uint32_t fn, in;
+	struct site in;
+	uint32_t fn;
 
 	if (elf__dynsym(e, DRYRUN_USAGE, &sym) == 0 && elf__bias(e, map->start, map->offset, &offset) == 0)
 		f->usage = sym.value + offset;
@@ -145,8 +141,8 @@ static void look_into(const struct elf *e, const struct maps *m, const struct ma
 			continue;
 		if (pick(e, &sym, functions[fn].op != CUDA_SET_DEVICE, &in))
 			f->refused++;
-		else if (!known_offset(f, offset + in))
-			f->site[f->n++] = (struct cuda_site){ fn, offset + in };
+		else if (!known_offset(f, offset + in.offset))
+			f->site[f->n++] = (struct cuda_site){ fn, offset + in.offset, in };
 	}
 }
 

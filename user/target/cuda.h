@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "memtrace.h"
+#include "target/site.h"
 #include "record/stream.h"
 #include "target/proc.h"
 
@@ -56,6 +57,7 @@ uint32_t cuda__functions(void); /* how many there are */
 struct cuda_site {
 	uint32_t fn;
 	uint64_t offset; /* in the file: of the function's first instruction, of cudaSetDevice the cheapest */
+	struct site site;
 };
 
 /* What is of interest in a mapped file. */
