@@ -20,7 +20,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
 import harness  # noqa: E402
-from bench import bpf, dump, peers, steps  # noqa: E402
+from bench import bpf, dump, peers, scale, steps  # noqa: E402
 
 
 def machine():
@@ -48,6 +48,8 @@ def parts(args, python):
         "demo": (lambda: steps.bench_steps(args, python, "demo", 2 * args.seconds, ()), lambda d: steps.show_steps("demo", d)),
         "dump": (lambda: dump.bench_dump(args, python), dump.show),
         "peers": (lambda: peers.bench(args, python, optional_python("bench")), peers.show),
+        "report": (lambda: scale.bench_report(args), scale.show_report),
+        "memory": (lambda: scale.bench_memory(args, python), scale.show_memory),
         "bpf": (lambda: bpf.bench(args, python), bpf.show),
     }
 
@@ -57,6 +59,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--seconds", type=float, default=2.0, help="of each window; of the large model, twice that")
+    p.add_argument("--events", type=float, help="report also a recording of so many events (1e8: 0.4 GB of disk)")
     p.add_argument("--only", choices=names, action="append")
     args = p.parse_args()
     try:

@@ -13,6 +13,7 @@
 #include "record/dict.h"
 
 #define PROGRESS_SIZE (UINT64_C(64) << 20) /* smaller files are read before one could look */
+#define TOGETHER 24 /* events */
 #define PROGRESS_EVERY (1 << 17)	   /* events */
 
 /* A path for a message: it may be a target's doing, as file names are. */
@@ -117,24 +118,27 @@ static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e
 		const char **whose)
 {
 	bool show = mtr_reader__size(a->reader) >= PROGRESS_SIZE && isatty(STDERR_FILENO);
-	struct event e;
-	int err;
+	struct event e[TOGETHER];
+	int err, n;
 
 	for (;;) {
 		*whose = "cannot read";
-		err = mtr_reader__next(a->reader, &e);
-		if (err <= 0)
-			return err ? err : 1;
+		n = mtr_reader__some(a->reader, e, TOGETHER);
+		if (n <= 0)
+			return n ? n : 1;
 		*whose = "cannot go on";
-		err = each ? each(ctx, &e) : 0;
-		if (!err)
-			err = model__event(a->model, &e);
-		if (err)
-			return err;
-		if (e.time > a->last_time)
-			a->last_time = e.time;
-		if (++a->events % PROGRESS_EVERY == 0 && show)
-			progress(a, shown);
+		model__soon(a->model, e, (size_t)n);
+		for (int i = 0; i < n; i++) {
+			err = each ? each(ctx, &e[i]) : 0;
+			if (!err)
+				err = model__event(a->model, &e[i]);
+			if (err)
+				return err;
+			if (e[i].time > a->last_time)
+				a->last_time = e[i].time;
+			if (++a->events % PROGRESS_EVERY == 0 && show)
+				progress(a, shown);
+		}
 	}
 }
 

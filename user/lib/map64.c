@@ -65,6 +65,11 @@ static size_t probe(const struct map64 *m, uint64_t key)
 	return i;
 }
 
+void map64__prefetch(const struct map64 *m, uint64_t key)
+{
+	__builtin_prefetch(&m->slots[home(m, key)], 1);
+}
+
 bool map64__get(const struct map64 *m, uint64_t key, uint64_t *ret)
 {
 	const struct slot *s;

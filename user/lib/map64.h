@@ -14,6 +14,8 @@ struct map64;
 
 struct map64 *map64__new(void);	  /* NULL on ENOMEM */
 void map64__free(struct map64 *m); /* NULL is fine */
+/* The key will be asked for soon: a large map is not in the processor's caches. */
+void map64__prefetch(const struct map64 *m, uint64_t key);
 bool map64__get(const struct map64 *m, uint64_t key, uint64_t *ret);
 int map64__set(struct map64 *m, uint64_t key, uint64_t value); /* 0 or -ENOMEM */
 /* The same; *had says whether key was there, and *old, if so, with what value. */

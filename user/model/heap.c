@@ -356,12 +356,15 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.walk = walk,
 	};
 	uint64_t quick = (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) * UINT64_C(0x9e3779b97f4a7c15);
-	uint32_t *recent = &m->recent_sites[quick >> 52], hash, pos, id;
+	struct recent_site *recent = m->recent_sites[quick >> 52];
+	uint32_t tag = (uint32_t)(quick >> 20), hash, pos, id;
 	int err;
 
-	if (*recent && site__is(&m->sites[*recent - 1], &k)) {
-		*ret = *recent - 1;
-		return 0;
+	for (int i = 0; i < SITE_WAYS && recent[i].id1; i++) {
+		if (recent[i].tag == tag && site__is(&m->sites[recent[i].id1 - 1], &k)) {
+			*ret = recent[i].id1 - 1;
+			return 0;
+		}
 	}
 	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
 	while ((id = hidx__next(&m->site_index, hash, &pos)) != UINT32_MAX && !site__is(&m->sites[id], &k))
@@ -369,7 +372,8 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
 	if (err)
 		return err;
-	*recent = id + 1;
+	memmove(recent + 1, recent, (SITE_WAYS - 1) * sizeof(*recent));
+	*recent = (struct recent_site){ .tag = tag, .id1 = id + 1 };
 	*ret = id;
 	return 0;
 }

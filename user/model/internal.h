@@ -184,7 +184,8 @@ static inline uint8_t life__settled(const struct site *s, uint8_t category)
 
 /* --- heap.c */
 #define WALK_CENSUS MT_WALK_NR /* of a site: its blocks were there when we came, and nobody knows where from */
-#define SITE_RECENT 4096
+#define SITE_RECENT 4096 /* sets */
+#define SITE_WAYS 4
 
 enum step_kind { STEP_OPT, STEP_CALL, STEP_KINDS };
 
@@ -388,7 +389,10 @@ struct model {
 	struct site *sites;
 	uint32_t nsites, capsites;
 	struct hidx site_index;
-	uint32_t recent_sites[SITE_RECENT]; /* 1 + number, by what is quickly worked out of the key: a step is like the one before */
+	/* By what is quickly worked out of the key, the youngest first: a step is like the one before. */
+	struct recent_site {
+		uint32_t tag, id1; /* id1: 1 + number */
+	} recent_sites[SITE_RECENT][SITE_WAYS];
 	struct layers layers;
 	struct steps steps;
 	struct thread_state **threads;

@@ -7,6 +7,8 @@
 
 #include "model/internal.h"
 
+#define SOON_MAX 64
+
 struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -212,6 +214,31 @@ int model__event(struct model *m, const struct event *event)
 	if (!err)
 		m->events++;
 	return err;
+}
+
+static struct dev *model__known_device(const struct model *m, struct device d)
+{
+	const uint32_t *by_index = m->by_type[d.type];
+
+	return by_index && by_index[d.index] ? m->devs[by_index[d.index] - 1] : NULL;
+}
+
+void model__soon(const struct model *m, const struct event *e, size_t n)
+{
+	const struct rec *going[SOON_MAX];
+	const struct dev *dev;
+	size_t k = 0;
+
+	n = n < SOON_MAX ? n : SOON_MAX;
+	for (size_t i = 0; i < n; i++)
+		if ((e[i].kind == EVENT_ALLOC || e[i].kind == EVENT_FREE) && (dev = model__known_device(m, e[i].device)))
+			map64__prefetch(dev->blocks.at, e[i].addr);
+	for (size_t i = 0; i < n; i++)
+		if (e[i].kind == EVENT_FREE && (dev = model__known_device(m, e[i].device)) &&
+		    (going[k] = blocks__at(&dev->blocks, e[i].addr)))
+			__builtin_prefetch(going[k++], 1);
+	for (size_t i = 0; i < k; i++)
+		__builtin_prefetch(&m->sites[going[i]->site], 1);
 }
 
 void model__finish(struct model *m, uint64_t now)

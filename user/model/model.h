@@ -35,6 +35,8 @@ struct model_opts {
 struct model *model__new(const struct dict *d, const struct facts *f, const struct model_opts *opts);
 void model__free(struct model *m);
 int model__event(struct model *m, const struct event *e); /* 0 or -ENOMEM */
+/* These come next: brings what they need into the processor's caches. Changes nothing else. */
+void model__soon(const struct model *m, const struct event *e, size_t n);
 /* No more events; now: ns since the start. Closes the step and layer under way. */
 void model__finish(struct model *m, uint64_t now);
 

@@ -65,6 +65,8 @@ struct mtr_reader *mtr_reader__open(const char *path, const char **why);
 void mtr_reader__free(struct mtr_reader *r);
 /* The next event: 1 and *e, 0 at the end of what can be read, or -errno (I/O error). */
 int mtr_reader__next(struct mtr_reader *r, struct event *e);
+/* Up to most events at once, none of them from after the next change of dict or facts. As __next, but how many: 1 to most. */
+int mtr_reader__some(struct mtr_reader *r, struct event *e, int most);
 /* Grow while reading; owned by the reader. */
 const struct dict *mtr_reader__dict(const struct mtr_reader *r);
 const struct facts *mtr_reader__facts(const struct mtr_reader *r);

@@ -208,30 +208,43 @@ static int next_block(struct mtr_reader *r)
 	return 1;
 }
 
-int mtr_reader__next(struct mtr_reader *r, struct event *e)
+/* Up to most events of the block at hand; fewer where it ends. */
+static int take_events(struct mtr_reader *r, struct event *e, int most)
 {
 	const char *why;
+	int n = 0, got = 1;
 
-	while (!r->ended) {
-		int got;
-
-		if (!r->in_events) {
-			got = next_block(r);
-			if (got < 0)
-				return got;
-			continue;
-		}
-		got = mtr_decoder__next(r->dec, e, &why);
-		if (got == 1) {
-			r->events++;
-			return 1;
-		}
-		r->in_events = false;
-		if (got < 0)
-			return finish(r, MTR_DAMAGED, why);
+	while (n < most && (got = mtr_decoder__next(r->dec, &e[n], &why)) == 1)
+		n++;
+	r->events += (uint64_t)n;
+	if (got == 1)
+		return n;
+	r->in_events = false;
+	if (got < 0)
+		finish(r, MTR_DAMAGED, why);
+	else
 		r->good = r->position;
+	return n;
+}
+
+int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
+{
+	int n = 0;
+
+	while (!n && !r->ended) {
+		int got = r->in_events ? 1 : next_block(r);
+
+		if (got < 0)
+			return got;
+		if (r->in_events)
+			n = take_events(r, e, most);
 	}
-	return r->err;
+	return n ? n : r->err;
+}
+
+int mtr_reader__next(struct mtr_reader *r, struct event *e)
+{
+	return mtr_reader__some(r, e, 1);
 }
 
 /* ---- opening ---- */
