@@ -4,33 +4,12 @@
  * The input: which image, what to read, then steps of 8 bytes, each a word that is overwritten: which piece, where in it, with
  * what. A threads' list, a dict, a name of a gigabyte, a module that holds itself: all are a few such words away.
  */
-#include <stdio.h>
-#include <unistd.h>
-
-#include "fake_process.h"
-#include "image_memory.h"
-#include "object_readers.h"
-#include "target/proc.h"
+#include "saved_python.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
-uint64_t __wrap_python__symbol(const struct python *py, const char *name);
-void __real_pymem__init(struct pymem *m, const struct python *py, bool paging);
-void __wrap_pymem__init(struct pymem *m, const struct python *py, bool paging);
 
-#define FIRST 8
-#define IMAGES 6
-#define MAX_FILE (1 << 17)
 #define MAX_STEPS 64
-
-static struct {
-	uint8_t bytes[MAX_FILE];
-	size_t size;
-} files[IMAGES];
-static struct object_head head;
-static struct proc *self;
-static int loaded = -1;
-static bool pages;
 
 static struct {
 	uint8_t *at;
@@ -38,56 +17,11 @@ static struct {
 } undo[MAX_STEPS];
 static size_t n_undo;
 
-static size_t fake_memory(void *dst, size_t size, uint64_t addr)
-{
-	return image_read(dst, size, addr);
-}
-
-uint64_t __wrap_python__symbol(const struct python *py, const char *name)
-{
-	(void)py;
-	for (size_t i = 0; i < SYMBOLS; i++) {
-		if (!strcmp(symbol_names[i], name))
-			return head.symbol[i];
-	}
-	return 0;
-}
-
-/* With pages it is the same at a tenth of the speed. */
-void __wrap_pymem__init(struct pymem *m, const struct python *py, bool paging)
-{
-	__real_pymem__init(m, py, paging && pages);
-}
-
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-	char path[64];
-	FILE *f;
-
 	(void)argc;
 	(void)argv;
-	for (int i = 0; i < IMAGES; i++) {
-		snprintf(path, sizeof(path), "tests/data/objects-3.%d.bin", FIRST + i);
-		f = fopen(path, "r");
-		if (!f) {
-			fprintf(stderr, "%s is not here: run it at the top of the tree\n", path);
-			exit(1);
-		}
-		files[i].size = fread(files[i].bytes, 1, MAX_FILE, f);
-		fclose(f);
-	}
-	self = proc__open(getpid());
-	return self ? 0 : 1;
-}
-
-static void load(int i)
-{
-	if (loaded == i)
-		return;
-	image_clear();
-	memcpy(&head, files[i].bytes, sizeof(head));
-	image_parse(files[i].bytes + sizeof(head), files[i].size - sizeof(head));
-	loaded = i;
+	return saved__init();
 }
 
 static uint64_t value(const uint8_t *d)
@@ -118,21 +52,19 @@ static void damage(const uint8_t *d)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct python py = { .proc = self, .major = 3, .nr_files = 1, .file = { { .path = (char *)"python" } } };
 	const char *why = "";
+	struct python py;
+	unsigned what;
 
 	if (size < 2)
 		return 0;
-	load(data[0] % IMAGES);
-	pages = data[0] > 0xf0;
-	py.minor = head.minor;
-	py.runtime = head.runtime;
-	py.layout = *pylayout__find(3, head.minor);
+	saved__load(data[0], &py);
+	what = data[1] % (saved.head.n_roots + 2u);
 	for (size_t i = 2; i + 8 <= size && n_undo < MAX_STEPS; i += 8)
 		damage(data + i);
-	if (data[1] % (head.n_roots + 2u) < head.n_roots) {
-		read_object(&py, head.root[data[1] % (head.n_roots + 2u)].kind, head.root[data[1] % (head.n_roots + 2u)].addr);
-	} else if (data[1] % (head.n_roots + 2u) == head.n_roots) {
+	if (what < saved.head.n_roots) {
+		read_object(&py, saved.head.root[what].kind, saved.head.root[what].addr);
+	} else if (what == saved.head.n_roots) {
 		if (python__cross_check(&py, &why) && !why[0])
 			abort();
 		read_interpreter(&py);

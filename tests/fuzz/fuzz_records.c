@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * libFuzzer target: what user space makes of the kernel side's records, on saved memory of an interpreter. The records are whole,
+ * as the kernel side's are, and everything in them is the target's: addresses, ids, stacks, sizes, in any order. The first byte
+ * chooses the interpreter; then each record is 16 bytes.
+ */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "capture/autograd.h"
+#include "capture/calls.h"
+#include "capture/codes.h"
+#include "capture/modules.h"
+#include "capture/names.h"
+#include "capture/session_internal.h"
+#include "lib/log.h"
+#include "lib/map64.h"
+#include "record/dict.h"
+#include "saved_python.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+/* There is no kernel side. */
+int __wrap_probes__add_root(struct probes *p, uint64_t self);
+void __wrap_probes__clear_roots(struct probes *p);
+void __wrap_probes__bump_epoch(struct probes *p);
+bool __wrap_probes__attached(const struct probes *p, enum hook_id id);
+int __wrap_probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is);
+void __wrap_probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout);
+int __wrap_session__census_sees(struct session *s, const struct event *e);
+int __wrap_session__through_state(struct session *s, const struct event *e);
+
+static unsigned roots;
+
+int __wrap_probes__add_root(struct probes *p, uint64_t self)
+{
+	(void)p;
+	(void)self;
+	return ++roots % 8 ? 0 : -E2BIG;
+}
+
+void __wrap_probes__clear_roots(struct probes *p)
+{
+	(void)p;
+}
+
+void __wrap_probes__bump_epoch(struct probes *p)
+{
+	(void)p;
+}
+
+bool __wrap_probes__attached(const struct probes *p, enum hook_id id)
+{
+	(void)p;
+	(void)id;
+	return true;
+}
+
+int __wrap_probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is)
+{
+	(void)p;
+	(void)is;
+	return type & 16 ? -E2BIG : 0;
+}
+
+void __wrap_probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout)
+{
+	(void)p;
+	(void)layout;
+}
+
+int __wrap_session__census_sees(struct session *s, const struct event *e)
+{
+	(void)s;
+	(void)e;
+	return 0;
+}
+
+int __wrap_session__through_state(struct session *s, const struct event *e)
+{
+	return session__to_sinks(s, e);
+}
+
+/* Whatever comes out must be fit for those who believe it. */
+static struct session *current;
+
+static int on_event(struct sink *sink, const struct event *e)
+{
+	struct dict_counts n = dict__counts(current->dict);
+
+	(void)sink;
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->stack >= n.stacks || e->thread >= n.threads || e->module >= n.modules ||
+	    e->node >= n.nodes || e->walk >= MT_WALK_NR)
+		abort();
+	return 0;
+}
+
+static uint64_t value(const uint8_t *d)
+{
+	if (d[0] & 0x80)
+		return saved.head.root[(d[0] & 0x7f) % saved.head.n_roots].addr + (d[1] & 0x18) * (d[1] >> 7);
+	return ((uint64_t)d[0] | (uint64_t)d[1] << 8 | (uint64_t)d[2] << 16) << (d[3] & 0x3f);
+}
+
+static int stack_record(struct session *s, struct mt_hdr h, uint64_t id, const uint8_t *d)
+{
+	struct {
+		struct mt_rec_stack s;
+		struct mt_frame f[8];
+	} r = { .s = { .h = h, .stack = id, .epoch = d[3] & 7, .n = d[2] & 7 } };
+	int err;
+
+	for (size_t i = 0; i < r.s.n; i++)
+		r.f[i] = (struct mt_frame){ .addr = value(d + 4 + i % 3 * 4), .at = (int8_t)d[5 + i], .kind = i && d[4 + i] & 1 ? MT_FRAME_MODULE : MT_FRAME_CODE };
+	codes__read_until(names__codes(s->names), d[3] & 7);
+	err = names__prefetch(s->names, &r.s);
+	if (err)
+		return err;
+	if (d[1] & 0x40)
+		codes__confirm(names__codes(s->names));
+	return session__record(s, &r, sizeof(r.s) + r.s.n * sizeof(r.f[0]));
+}
+
+static int record(struct session *s, const uint8_t *d)
+{
+	struct mt_hdr h = { .type = d[0] & 15, .tid = 1000 + (d[1] & 3), .walk = d[1] >> 2 & 7, .node = d[3] % 3, .time = 1000 + d[2] };
+	uint64_t a = value(d + 4), b = value(d + 8), id = d[3] & 7 ? 16u * (d[3] & 7) : 0;
+
+	switch (h.type) {
+	case MT_REC_STACK:
+		return stack_record(s, h, id, d);
+	case MT_REC_CODE_GONE:
+		return codes__gone(names__codes(s->names), a, d[3] & 7) ?: session__record(s, &(struct mt_rec_gone){ h, a, d[3] & 7 }, sizeof(struct mt_rec_gone));
+	case MT_REC_REPORT:
+	case MT_REC_OOM:
+	case MT_REC_CPU_NEW:
+		return session__record(s, &(struct mt_rec_mem){ .h = h, .addr = a, .size = (int64_t)b, .allocated = b, .reserved = a, .stack = id,
+							       .device = (uint16_t)(d[12] | d[13] << 8) }, sizeof(struct mt_rec_mem));
+	case MT_REC_CPU_DELETE:
+		return session__record(s, &(struct mt_rec_free){ .h = h, .addr = a }, sizeof(struct mt_rec_free));
+	case MT_REC_SCOPE_END:
+		return session__record(s, &(struct mt_rec_mark){ .h = h, .stack = id }, sizeof(struct mt_rec_mark));
+	case MT_REC_MODULE_CALL:
+		return session__record(s, &(struct mt_rec_enter){ .h = h, .self = a, .type = b, .stack = id, .sp = value(d + 12), .ret = 1, .depth = d[12],
+								 .keep = d[13] & 15 }, sizeof(struct mt_rec_enter));
+	case MT_REC_MODULE_LEAVE:
+		return session__record(s, &(struct mt_rec_leave){ .h = h, .keep = d[12] }, sizeof(struct mt_rec_leave));
+	case MT_REC_EDGE:
+	case MT_REC_NODE:
+		return session__record(s, &(struct mt_rec_node){ .h = h, .node = a, .head = { a, b, value(d + 12), d[12], d[13], b, a }, .extra = b, .stack = id },
+				       sizeof(struct mt_rec_node));
+	}
+	return 0;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+	(void)argc;
+	(void)argv;
+	log__set_level(LOG_ERROR);
+	return saved__init();
+}
+
+static bool begin(struct session *s, struct python *py)
+{
+	s->target.proc = saved.self;
+	s->target.python = py;
+	s->image = -1;
+	s->dict = dict__new();
+	s->facts = facts__new();
+	s->stacks = map64__new();
+	s->outer = map64__new();
+	s->roots = map64__new();
+	s->threads = map64__new();
+	s->names = s->dict ? names__new(s->dict, py) : NULL;
+	return s->dict && s->facts && s->stacks && s->outer && s->roots && s->threads && s->names && !modules__open(s) && autograd__attach(s) >= 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct sink sink = { .event = on_event }, *sinks = &sink;
+	struct session *s;
+	struct python py;
+
+	if (size < 2)
+		return 0;
+	saved__load(data[0], &py);
+	s = calloc(1, sizeof(*s));
+	if (!s || !begin(s, &py))
+		abort();
+	s->sinks = &sinks;
+	s->n_sinks = 1;
+	s->both_until = 1000 + data[1];
+	current = s;
+	for (size_t i = 2; i + 16 <= size && i < 2 + 128 * 16; i += 16) {
+		int err = record(s, data + i);
+
+		if (err && err != -EBADMSG && err != -E2BIG)
+			abort();
+	}
+	s->target.python = NULL;
+	s->target.proc = NULL;
+	session__free(s);
+	return 0;
+}
