@@ -162,6 +162,7 @@ static void write_drifting(void)
 	alloc(&t, CUDA, 1, 2 * MIB, s);
 	t.total += MIB;
 	put(&t, (struct event){ .kind = EVENT_LOST, .size = 7 });
+	put(&t, (struct event){ .kind = EVENT_LOST });
 	alloc(&t, CUDA, 3, 2 * MIB, s);
 	tape__close(&t);
 }

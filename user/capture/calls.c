@@ -17,6 +17,7 @@
 #include "target/cuda.h"
 #include "target/cudaalloc.h"
 #include "target/proc.h"
+#include "target/seccomp.h"
 #include "target/usdt.h"
 
 #define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
@@ -80,6 +81,7 @@ struct calls {
 	bool to_tell;	  /* and are to be told of */
 	enum alloc_backend backend; /* of PyTorch's allocator */
 	bool asked;		    /* a library was looked into for pytorch:malloc */
+	bool told_filtered;	    /* that no call is probed */
 	bool settled;		    /* it has been used, and cannot be changed any more */
 	unsigned devices; /* of the process, at most; 0: not known */
 };
@@ -138,6 +140,18 @@ static void add_own(struct calls *c, const struct maps *m, const struct map *fil
 			c->own[c->n_own++] = (struct range){ m->v[i].start, m->v[i].end };
 }
 
+/* Would return probes end the process? Asked only where there is a filter, and each time: one may come late. */
+static bool filtered(struct session *s)
+{
+	if (!seccomp__mode(s->target.proc) || !seccomp__filters_returns())
+		return false;
+	if (!s->calls->told_filtered)
+		log_warn("calls into CUDA are not recorded: the process has a seccomp filter, and this kernel lets it decide about "
+			 "the system call that return probes make (Linux 6.11 to 6.13; fixed since)");
+	s->calls->told_filtered = true;
+	return true;
+}
+
 static int attach_file(struct session *s, const struct cuda_file *f)
 {
 	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
@@ -145,6 +159,8 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 	size_t n = 0, n_set = 0, i;
 	int err;
 
+	if (filtered(s))
+		return 0;
 	for (i = 0; i < f->n; i++) {
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
 		struct probe_site site = { .offset = f->site[i].offset };

@@ -351,6 +351,56 @@ static int settle(struct session *s)
 	return 0;
 }
 
+static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
+{
+	static const unsigned what[] = { MT_REC_REPORT,	   MT_REC_OOM,	 MT_REC_CPU_NEW,   MT_REC_CPU_DELETE,
+					 MT_REC_CUDA_CALL, MT_REC_ASKED, MT_REC_SET_DEVICE };
+	uint64_t n = 0;
+	size_t i;
+
+	for (i = 0; i < sizeof(what) / sizeof(what[0]); i++)
+		n += c[MT_CNT_RING_LOST + what[i]];
+	return n;
+}
+
+/*
+ * Losses are told of before anything is handed on that may have come after them, should we end any moment. What was drained
+ * with it may be older than they are, its totals say nothing of them: see end_losses().
+ */
+static int tell_losses(struct session *s)
+{
+	struct event e = { .kind = EVENT_LOST, .time = session__now(s) };
+	const struct mt_hdr *first;
+	size_t pos = 0, len;
+	int err;
+
+	err = probes__counters(s->probes, s->counters);
+	if (err)
+		return err;
+	s->lost = sum_lost(s->counters);
+	if (s->lost == s->lost_said)
+		return 0;
+	first = queue__at(&s->queue, &pos, s->queue.len, &len);
+	if (first)
+		e.time = session__since(s, first->time);
+	e.size = s->lost - s->lost_said;
+	s->lost_said = s->lost;
+	s->loss_open = true;
+	s->lost_at = e.size; /* of this round */
+	return session__hand_on(s, &e);
+}
+
+/* All that was in the ring when the last loss was counted has been handed on, and nothing was lost since. */
+static int end_losses(struct session *s, uint64_t now)
+{
+	struct event e = { .kind = EVENT_LOST, .time = now };
+
+	if (!s->loss_open || s->behind || s->lost_at)
+		return 0;
+	s->loss_open = false;
+	return session__hand_on(s, &e);
+}
+
 /* One round: see the top of this file. */
 static int go_round(struct session *s)
 {
@@ -361,6 +411,9 @@ static int go_round(struct session *s)
 	s->read_until = UINT64_MAX;
 	err = consume(s);
 	calls__after_drain(s, err >= 0 && !s->behind);
+	s->lost_at = 0;
+	if (err >= 0)
+		err = tell_losses(s);
 	if (err >= 0 && !s->blind)
 		err = prefetch(s);
 	end = s->queue.len;
@@ -378,34 +431,6 @@ int session__round(struct session *s)
 {
 	calls__before_drain(s);
 	return go_round(s);
-}
-
-static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
-{
-	static const unsigned what[] = { MT_REC_REPORT,	   MT_REC_OOM,	 MT_REC_CPU_NEW,   MT_REC_CPU_DELETE,
-					 MT_REC_CUDA_CALL, MT_REC_ASKED, MT_REC_SET_DEVICE };
-	uint64_t n = 0;
-	size_t i;
-
-	for (i = 0; i < sizeof(what) / sizeof(what[0]); i++)
-		n += c[MT_CNT_RING_LOST + what[i]];
-	return n;
-}
-
-/*
- * Losses are told of as soon as they are counted. What is in the ring then can be older than they are, and its totals say
- * nothing of them: once all of that has been handed on, and nothing more was lost meanwhile, that is told, too.
- */
-static int tell_losses(struct session *s, uint64_t now)
-{
-	struct event e = { .kind = EVENT_LOST, .time = now };
-
-	if (s->lost == s->lost_said && (!s->loss_open || s->behind))
-		return 0;
-	e.size = s->lost - s->lost_said;
-	s->lost_said = s->lost;
-	s->loss_open = e.size;
-	return session__hand_on(s, &e);
 }
 
 /* Pages that are not present: the programs that can wait for them take over. */
@@ -430,13 +455,9 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 
 static int housekeeping(struct session *s, uint64_t now)
 {
-	uint64_t c[MT_CNT_NR];
-	int err = probes__counters(s->probes, c);
+	const uint64_t *c = s->counters;
+	int err = end_losses(s, now);
 
-	if (err)
-		return err;
-	s->lost = sum_lost(c);
-	err = tell_losses(s, now);
 	if (err)
 		return err;
 	maybe_go_sleepable(s, c);

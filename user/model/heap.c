@@ -125,7 +125,7 @@ void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->pub.mark_before_attach = heap__before_attach(dev);
 	dev->mark_outside = (int64_t)dev->outside > 0 ? dev->outside : 0;
 	dev->mark_seq = m->seq;
-	dev->mark_unsure = dev->unsure;
+	dev->mark_unsure = dev->unsure || m->losing;
 	dev->mark_open = true;
 	dev->mark_used = dev->used;
 	dev->mark_below = below__reserved(dev);
@@ -272,7 +272,7 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 			if (drift > dev->pub.drift)
 				dev->pub.drift = drift;
 		}
-		dev->unsure = false;
+		dev->unsure = m->losing;
 		dev->pub.allocated = e->allocated;
 		dev->pub.reserved = e->reserved;
 		if (e->reserved > dev->pub.peak_reserved)

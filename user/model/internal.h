@@ -401,6 +401,7 @@ struct model {
 	bool finished;
 	uint64_t walks[MT_WALK_NR];
 	uint64_t events, lost;
+	bool losing; /* what comes may be from before or after a loss */
 	uint64_t seq; /* of the event at hand, from 1 */
 	struct extents loose; /* host memory, and device memory of which the device is not known */
 	struct ask *asks;

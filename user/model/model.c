@@ -205,6 +205,7 @@ int model__event(struct model *m, const struct event *event)
 		break;
 	case EVENT_LOST:
 		m->lost += e.size;
+		m->losing = e.size;
 		for (uint32_t i = 0; i < m->ndevs; i++)
 			heap__lost(m->devs[i]);
 		return 0; /* a note about events, not one of them */

@@ -51,6 +51,7 @@ struct flight_base {
 	uint32_t n_devices;
 	uint64_t seq;
 	uint64_t lost;
+	bool losing; /* the last loss has not ended: see EVENT_LOST */
 };
 
 struct flight_base *flight_base__new(void)
@@ -388,6 +389,7 @@ int flight_base__fold(struct flight_base *b, const struct event *e)
 		return 0;
 	case EVENT_LOST:
 		b->lost += e->size;
+		b->losing = e->size;
 		return 0;
 	case EVENT_TAKE:
 	case EVENT_GIVE:
@@ -593,6 +595,8 @@ int flight_base__tell(const struct flight_base *b, uint64_t time, int (*fn)(void
 
 	if (b->lost)
 		err = tell(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
+	if (b->lost && !b->losing && !err)
+		err = tell(&t, (struct event){ .kind = EVENT_LOST });
 	if (!err)
 		err = tell_ranges(&t);
 	for (uint32_t i = 0; i < b->n_devices && !err; i++)

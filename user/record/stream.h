@@ -27,8 +27,8 @@ enum event_kind {
 	EVENT_OOM = 3,	/* size: what was asked for */
 	EVENT_STEP = 4, /* an optimizer's step ended */
 	EVENT_CALL = 5, /* a root module was called; module says which */
-	EVENT_LOST = 6, /* size: records dropped before this point since the last such event; 0: none, and no
-			   record from before that one's comes any more */
+	EVENT_LOST = 6, /* size: records dropped since the last such event, before whatever comes from here on or
+			   in the middle of it; 0: none, and all that comes from here on was recorded after them */
 	/* Below the blocks: what is taken from CUDA, by the allocator and by others. */
 	EVENT_TAKE = 7, /* memory was taken: how, addr, size, device, flags, stack */
 	EVENT_GIVE = 8, /* memory was given back: how, addr; size where the call says it, else 0 */

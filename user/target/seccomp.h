@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_TARGET_SECCOMP_H
+#define MT_TARGET_SECCOMP_H
+/*
+ * From Linux 6.11 on a function with a return probe returns by a system call of the kernel's own, uretprobe. A process
+ * with a seccomp filter that does not know it, as containers have them, is ended for that, unless the kernel exempts
+ * the call from filters, which it has done later.
+ */
+#include <stdbool.h>
+
+#include "target/proc.h"
+
+/* Whether this kernel lets filters decide about it: tried once, by a child that is made for it. */
+bool seccomp__filters_returns(void);
+/* 0: no filter, 1: strict, 2: with a filter, as /proc/PID/status has it; -errno. */
+int seccomp__mode(const struct proc *p);
+
+#endif
