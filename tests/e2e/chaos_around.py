@@ -48,9 +48,9 @@ def explained(pid):
     check(code == 0, "check: %d %s", code, err)
     found = {}
     for line in out.splitlines():
-        m = re.match(r"ok\s+.*? (/\S+)\+(0x[0-9a-f]+): (.*), (\S+)$", line)
+        m = re.match(r"ok\s+.*? (/\S+)\+(0x[0-9a-f]+): (.*), (\S+)\+(\d+)$", line)
         if m:
-            found[m[1], int(m[2], 16)] = (m[4], m[3] == "entry and return")
+            found[m[1], int(m[2], 16)] = (m[4], m[3].endswith(" entry and return"))
     return found
 
 
@@ -493,7 +493,8 @@ def nop5_avoided(n):
     library = hooks("nop5", "-DNOP5")
     storm = Storm(library)
     text = tool("check", "-p", str(storm.pid), "--explain", root=True)[1]
-    check(re.search(r"cpu delete .*\(jmp, \+5\)", text) and re.search(r"cpu new .*\(jcc, \+8\)", text), "sites: %s", text)
+    check(re.search(r"^ok +cpu delete .*: jmp .*\+5$", text, re.M) and re.search(r"^ok +cpu new .*: je .*\+8$", text, re.M),
+          "sites: %s", text)
     with Watched(row, storm, name="nop5"):
         storm.ask("beside 1")
         storm.ask("flood 1 2000")
