@@ -20,7 +20,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
 import harness  # noqa: E402
-from bench import bpf, dump, peers, scale, steps  # noqa: E402
+from bench import bpf, dump, peers, scale, stall, steps  # noqa: E402
 
 
 def machine():
@@ -48,6 +48,7 @@ def parts(args, python):
         "demo": (lambda: steps.bench_steps(args, python, "demo", 2 * args.seconds, ()), lambda d: steps.show_steps("demo", d)),
         "dump": (lambda: dump.bench_dump(args, python), dump.show),
         "peers": (lambda: peers.bench(args, python, optional_python("bench")), peers.show),
+        "stall": (lambda: stall.bench(args, python, optional_python("bench")), stall.show),
         "report": (lambda: scale.bench_report(args), scale.show_report),
         "memory": (lambda: scale.bench_memory(args, python), scale.show_memory),
         "bpf": (lambda: bpf.bench(args, python), bpf.show),
