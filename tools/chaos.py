@@ -22,7 +22,7 @@ import chaos_around as around  # noqa: E402
 import harness  # noqa: E402
 
 OFTEN = (
-    (chaos.kills, 1000), (chaos.crashes, 100), (around.little_memory, 30), (around.oom_killed, 20), (chaos.torch_kills, 30),
+    (chaos.kills, 1000), (chaos.crashes, 100), (chaos.run_kills, 50), (around.little_memory, 30), (around.oom_killed, 20), (chaos.torch_kills, 20),
     (chaos.exceptions, 1000), (around.torch_exceptions, 1000), (around.return_probes, 1), (around.torch_return_probes, 1),
     (chaos.forks, 500), (chaos.vforks, 500), (chaos.spawns, 500), (around.execs, 500), (chaos.threads, 200),
     (chaos.reloads, 200), (chaos.cuda_loads, 200), (chaos.signals, 10), (chaos.seccomp, 50),

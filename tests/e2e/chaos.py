@@ -27,7 +27,7 @@ PROGRAMS = os.path.join(harness.REPO, "tests", "programs")
 HOOKS = "libc10.so"  # the name that hooks.cc gets
 # What the target counts, and the counter of the recording that has to agree.
 COUNTERS = {"report": "hits.report", "oom": "hits.oom", "cpu_new": "hits.cpu_new", "cpu_delete": "hits.cpu_delete",
-            "edge": "hits.autograd_edge", "run": "autograd.run"}
+            "edge": "hits.autograd_edge", "run": "autograd.run", "cuda": "hits.cuda_call"}
 
 
 class Row:
@@ -193,10 +193,12 @@ class Watched:
         compare(self.row, self.doc, self.before, self.after, self.row.name, self.drift)
 
 
-def simple(name, count, *commands, drift=True, beside=1):
+def simple(name, count, *commands, drift=True, beside=1, before=()):
     """A scenario that is nothing but commands to a storm that is being recorded, while a thread beside them does all it can."""
     row = Row(name, count)
     storm = Storm()
+    for command in before:
+        storm.ask(command)
     with Watched(row, storm, drift=drift):
         for command in ("beside %d" % beside, *commands, "calm"):
             storm.ask(command, 300)
@@ -241,8 +243,7 @@ def cuda_loads(n):
             storm.ask(command, 300)
     called = w.after["cuda"]
     counted = sum(v for k, v in w.doc["capture"]["counters"].items() if k.startswith("calls.cuda"))
-    row.counted += called
-    if counted != called or w.doc["capture"]["counters"].get("hits.cuda_call", 0) != called:
+    if counted != called:
         row.inexact.append("%d calls of CUDA's, %d recorded: %s" % (called, counted, w.doc["capture"]["counters"]))
     storm.end(row)
     return row
@@ -255,7 +256,9 @@ def signals(seconds):
 
 
 def seccomp(n):
-    return simple("seccomp: strict in children, then a filter", n, *["strict"] * n, "filter", "flood 2 2000", "throw 10")
+    """What is called under the filter has return probes, too, which make a system call that is not in it."""
+    return simple("seccomp: strict in children, then a filter", n, *["strict"] * n, "filter", "flood 2 2000", "throw 10", "cuda 100",
+                  before=["hold " + cuda_library()])
 
 
 # ---- a tracer that dies -----------------------------------------------------------------------------------

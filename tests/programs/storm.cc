@@ -11,7 +11,7 @@
  *   reload N              the library with the hooks is unloaded, loaded again and called so often
  *   load PATH N           a library with cudaMalloc and cudaFree is loaded, called and unloaded so often; before that once for a
  *                         while without being called, since a tracer may take some time to see it
- *   hold PATH             a library is loaded and kept
+ *   hold PATH, cuda N     a library is loaded and kept; its cudaMalloc and cudaFree are called so often
  *   signals SECONDS       rounds while SIGPROF comes as often as it can, to a handler that allocates
  *   strict, filter        rounds under seccomp: in a child that may only read, write and exit; in itself, with a filter
  *   exec N                (answers nothing) becomes itself again, so often
@@ -399,23 +399,38 @@ void reload(Library &lib, const char *path)
 	rounds(lib, 50);
 }
 
-void load(const char *path, bool call)
+void *hold(const char *path)
 {
-	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL), *ptr = nullptr;
+	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 
-	if (!handle) {
-		total.bad++;
+	total.bad += !handle;
+	return handle;
+}
+
+void call_cuda(void *handle, int n)
+{
+	void *ptr = nullptr;
+
+	if (!handle)
 		return;
-	}
 	auto take = reinterpret_cast<int (*)(void **, size_t)>(dlsym(handle, "cudaMalloc"));
 	auto give = reinterpret_cast<int (*)(void *)>(dlsym(handle, "cudaFree"));
-	for (int i = 0; i < 20 && call; i++) {
+	while (n-- > 0) {
 		total.wrong += take(&ptr, 4096) || !ptr || give(ptr);
 		total.cuda += 2;
 	}
-	if (!call)
+}
+
+void load(const char *path, bool call)
+{
+	void *handle = hold(path);
+
+	if (call)
+		call_cuda(handle, 20);
+	else
 		usleep(500000);
-	close(handle, path);
+	if (handle)
+		close(handle, path);
 }
 
 std::atomic<int> signals;
@@ -507,6 +522,8 @@ template <typename F> void times(int n, F f)
 		f();
 }
 
+void *held;
+
 void obey(Library &lib, const char *line)
 {
 	char word[16] = "", path[512] = "";
@@ -540,7 +557,9 @@ void obey(Library &lib, const char *line)
 	else if (!strcmp(word, "threads"))
 		threads(lib, n);
 	else if (sscanf(line, "hold %511s", path) == 1)
-		total.bad += !dlopen(path, RTLD_NOW | RTLD_LOCAL);
+		held = hold(path);
+	else if (!strcmp(word, "cuda"))
+		call_cuda(held, n);
 	else if (sscanf(line, "load %511s %d", path, &n) == 2) {
 		load(path, false);
 		times(n, [&] { load(path, true); });
