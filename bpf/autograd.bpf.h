@@ -193,7 +193,7 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 	if (!begin(MT_REC_EDGE))
 		return 0;
 	time = bpf_ktime_get_ns();
-	stack = walk(time, sleepable);
+	stack = walk(PT_REGS_SP(ctx), time, sleepable);
 	within = current_node(PT_REGS_SP(ctx), time);
 	r = reserve(MT_REC_EDGE, sizeof(*r));
 	if (!r)

@@ -122,7 +122,7 @@ int call_enter(struct pt_regs *ctx)
 	c->stack = 0;
 	c->node = MT_NODE_NONE;
 	if (c->flags & MT_CALL_WALK) {
-		c->stack = walk_stack_atomic(c->entered);
+		c->stack = walk_stack_atomic(c->sp, c->entered);
 		c->node = current_node(c->sp, c->entered);
 	}
 	return 0;

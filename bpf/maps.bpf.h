@@ -9,6 +9,7 @@
 
 /* Set before loading; constants to the verifier, which prunes what a target does not need. */
 #define FRAME_READ 96 /* covers all fields of a frame in every supported version, local 0 from 3.11 on */
+#define WINDOW 4096   /* a page, and a power of two */
 
 const volatile struct mt_py_layout py = {};
 const volatile __u8 modules = 0; /* every call of a module is told of, not only those of outermost ones */
@@ -60,6 +61,12 @@ struct {
  * function that uses 64 bytes of stack or more gets that stack per CPU, on the assumption that no other task
  * can enter the program there meanwhile. For uprobes that does not hold: two tasks would write over one another's.
  */
+struct window {
+	__u64 at;   /* the address of its first byte */
+	__u64 ends; /* frames that begin in the first so many bytes are in here as a whole; 0: nothing is */
+	__u8 bytes[WINDOW + FRAME_READ];
+};
+
 struct scratch {
 	__u64 busy;
 	__u64 frame; /* the next one to be read */
@@ -69,7 +76,8 @@ struct scratch {
 	__u32 outcome;
 	__u32 faulted_self;
 	__u32 in_module; /* there are modules on the stack */
-	__u8 buf[FRAME_READ];
+	__u64 sp;	  /* of the event */
+	struct window data, stack; /* of the interpreter's own stack of frames, and of the C stack */
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];
 };

@@ -44,9 +44,9 @@ static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 
 	h->time = time;
 }
 
-static __always_inline __u64 walk(__u64 time, const bool sleepable)
+static __always_inline __u64 walk(__u64 sp, __u64 time, const bool sleepable)
 {
-	return sleepable ? walk_stack_sleepable(time) : walk_stack_atomic(time);
+	return sleepable ? walk_stack_sleepable(sp, time) : walk_stack_atomic(sp, time);
 }
 
 /* What walk_stack() returned as a record has it. */
@@ -73,7 +73,7 @@ static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 t
 	if (modules)
 		left_modules(PT_REGS_SP(ctx), time);
 	if (walks) {
-		stack = walk(time, sleepable);
+		stack = walk(PT_REGS_SP(ctx), time, sleepable);
 		node = current_node(PT_REGS_SP(ctx), time);
 	}
 	r = reserve(type, sizeof(*r));
@@ -199,7 +199,7 @@ int cpu_delete(struct pt_regs *ctx)
 	return 0;
 }
 
-static __always_inline int do_scope_end(const bool sleepable)
+static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepable)
 {
 	struct mt_rec_mark *r;
 	__u64 time, stack;
@@ -207,7 +207,7 @@ static __always_inline int do_scope_end(const bool sleepable)
 	if (!begin(MT_REC_SCOPE_END))
 		return 0;
 	time = bpf_ktime_get_ns();
-	stack = walk(time, sleepable);
+	stack = walk(PT_REGS_SP(ctx), time, sleepable);
 	r = reserve(MT_REC_SCOPE_END, sizeof(*r));
 	if (!r)
 		return 0;
@@ -221,13 +221,13 @@ static __always_inline int do_scope_end(const bool sleepable)
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
 {
-	return do_scope_end(false);
+	return do_scope_end(ctx, false);
 }
 
 SEC("uprobe.s")
 int scope_end_s(struct pt_regs *ctx)
 {
-	return do_scope_end(true);
+	return do_scope_end(ctx, true);
 }
 
 /* static PyObject *slot_tp_call(PyObject *self, ...): every call of an object whose class has __call__ */

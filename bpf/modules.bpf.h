@@ -119,13 +119,13 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 }
 
 /* What was entered before we came shows on the Python stack: looked for until there is none. */
-static __noinline __u64 outer_modules(struct module_slot *s, __u64 time)
+static __noinline __u64 outer_modules(struct module_slot *s, __u64 sp, __u64 time)
 {
 	__u64 stack;
 
 	if (!s || s->whole || s->n != 1)
 		return 0;
-	stack = walk_stack_atomic(time);
+	stack = walk_stack_atomic(sp, time);
 	s->whole = (stack & (MT_STACK_WALKS - 1)) == MT_WALK_OK && !(stack & MT_STACK_IN_MODULE);
 	return stack;
 }
@@ -189,7 +189,7 @@ static __noinline int enter_module(__u64 self, __u64 sp)
 	s->type = type;
 	if (!push_module(s, sp))
 		return 0;
-	stack = outer_modules(s, time);
+	stack = outer_modules(s, sp, time);
 	return send_entry(s, time, stack, current_node(sp, time), wake);
 }
 

@@ -56,12 +56,84 @@ static __always_inline bool is_module_code(__u64 code)
 	       code == module_code[3];
 }
 
+/*
+ * From 3.11 on frames lie close together: those of plain calls one after the other in the thread's own chunks of memory,
+ * later ones at higher addresses, and the shims, one for each time that C called Python, on the C stack, later ones at lower
+ * addresses. Reading a page costs little more than reading a frame, so the neighbours that come next are read along.
+ */
+#define ON_C_STACK (256 * 1024) /* what lies so close above the stack pointer is taken to be on it */
+
+static __always_inline bool in_window(const struct window *w, __u64 addr)
+{
+	return addr - w->at < w->ends;
+}
+
+static __always_inline __u8 *at_window(struct window *w, __u64 addr)
+{
+	__u64 off = addr - w->at;
+
+	/* Opaque to the compiler, which knows what in_window() has asked, unlike the verifier. */
+	asm volatile("" : "+r"(off));
+	return w->bytes + (off & (WINDOW - 1));
+}
+
+/* Upwards, from the address on. */
+static __always_inline bool read_up(struct window *w, __u64 addr)
+{
+	w->at = addr;
+	w->ends = bpf_probe_read_user(w->bytes, WINDOW, (const void *)addr) ? 0 : WINDOW - FRAME_READ + 1;
+	return w->ends;
+}
+
+/* From the beginning of the page: what lies below need not be memory at all. */
+static __always_inline bool read_down(struct window *w, __u64 addr)
+{
+	__u64 len = (addr & (WINDOW - 1)) + FRAME_READ;
+
+	w->at = addr & ~(WINDOW - 1ULL);
+	w->ends = 0;
+	asm volatile("" : "+r"(len));
+	if (len > sizeof(w->bytes))
+		return false;
+	if (!bpf_probe_read_user(w->bytes, len, (const void *)w->at))
+		w->ends = (addr & (WINDOW - 1)) + 1;
+	return w->ends;
+}
+
+static __always_inline bool read_one(struct window *w, __u64 addr, const bool sleepable)
+{
+	w->at = addr;
+	w->ends = !read_user(w->bytes, FRAME_READ, addr, sleepable);
+	return w->ends;
+}
+
+/* The fields of s->frame; NULL: they cannot be read. */
+static __always_inline __u8 *frame_bytes(struct scratch *s, const bool sleepable)
+{
+	__u64 addr = s->frame + py.frame_base;
+
+	if (py.lasti_scale) /* objects of their own */
+		return read_one(&s->data, addr, sleepable) ? s->data.bytes : 0;
+	if (in_window(&s->data, addr))
+		return at_window(&s->data, addr);
+	if (in_window(&s->stack, addr))
+		return at_window(&s->stack, addr);
+	if (addr - s->sp < ON_C_STACK) {
+		if (read_up(&s->stack, addr) || read_one(&s->stack, addr, sleepable))
+			return s->stack.bytes;
+		return 0;
+	}
+	if (read_down(&s->data, addr))
+		return at_window(&s->data, addr);
+	return read_one(&s->data, addr, sleepable) ? s->data.bytes : 0;
+}
+
 /* local 0 of a module's call: the module, or a cell that holds it when a closure captured `self`. */
-static __always_inline void put_self(struct scratch *s, const bool sleepable)
+static __always_inline void put_self(struct scratch *s, const __u8 *frame, const bool sleepable)
 {
 	s->word = 0;
 	if (py.frame_local0 + 8 <= py.frame_base + FRAME_READ)
-		s->word = *(__u64 *)(s->buf + (py.frame_local0 - py.frame_base));
+		s->word = *(__u64 *)(frame + (py.frame_local0 - py.frame_base));
 	else if (read_user(&s->word, sizeof(s->word), s->frame + py.frame_local0, sleepable))
 		s->faulted_self = 1;
 	s->word &= py.tag_mask;
@@ -79,36 +151,38 @@ static __always_inline void put_self(struct scratch *s, const bool sleepable)
 
 static __always_inline long walk_frame(struct scratch *s, const bool sleepable)
 {
+	const __u8 *frame;
 	__u64 code;
 	__s32 at;
 
 	if (!s->frame)
 		return 1;
-	if (read_user(s->buf, sizeof(s->buf), s->frame + py.frame_base, sleepable)) {
+	frame = frame_bytes(s, sleepable);
+	if (!frame) {
 		s->outcome = MT_WALK_FAULT_FRAME;
 		return 1;
 	}
-	if (py.frame_owner != 0xffffffff && s->buf[py.frame_owner] >= py.owner_shim) {
-		s->frame = *(__u64 *)(s->buf + py.frame_prev);
+	if (py.frame_owner != 0xffffffff && frame[py.frame_owner] >= py.owner_shim) {
+		s->frame = *(__u64 *)(frame + py.frame_prev);
 		return 0;
 	}
 	if (s->frames >= MT_MAX_FRAMES) {
 		s->outcome = MT_WALK_TRUNCATED;
 		return 1;
 	}
-	code = *(__u64 *)(s->buf + py.frame_code) & py.tag_mask;
+	code = *(__u64 *)(frame + py.frame_code) & py.tag_mask;
 	if (py.lasti_scale) {
-		at = *(__s32 *)(s->buf + py.frame_instr);
+		at = *(__s32 *)(frame + py.frame_instr);
 		if (at >= 0)
 			at *= py.lasti_scale;
 	} else {
-		at = (__s32)(*(__u64 *)(s->buf + py.frame_instr) - (code + py.code_adaptive));
+		at = (__s32)(*(__u64 *)(frame + py.frame_instr) - (code + py.code_adaptive));
 	}
 	put_frame(s, code, at, MT_FRAME_CODE);
 	s->frames++;
 	if (is_module_code(code))
-		put_self(s, sleepable);
-	s->frame = *(__u64 *)(s->buf + py.frame_prev);
+		put_self(s, frame, sleepable);
+	s->frame = *(__u64 *)(frame + py.frame_prev);
 	return 0;
 }
 
@@ -140,6 +214,20 @@ static long mark_seen(__u32 i, void *ctx)
 	return 0;
 }
 
+/*
+ * s->word, the address of a _PyCFrame, becomes the frame in it. It lies on the C stack, next to the innermost shim: the
+ * same function's variables.
+ */
+#define CFRAME_BELOW (2 * FRAME_READ)
+static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
+{
+	if (s->word - s->sp < ON_C_STACK && read_up(&s->stack, s->word - CFRAME_BELOW)) {
+		s->word = *(__u64 *)(s->stack.bytes + CFRAME_BELOW + py.cframe_frame);
+		return true;
+	}
+	return !read_user(&s->word, sizeof(s->word), s->word + py.cframe_frame, sleepable);
+}
+
 /* The current thread's innermost frame in s->frame; 0 there where there is none, and why in s->outcome. */
 static __always_inline void first_frame(struct scratch *s, const bool sleepable)
 {
@@ -159,8 +247,7 @@ static __always_inline void first_frame(struct scratch *s, const bool sleepable)
 	}
 	if (read_user(&s->word, sizeof(s->word), s->word + py.tstate_frame, sleepable))
 		return;
-	if (py.tstate_cframe && s->word &&
-	    read_user(&s->word, sizeof(s->word), s->word + py.cframe_frame, sleepable))
+	if (py.tstate_cframe && s->word && !read_cframe(s, sleepable))
 		return;
 	s->frame = s->word;
 	s->outcome = s->frame ? MT_WALK_OK : MT_WALK_NO_FRAME;
@@ -234,7 +321,7 @@ static __always_inline bool send_stack(struct scratch *s, struct loop_ctx *ctx, 
 }
 
 /* The walk itself, in a slot that is ours. */
-static __always_inline __u64 walk_in(struct scratch *s, __u64 time, const bool sleepable)
+static __always_inline __u64 walk_in(struct scratch *s, __u64 sp, __u64 time, const bool sleepable)
 {
 	struct loop_ctx ctx = { s };
 	__u64 id;
@@ -243,6 +330,8 @@ static __always_inline __u64 walk_in(struct scratch *s, __u64 time, const bool s
 	s->frames = 0;
 	s->faulted_self = 0;
 	s->in_module = 0;
+	s->sp = sp;
+	s->data.ends = s->stack.ends = 0;
 	/* Read before the frames are: a code object that is freed later makes ids newer than this one. */
 	s->rec.epoch = *(volatile __u64 *)&code_epoch;
 	s->hash = s->rec.epoch;
@@ -275,7 +364,7 @@ static __always_inline __u64 walk_in(struct scratch *s, __u64 time, const bool s
  * Walks, and sends the stack if it is new. The stack's id, whose lowest bits are the outcome; without a stack those
  * alone. Not inlined: see struct scratch.
  */
-static __always_inline __u64 walk_stack(__u64 time, const bool sleepable)
+static __always_inline __u64 walk_stack(__u64 sp, __u64 time, const bool sleepable)
 {
 	__u64 id = MT_WALK_OFF;
 	struct scratch *s;
@@ -284,7 +373,7 @@ static __always_inline __u64 walk_stack(__u64 time, const bool sleepable)
 		s = scratch_claim();
 		id = MT_WALK_BUSY;
 		if (s) {
-			id = walk_in(s, time, sleepable);
+			id = walk_in(s, sp, time, sleepable);
 			*(volatile __u64 *)&s->busy = 0;
 		}
 	}
@@ -292,14 +381,14 @@ static __always_inline __u64 walk_stack(__u64 time, const bool sleepable)
 	return id;
 }
 
-static __noinline __u64 walk_stack_atomic(__u64 time)
+static __noinline __u64 walk_stack_atomic(__u64 sp, __u64 time)
 {
-	return walk_stack(time, false);
+	return walk_stack(sp, time, false);
 }
 
-static __noinline __u64 walk_stack_sleepable(__u64 time)
+static __noinline __u64 walk_stack_sleepable(__u64 sp, __u64 time)
 {
-	return walk_stack(time, true);
+	return walk_stack(sp, time, true);
 }
 
 #endif
