@@ -9,34 +9,7 @@
  * the call is still under way if and only if its frame lies above and its return address is where it was. What is
  * not is forgotten then, so that an allocation outside of backward costs a look at the task.
  */
-struct running_node {
-	__u64 sp;     /* of the call: where its return address lies */
-	__u64 ret;    /* which; 0: could not be read */
-	__u64 number; /* of the call on this thread, from 1 on */
-	__u64 node;
-	__u64 extra;
-	__u64 head[MT_NODE_WORDS];
-};
-
-struct node_slot {
-	__u64 n;      /* nodes that run within one another, as far as is known */
-	__u64 calls;  /* so far */
-	__u64 told;   /* number of the last one that there is a record of */
-	__u64 word;   /* what was read last */
-	__u64 top;    /* where the innermost one is in at[], modulo its size */
-	struct running_node at[MT_NODE_DEPTH];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct node_slot);
-} nodes SEC(".maps");
-
 struct mt_node_layout node_layout = {};
-
-static int left_modules(__u64 sp, __u64 time); /* modules.bpf.h */
 
 static __always_inline struct running_node *innermost(struct node_slot *s)
 {
@@ -71,6 +44,29 @@ static __noinline __u32 find_running(struct node_slot *s, __u64 sp)
 	return MT_NODE_NONE;
 }
 
+static __always_inline bool read_node(void *dst, __u32 size, __u64 addr)
+{
+	if (!bpf_probe_read_user(dst, size, (const void *)addr))
+		return true;
+	count(MT_CNT_NODE_FAULT);
+	return false;
+}
+
+/* What else there is to know of a node of its class. */
+static __always_inline void read_extra(struct mt_rec_node *r)
+{
+	r->extra = 0;
+	if (r->head[0] == node_layout.object_vptr) {
+		if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.object) || !r->extra ||
+		    !read_node(&r->extra, sizeof(r->extra), r->extra + node_layout.object_type))
+			r->extra = 0;
+	} else if (node_layout.extra && r->head[node_layout.sequence & 3] == ~0ULL) {
+		if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.extra))
+			r->extra = 0;
+	}
+}
+
+/* While it runs a node is there, and is what it was: it is read when there is something to tell of it. */
 static __noinline bool send_running(struct node_slot *s, __u64 time)
 {
 	struct running_node *n;
@@ -87,9 +83,13 @@ static __noinline bool send_running(struct node_slot *s, __u64 time)
 		return false;
 	fill(&r->h, MT_REC_NODE, time, 0, false);
 	r->node = n->node;
-	r->extra = n->extra;
 	r->stack = 0;
-	__builtin_memcpy(r->head, n->head, sizeof(r->head));
+	if (read_node(r->head, sizeof(r->head), r->node)) {
+		read_extra(r);
+	} else {
+		r->extra = 0;
+		__builtin_memset(r->head, 0, sizeof(r->head));
+	}
 	s->told = n->number;
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return true;
@@ -99,39 +99,19 @@ static __noinline bool send_running(struct node_slot *s, __u64 time)
  * enum mt_node for an allocation at this stack pointer: the record of the node goes before that of the allocation. Where
  * it is lost nobody must take the one before for it.
  */
-static __noinline __u32 current_node(__u64 sp, __u64 time)
+static __noinline __u32 node_at(struct node_slot *s, __u64 sp, __u64 time)
 {
-	struct node_slot *s = bpf_task_storage_get(&nodes, bpf_get_current_task_btf(), 0, 0);
 	__u32 is;
 
-	if (!s || !s->n)
-		return MT_NODE_NONE;
 	is = find_running(s, sp);
 	if (is == MT_NODE_CURRENT && !send_running(s, time))
 		return MT_NODE_UNKNOWN;
 	return is;
 }
 
-static __always_inline bool read_node(void *dst, __u32 size, __u64 addr)
+static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp, __u64 time)
 {
-	if (!bpf_probe_read_user(dst, size, (const void *)addr))
-		return true;
-	count(MT_CNT_NODE_FAULT);
-	return false;
-}
-
-static __always_inline void read_extra(struct running_node *r)
-{
-	if (!node_layout.extra)
-		return;
-	if (r->head[0] != node_layout.object_vptr) {
-		if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.extra))
-			r->extra = 0;
-		return;
-	}
-	if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.object) || !r->extra ||
-	    !read_node(&r->extra, sizeof(r->extra), r->extra + node_layout.object_type))
-		r->extra = 0;
+	return t && t->nodes.n ? node_at(&t->nodes, sp, time) : MT_NODE_NONE;
 }
 
 static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
@@ -152,13 +132,8 @@ static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
 	r->sp = sp;
 	r->node = node;
 	r->number = ++s->calls;
-	r->extra = 0;
 	if (!read_node(&r->ret, sizeof(r->ret), sp))
 		r->ret = 0;
-	if (!read_node(r->head, sizeof(r->head), node))
-		__builtin_memset(r->head, 0, sizeof(r->head));
-	else
-		read_extra(r);
 	return 0;
 }
 
@@ -166,26 +141,27 @@ static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
 SEC("uprobe")
 int evaluate(struct pt_regs *ctx)
 {
-	struct node_slot *s;
+	struct thread_slot *t;
 
 	if (*(volatile __u8 *)&stopped)
 		return 0;
 	count(MT_CNT_NODE_RUN);
 	if (bench_empty)
 		return 0;
-	s = bpf_task_storage_get(&nodes, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!s) {
+	t = begin_thread();
+	if (!t) {
 		count(MT_CNT_NODE_FAULT); /* and none is told of, as there is nothing to tell it by */
 		return 0;
 	}
-	if (modules)
-		left_modules(PT_REGS_SP(ctx), bpf_ktime_get_ns());
-	return enter_node(s, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
+	if (t->modules.n || t->modules.told)
+		settle(t, PT_REGS_SP(ctx), bpf_ktime_get_ns());
+	return enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));
 }
 
 /* void torch::autograd::impl::set_gradient_edge(const Variable &, Edge): the edge lies in memory, the node is its first word */
 static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 {
+	struct thread_slot *t;
 	struct mt_rec_node *r;
 	__u64 time, stack;
 	__u32 within;
@@ -193,8 +169,9 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 	if (!begin(MT_REC_EDGE))
 		return 0;
 	time = bpf_ktime_get_ns();
-	stack = walk(PT_REGS_SP(ctx), time, sleepable);
-	within = current_node(PT_REGS_SP(ctx), time);
+	t = this_thread();
+	stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
+	within = current_node(t, PT_REGS_SP(ctx), time);
 	r = reserve(MT_REC_EDGE, sizeof(*r));
 	if (!r)
 		return 0;
@@ -205,7 +182,7 @@ static __always_inline int do_edge(struct pt_regs *ctx, const bool sleepable)
 	/* Both were written a moment ago: a page that has to be waited for is not looked at, the ring would wait with us. */
 	if (!read_node(&r->node, sizeof(r->node), ARG(ctx, 2)) || !read_node(r->head, sizeof(r->head), r->node)) {
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
-		return 0;
+		return filtered(MT_REC_EDGE);
 	}
 	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
 	return 0;

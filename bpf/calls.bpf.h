@@ -91,6 +91,7 @@ SEC("uprobe")
 int call_enter(struct pt_regs *ctx)
 {
 	__u64 cookie = bpf_get_attach_cookie(ctx);
+	struct thread_slot *t;
 	struct call_slot *c;
 
 	if (*(volatile __u8 *)&stopped || bench_empty)
@@ -122,8 +123,9 @@ int call_enter(struct pt_regs *ctx)
 	c->stack = 0;
 	c->node = MT_NODE_NONE;
 	if (c->flags & MT_CALL_WALK) {
-		c->stack = walk_stack_atomic(c->sp, c->entered);
-		c->node = current_node(c->sp, c->entered);
+		t = this_thread();
+		c->stack = walk_stack_atomic(t, c->sp, c->entered);
+		c->node = current_node(t, c->sp, c->entered);
 	}
 	return 0;
 }
@@ -234,7 +236,7 @@ int asked(struct pt_regs *ctx)
 fault:
 	bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 	count(MT_CNT_ASKED_FAULT);
-	return 0;
+	return filtered(MT_REC_ASKED);
 }
 
 #endif

@@ -13,6 +13,7 @@
 
 const volatile struct mt_py_layout py = {};
 const volatile __u8 modules = 0; /* every call of a module is told of, not only those of outermost ones */
+const volatile __u8 bench_verify = 0; /* every shortened walk is made again in full, and compared */
 const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
 
 /* Shared with user space while running (mapped memory). */
@@ -69,14 +70,21 @@ struct window {
 
 struct scratch {
 	__u64 busy;
+	__u64 sp;    /* of the event */
 	__u64 frame; /* the next one to be read */
-	__u64 hash;
+	__u64 hash;  /* of the entries so far: the sum over the n entries of hash(entry i) * STEP^i */
+	__u64 power; /* STEP^n */
 	__u64 word, type; /* what was read last */
 	__u32 frames;	  /* code entries among rec.n */
+	__u32 modules;	  /* module entries */
 	__u32 outcome;
 	__u32 faulted_self;
-	__u32 in_module; /* there are modules on the stack */
-	__u64 sp;	  /* of the event */
+	__u32 level;	  /* modules that the thread is in and the walk has not come to yet */
+	__u32 shortened;  /* the walk ended where known frames begin */
+	/* Where the innermost module's own frames end, and how it was there. */
+	struct suspended end;
+	__u64 end_hash, end_power;
+	__u64 early_hash; /* of a walk that ended where known frames begin */
 	struct window data, stack; /* of the interpreter's own stack of frames, and of the C stack */
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];

@@ -10,9 +10,10 @@
 #include <bpf/bpf_core_read.h>
 
 #include "memtrace.h"
+#include "thread.bpf.h"
 #include "maps.bpf.h"
-#include "pystack.bpf.h"
 #include "retaddr.bpf.h"
+#include "pystack.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -23,6 +24,13 @@ static __always_inline bool begin(__u8 type)
 		return false;
 	count(MT_CNT_HIT + type);
 	return !bench_empty;
+}
+
+/* A hit that there is nothing to tell of. */
+static __always_inline int filtered(__u8 type)
+{
+	count(MT_CNT_FILTERED + type);
+	return 0;
 }
 
 static __always_inline void *reserve(__u8 type, __u64 size)
@@ -40,13 +48,13 @@ static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 
 	h->walk = stack & (MT_STACK_WALKS - 1);
 	h->sleepable = sleepable;
 	h->node = 0;
-	h->tid = (__u32)bpf_get_current_pid_tgid();
+	h->tid = bpf_get_current_task_btf()->pid;
 	h->time = time;
 }
 
-static __always_inline __u64 walk(__u64 sp, __u64 time, const bool sleepable)
+static __always_inline __u64 walk(struct thread_slot *t, __u64 sp, __u64 time, const bool sleepable)
 {
-	return sleepable ? walk_stack_sleepable(sp, time) : walk_stack_atomic(sp, time);
+	return sleepable ? walk_stack_sleepable(t, sp, time) : walk_stack_atomic(t, sp, time);
 }
 
 /* What walk_stack() returned as a record has it. */
@@ -61,20 +69,20 @@ static __always_inline __u64 stack_id(__u64 stack)
  */
 #define ARG(ctx, n) (*(volatile unsigned long *)&PT_REGS_PARM##n(ctx))
 
-#include "autograd.bpf.h"
 #include "modules.bpf.h"
+#include "autograd.bpf.h"
 
 static __always_inline struct mt_rec_mem *mem_record(struct pt_regs *ctx, __u8 type, bool walks, const bool sleepable)
 {
 	__u64 time = bpf_ktime_get_ns(), stack = 0;
 	__u32 node = MT_NODE_NONE;
+	struct thread_slot *t;
 	struct mt_rec_mem *r;
 
-	if (modules)
-		left_modules(PT_REGS_SP(ctx), time);
 	if (walks) {
-		stack = walk(PT_REGS_SP(ctx), time, sleepable);
-		node = current_node(PT_REGS_SP(ctx), time);
+		t = this_thread();
+		stack = walk(t, PT_REGS_SP(ctx), time, sleepable);
+		node = current_node(t, PT_REGS_SP(ctx), time);
 	}
 	r = reserve(type, sizeof(*r));
 	if (!r)
@@ -188,8 +196,6 @@ int cpu_delete(struct pt_regs *ctx)
 	if (!begin(MT_REC_CPU_DELETE))
 		return 0;
 	time = bpf_ktime_get_ns();
-	if (modules)
-		left_modules(PT_REGS_SP(ctx), time);
 	r = reserve(MT_REC_CPU_DELETE, sizeof(*r));
 	if (!r)
 		return 0;
@@ -207,7 +213,7 @@ static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepabl
 	if (!begin(MT_REC_SCOPE_END))
 		return 0;
 	time = bpf_ktime_get_ns();
-	stack = walk(PT_REGS_SP(ctx), time, sleepable);
+	stack = walk(0, PT_REGS_SP(ctx), time, sleepable);
 	r = reserve(MT_REC_SCOPE_END, sizeof(*r));
 	if (!r)
 		return 0;
@@ -236,8 +242,10 @@ int module_call(struct pt_regs *ctx)
 {
 	__u64 self = PT_REGS_PARM1(ctx);
 
-	if (!begin(MT_REC_MODULE_CALL) || (!modules && !bpf_map_lookup_elem(&root_modules, &self)))
+	if (!begin(MT_REC_MODULE_CALL))
 		return 0;
+	if (!modules && !bpf_map_lookup_elem(&root_modules, &self))
+		return filtered(MT_REC_MODULE_CALL);
 	return enter_module(self, PT_REGS_SP(ctx));
 }
 
@@ -254,7 +262,7 @@ int code_gone(struct pt_regs *ctx)
 	if (bench_empty)
 		return 0;
 	if (!seen_code[seen_slot(code)])
-		return 0;
+		return filtered(MT_REC_CODE_GONE);
 	/* First the epoch, then the record: a walk that begins from here on has the new one. */
 	epoch = __sync_fetch_and_add(&code_epoch, 1) + 1;
 	/* Where it is lost, user space sees the gap in the epochs and forgets all code objects. */

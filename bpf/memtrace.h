@@ -74,7 +74,10 @@ enum mt_counter {
 	MT_CNT_NODE_DEEP = 55,	   /* nodes forgotten for others running within them */
 	MT_CNT_MODULE_FAULT = 56,  /* calls that could not be kept */
 	MT_CNT_MODULE_DEEP = 57,   /* calls within more than MT_MODULE_DEPTH others: not told of */
-	MT_CNT_NR = 64,
+	MT_CNT_AGAIN = 58,	   /* walks that ended where known frames begin, and were made once more in full ... */
+	MT_CNT_AGAIN_OTHER = 59,   /* ... with another result: there is to be none */
+	MT_CNT_FILTERED = 64,	   /* + MT_REC_*: hits that there is no record of, as there was nothing to tell */
+	MT_CNT_NR = 80,
 };
 
 /* How to get from a thread to its PyThreadState: found by calibration, see user/target/python.h */
@@ -248,7 +251,8 @@ struct mt_rec_node {
 
 /* What else is read of a node that begins to run. User space may change it at any time. */
 struct mt_node_layout {
-	__u64 extra;	   /* offset of the word that is read, 0: none */
+	__u64 extra;	   /* offset of the word that is read of those that accumulate gradients, 0: none */
+	__u64 sequence;	   /* their sequence number, which word of the head it is, is all ones */
 	__u64 object_vptr; /* of the class that points to an object, whose type is read instead; 0: none */
 	__u64 object;	   /* offset of that pointer */
 	__u64 object_type; /* offset of the type in an object */
@@ -268,7 +272,7 @@ MT_ASSERT_SIZE(struct mt_rec_call, 88);
 MT_ASSERT_SIZE(struct mt_usdt_arg, 8);
 MT_ASSERT_SIZE(struct mt_rec_asked, 48);
 MT_ASSERT_SIZE(struct mt_rec_node, 96);
-MT_ASSERT_SIZE(struct mt_node_layout, 32);
+MT_ASSERT_SIZE(struct mt_node_layout, 40);
 MT_ASSERT_SIZE(struct mt_py_layout, 88);
 
 #endif

@@ -7,28 +7,6 @@
  * nodes: its frame lies above the stack pointer and its return address is in its place as long as it is under way.
  * So it is known to the next event of the thread, whatever way it was left, and told of by a record of its own then.
  */
-struct module_entry {
-	__u64 sp;  /* where the call's return address lies */
-	__u64 ret; /* which; 0: could not be read */
-};
-
-struct module_slot {
-	__u64 n;     /* calls under way, as far as is known */
-	__u64 same;  /* of them, from the outermost on, those that user space has as they are */
-	__u64 told;  /* what user space has in all */
-	__u64 whole; /* nothing was entered on this thread before we came and is not left yet */
-	__u64 word;  /* what was read last */
-	__u64 self, type; /* of the call at hand */
-	struct module_entry at[MT_MODULE_DEPTH];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct module_slot);
-} module_slots SEC(".maps");
-
 /* Filled by user space: type objects that calls were seen of. What is not in it is told of as if it were a module's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -36,6 +14,8 @@ struct {
 	__type(key, __u64);
 	__type(value, __u8); /* enum mt_module_type */
 } module_types SEC(".maps");
+
+static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp, __u64 time); /* autograd.bpf.h */
 
 struct leave_ctx {
 	struct module_slot *s;
@@ -63,8 +43,7 @@ static long leave_module(__u32 i, void *ctx)
 	return 0;
 }
 
-/* Forgets calls that have been left, up to the first that has not. As of the stack pointer sp. */
-static __noinline int leave_modules(struct module_slot *s, __u64 sp)
+static __noinline int leave_some(struct module_slot *s, __u64 sp)
 {
 	struct leave_ctx ctx = { s, sp };
 
@@ -76,13 +55,19 @@ static __noinline int leave_modules(struct module_slot *s, __u64 sp)
 	return 0;
 }
 
-/* An event of this thread: what it has left by now is told of before. */
-static __noinline int left_modules(__u64 sp, __u64 time)
+/* Forgets calls that have been left, up to the first that has not. As of the stack pointer sp. */
+static __always_inline void leave_modules(struct module_slot *s, __u64 sp)
 {
-	struct module_slot *s = bpf_task_storage_get(&module_slots, bpf_get_current_task_btf(), 0, 0);
+	if (s->n)
+		leave_some(s, sp);
+}
+
+/* An event of this thread: what it has left by now is told of before. */
+static __noinline int left_modules(struct module_slot *s, __u64 sp, __u64 time)
+{
 	struct mt_rec_leave *r;
 
-	if (!s || !s->told)
+	if (!s)
 		return 0;
 	leave_modules(s, sp);
 	if (s->told <= s->same)
@@ -99,6 +84,16 @@ static __noinline int left_modules(__u64 sp, __u64 time)
 	return 0;
 }
 
+static __always_inline void settle(struct thread_slot *t, __u64 sp, __u64 time)
+{
+	if (!t->modules.n && !t->modules.told)
+		return;
+	if (modules)
+		left_modules(&t->modules, sp, time);
+	else
+		leave_modules(&t->modules, sp);
+}
+
 static __noinline bool push_module(struct module_slot *s, __u64 sp)
 {
 	struct module_entry *e;
@@ -112,6 +107,8 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 	}
 	e = &s->at[s->n & (MT_MODULE_DEPTH - 1)];
 	e->sp = sp;
+	e->below.shim = 0;
+	e->tstate = s->n ? s->at[(s->n - 1) & (MT_MODULE_DEPTH - 1)].tstate : 0; /* of the call that it lies in */
 	if (bpf_probe_read_user(&e->ret, sizeof(e->ret), (const void *)sp))
 		e->ret = 0;
 	s->n++;
@@ -119,13 +116,14 @@ static __noinline bool push_module(struct module_slot *s, __u64 sp)
 }
 
 /* What was entered before we came shows on the Python stack: looked for until there is none. */
-static __noinline __u64 outer_modules(struct module_slot *s, __u64 sp, __u64 time)
+static __always_inline __u64 outer_modules(struct thread_slot *t, __u64 sp, __u64 time)
 {
+	struct module_slot *s = &t->modules;
 	__u64 stack;
 
-	if (!s || s->whole || s->n != 1)
+	if (s->whole || s->n != 1)
 		return 0;
-	stack = walk_stack_atomic(sp, time);
+	stack = walk_stack_atomic(0, sp, time); /* of the caller, which is not suspended yet */
 	s->whole = (stack & (MT_STACK_WALKS - 1)) == MT_WALK_OK && !(stack & MT_STACK_IN_MODULE);
 	return stack;
 }
@@ -170,27 +168,27 @@ static __always_inline bool seen_before(__u64 self)
 static __noinline int enter_module(__u64 self, __u64 sp)
 {
 	__u64 time = bpf_ktime_get_ns(), type = 0, stack, wake = BPF_RB_NO_WAKEUP;
-	struct module_slot *s;
+	struct thread_slot *t;
 	__u8 *known;
 
 	if (bpf_probe_read_user(&type, sizeof(type), (const void *)(self + py.ob_type)))
-		return 0;
+		return filtered(MT_REC_MODULE_CALL);
 	known = bpf_map_lookup_elem(&module_types, &type);
 	if (known && *known == MT_TYPE_OTHER)
-		return 0;
+		return filtered(MT_REC_MODULE_CALL);
 	if (modules && !(known && seen_before(self)))
 		wake = wakeup(time); /* what it is called may be read too late soon */
-	s = bpf_task_storage_get(&module_slots, bpf_get_current_task_btf(), 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!s) {
+	t = begin_thread();
+	if (!t) {
 		count(MT_CNT_MODULE_FAULT);
-		return 0;
+		return filtered(MT_REC_MODULE_CALL);
 	}
-	s->self = self;
-	s->type = type;
-	if (!push_module(s, sp))
-		return 0;
-	stack = outer_modules(s, sp, time);
-	return send_entry(s, time, stack, current_node(sp, time), wake);
+	t->modules.self = self;
+	t->modules.type = type;
+	if (!push_module(&t->modules, sp))
+		return filtered(MT_REC_MODULE_CALL);
+	stack = outer_modules(t, sp, time);
+	return send_entry(&t->modules, time, stack, current_node(t, sp, time), wake);
 }
 
 #endif

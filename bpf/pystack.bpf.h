@@ -35,8 +35,27 @@ static __always_inline __u32 seen_slot(__u64 code)
 	return (__u32)((code >> 4) * 0x9e3779b1U >> 16) & (MT_SEEN_SLOTS - 1);
 }
 
+/*
+ * The hash of a stack is made so that that of its outer part can be put to it and taken from it: the sum of the
+ * entries' own, each times a power of STEP.
+ */
+#define STEP 0x9e3779b97f4a7c15ULL
+
+/* 1 / odd, modulo 2^64: each turn makes twice as many bits right, of which the first five are. */
+static __always_inline __u64 inverse(__u64 odd)
+{
+	__u64 x = (3 * odd) ^ 2;
+
+	x *= 2 - odd * x;
+	x *= 2 - odd * x;
+	x *= 2 - odd * x;
+	x *= 2 - odd * x;
+	return x;
+}
+
 static __always_inline void put_frame(struct scratch *s, __u64 addr, __s32 at, __u32 kind)
 {
+	__u64 what = ((__u64)kind << 32) | (__u32)at;
 	__u32 i = s->rec.n;
 
 	/* Opaque to the compiler, which would drop the bound that the verifier wants to see. */
@@ -47,7 +66,9 @@ static __always_inline void put_frame(struct scratch *s, __u64 addr, __s32 at, _
 	s->entries[i].at = at;
 	s->entries[i].kind = kind;
 	s->rec.n = i + 1;
-	s->hash = mix(mix(s->hash, addr), ((__u64)kind << 32) | (__u32)at);
+	what = mix(addr * 0xff51afd7ed558ccdULL, what);
+	s->hash += what * s->power;
+	s->power *= STEP;
 }
 
 static __always_inline bool is_module_code(__u64 code)
@@ -107,10 +128,10 @@ static __always_inline bool read_one(struct window *w, __u64 addr, const bool sl
 	return w->ends;
 }
 
-/* The fields of s->frame; NULL: they cannot be read. */
-static __always_inline __u8 *frame_bytes(struct scratch *s, const bool sleepable)
+/* The fields of a frame; NULL: they cannot be read. */
+static __always_inline __u8 *frame_bytes(struct scratch *s, __u64 of, const bool sleepable)
 {
-	__u64 addr = s->frame + py.frame_base;
+	__u64 addr = of + py.frame_base;
 
 	if (py.lasti_scale) /* objects of their own */
 		return read_one(&s->data, addr, sleepable) ? s->data.bytes : 0;
@@ -129,12 +150,12 @@ static __always_inline __u8 *frame_bytes(struct scratch *s, const bool sleepable
 }
 
 /* local 0 of a module's call: the module, or a cell that holds it when a closure captured `self`. */
-static __always_inline void put_self(struct scratch *s, const __u8 *frame, const bool sleepable)
+static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64 at, const bool sleepable)
 {
 	s->word = 0;
 	if (py.frame_local0 + 8 <= py.frame_base + FRAME_READ)
 		s->word = *(__u64 *)(frame + (py.frame_local0 - py.frame_base));
-	else if (read_user(&s->word, sizeof(s->word), s->frame + py.frame_local0, sleepable))
+	else if (read_user(&s->word, sizeof(s->word), at + py.frame_local0, sleepable))
 		s->faulted_self = 1;
 	s->word &= py.tag_mask;
 	if (s->word && py.type_cell) {
@@ -145,11 +166,62 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, const
 	}
 	if (s->word) {
 		put_frame(s, s->word, 0, MT_FRAME_MODULE);
-		s->in_module = 1;
+		s->modules++;
 	}
 }
 
-static __always_inline long walk_frame(struct scratch *s, const bool sleepable)
+/*
+ * A module that is called suspends the frames that called it until it is left. Which these are shows on the C stack: the
+ * call's return address lies between the shim where the module's own Python begins, at a lower address, and all shims of
+ * the suspended frames. So a walk that comes to that shim knows the rest, if it has been there before in the same
+ * call. That this is the same call, and that it is still under way, is told three ways: its return address is
+ * in its place (modules.bpf.h), the shim is at the same address, and the caller's frame is at the same instruction.
+ */
+static __always_inline bool is_suspended(struct scratch *s, const struct suspended *p, const bool sleepable)
+{
+	const __u8 *frame = frame_bytes(s, p->frame, sleepable);
+
+	return frame && *(__u64 *)(frame + py.frame_instr) == p->instr && *(__u64 *)(frame + py.frame_prev) == p->prev;
+}
+
+#define LEVELS_A_SHIM 4
+
+/* The walk comes to a shim; s->frame is what lies behind it. True: that is known. */
+static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, __u64 shim, const bool sleepable)
+{
+	struct module_entry *e;
+	int i;
+
+	for (i = 0; i < LEVELS_A_SHIM && s->level && entry_of(t, s->level)->sp <= shim; i++)
+		s->level--;
+	if (!s->level)
+		return false;
+	e = entry_of(t, s->level);
+	if (e->sp <= shim) {
+		s->level = 0; /* of no use any more */
+		return false;
+	}
+	if (e->below.shim == shim && e->below.frame == s->frame && is_suspended(s, &e->below, sleepable)) {
+		s->hash += s->power * e->below.hash;
+		s->frames += e->below.frames;
+		s->modules += e->below.in_module;
+		s->shortened = s->level;
+		s->frame = 0;
+		return true;
+	}
+	if (s->level != (__u32)t->modules.n)
+		return false;
+	s->end.shim = shim;
+	s->end.frame = s->frame;
+	s->end.instr = 0;
+	s->end.frames = s->frames;
+	s->end.in_module = s->modules;
+	s->end_hash = s->hash;
+	s->end_power = s->power;
+	return false;
+}
+
+static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t, const bool sleepable)
 {
 	const __u8 *frame;
 	__u64 code;
@@ -157,18 +229,23 @@ static __always_inline long walk_frame(struct scratch *s, const bool sleepable)
 
 	if (!s->frame)
 		return 1;
-	frame = frame_bytes(s, sleepable);
+	frame = frame_bytes(s, s->frame, sleepable);
 	if (!frame) {
 		s->outcome = MT_WALK_FAULT_FRAME;
 		return 1;
 	}
 	if (py.frame_owner != 0xffffffff && frame[py.frame_owner] >= py.owner_shim) {
+		code = s->frame;
 		s->frame = *(__u64 *)(frame + py.frame_prev);
-		return 0;
+		return t && s->level && pass_shim(s, t, code, sleepable);
 	}
 	if (s->frames >= MT_MAX_FRAMES) {
 		s->outcome = MT_WALK_TRUNCATED;
 		return 1;
+	}
+	if (s->frame == s->end.frame) {
+		s->end.instr = *(__u64 *)(frame + py.frame_instr);
+		s->end.prev = *(__u64 *)(frame + py.frame_prev);
 	}
 	code = *(__u64 *)(frame + py.frame_code) & py.tag_mask;
 	if (py.lasti_scale) {
@@ -181,7 +258,7 @@ static __always_inline long walk_frame(struct scratch *s, const bool sleepable)
 	put_frame(s, code, at, MT_FRAME_CODE);
 	s->frames++;
 	if (is_module_code(code))
-		put_self(s, frame, sleepable);
+		put_self(s, frame, s->frame, sleepable);
 	s->frame = *(__u64 *)(frame + py.frame_prev);
 	return 0;
 }
@@ -189,17 +266,18 @@ static __always_inline long walk_frame(struct scratch *s, const bool sleepable)
 /* bpf_loop wants functions, and a pointer into the stack to give them. */
 struct loop_ctx {
 	struct scratch *s;
+	struct thread_slot *t;
 };
 
 /* A sleepable helper may not even be reachable from the other programs. */
 static long walk_frame_atomic(__u32 i, void *ctx)
 {
-	return walk_frame(((struct loop_ctx *)ctx)->s, false);
+	return walk_frame(((struct loop_ctx *)ctx)->s, ((struct loop_ctx *)ctx)->t, false);
 }
 
 static long walk_frame_sleepable(__u32 i, void *ctx)
 {
-	return walk_frame(((struct loop_ctx *)ctx)->s, true);
+	return walk_frame(((struct loop_ctx *)ctx)->s, ((struct loop_ctx *)ctx)->t, true);
 }
 
 static long mark_seen(__u32 i, void *ctx)
@@ -221,36 +299,105 @@ static long mark_seen(__u32 i, void *ctx)
 #define CFRAME_BELOW (2 * FRAME_READ)
 static __always_inline bool read_cframe(struct scratch *s, const bool sleepable)
 {
-	if (s->word - s->sp < ON_C_STACK && read_up(&s->stack, s->word - CFRAME_BELOW)) {
+	if (!s->level && s->word - s->sp < ON_C_STACK && read_up(&s->stack, s->word - CFRAME_BELOW)) {
 		s->word = *(__u64 *)(s->stack.bytes + CFRAME_BELOW + py.cframe_frame);
 		return true;
 	}
 	return !read_user(&s->word, sizeof(s->word), s->word + py.cframe_frame, sleepable);
 }
 
-/* The current thread's innermost frame in s->frame; 0 there where there is none, and why in s->outcome. */
-static __always_inline void first_frame(struct scratch *s, const bool sleepable)
+/* The current thread's state in s->word; 0 there: it has none. False: it cannot be read. */
+static __always_inline bool thread_state(struct scratch *s, const bool sleepable)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task_btf();
 	__u64 tp = task->thread.fsbase;
 
+	if (read_user(&s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
+		return false;
+	return py.tls_kind != MT_TLS_INDIRECT || !s->word ||
+	       !read_user(&s->word, sizeof(s->word), s->word + py.tls_off2, sleepable);
+}
+
+/* Its innermost frame in s->frame; 0 there where there is none, and why in s->outcome. */
+static __always_inline void first_frame(struct scratch *s, struct thread_slot *t, const bool sleepable)
+{
 	s->frame = 0;
 	s->outcome = MT_WALK_FAULT_THREAD;
-	if (read_user(&s->word, sizeof(s->word), tp + py.tls_off1, sleepable))
-		return;
-	if (py.tls_kind == MT_TLS_INDIRECT && s->word &&
-	    read_user(&s->word, sizeof(s->word), s->word + py.tls_off2, sleepable))
+	if (!thread_state(s, sleepable))
 		return;
 	if (!s->word) {
 		s->outcome = MT_WALK_NO_THREAD;
 		return;
 	}
+	if (t && s->level)
+		entry_of(t, s->level)->tstate = s->word;
 	if (read_user(&s->word, sizeof(s->word), s->word + py.tstate_frame, sleepable))
 		return;
 	if (py.tstate_cframe && s->word && !read_cframe(s, sleepable))
 		return;
 	s->frame = s->word;
 	s->outcome = s->frame ? MT_WALK_OK : MT_WALK_NO_FRAME;
+}
+
+static __noinline int first_frame_atomic(struct scratch *s, struct thread_slot *t)
+{
+	if (s)
+		first_frame(s, t, false);
+	return 0;
+}
+
+static __noinline int first_frame_sleepable(struct scratch *s, struct thread_slot *t)
+{
+	if (s)
+		first_frame(s, t, true);
+	return 0;
+}
+
+#define QUICK_READ 2048
+
+/*
+ * The same within the module of the thread's last event, with fewer reads: as long as its call is under way the thread has the
+ * state that it had, and what tells that it is lies above the innermost frame's on the C stack. False: look more
+ * closely.
+ */
+static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
+{
+	struct module_entry *e;
+	__u64 len;
+
+	if (!s || !t)
+		return false;
+	e = entry_of(t, t->modules.n);
+	if (!e->tstate || !e->ret || e->sp <= s->sp ||
+	    bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)(e->tstate + py.tstate_frame)))
+		return false;
+	if (py.tstate_cframe) {
+		len = e->sp + sizeof(e->ret) - s->word;
+		asm volatile("" : "+r"(len));
+		if (s->word <= s->sp || len < FRAME_READ || len > QUICK_READ ||
+		    bpf_probe_read_user(s->stack.bytes, len, (const void *)s->word))
+			return false;
+		s->stack.at = s->word;
+		s->stack.ends = len - FRAME_READ + 1;
+		s->frame = *(__u64 *)(s->stack.bytes + py.cframe_frame);
+		s->word = *(__u64 *)(s->stack.bytes + ((len - sizeof(e->ret)) & (QUICK_READ - 1)));
+	} else {
+		s->frame = s->word;
+		if (bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)e->sp))
+			return false;
+	}
+	s->outcome = MT_WALK_OK;
+	if (s->word != e->ret || !s->frame)
+		return false;
+	/* All that there is to see of the module's own frames, and the first of those that called it. */
+	len = s->frame + FRAME_READ - e->below.frame;
+	asm volatile("" : "+r"(len));
+	if (py.lasti_scale || !e->below.shim || len < FRAME_READ || len > QUICK_READ)
+		return true;
+	s->data.at = e->below.frame + py.frame_base;
+	if (!bpf_probe_read_user(s->data.bytes, len, (const void *)s->data.at))
+		s->data.ends = len - FRAME_READ + 1;
+	return true;
 }
 
 static __always_inline bool claim(struct scratch *s)
@@ -291,19 +438,36 @@ static __always_inline __u64 wakeup(__u64 time)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-/* Sends the frames unless this CPU has sent them before. False: the ring was full. */
-static __always_inline bool send_stack(struct scratch *s, struct loop_ctx *ctx, __u64 id)
+static __always_inline __u64 *sent_slot(__u64 id)
 {
-	__u32 slot = (__u32)(id / MT_STACK_WALKS) & (MT_SENT_SLOTS - 1), n = s->rec.n;
-	__u64 *known = bpf_map_lookup_elem(&sent_stacks, &slot);
+	__u32 slot = (__u32)(id / MT_STACK_WALKS) & (MT_SENT_SLOTS - 1);
 
-	if (known && *known == id)
-		return true;
+	return bpf_map_lookup_elem(&sent_stacks, &slot);
+}
+
+/* This CPU has sent its frames. */
+static __always_inline bool is_sent(__u64 id)
+{
+	const __u64 *known = sent_slot(id);
+
+	return known && *known == id;
+}
+
+/* False: the ring was full. */
+static __noinline bool send_stack(struct scratch *s, __u64 id)
+{
+	struct loop_ctx ctx = { s, 0 };
+	__u64 *known;
+	__u32 n;
+
+	if (!s)
+		return false;
+	n = s->rec.n;
 	asm volatile("" : "+r"(n));
 	if (n > MT_MAX_ENTRIES)
 		return false;
 	/* Before the frames can be seen by anyone: a code object freed from now on is noticed. */
-	bpf_loop(n, mark_seen, ctx, 0);
+	bpf_loop(n, mark_seen, &ctx, 0);
 	s->rec.h.type = MT_REC_STACK;
 	s->rec.h.walk = s->outcome;
 	s->rec.h.node = 0;
@@ -315,56 +479,122 @@ static __always_inline bool send_stack(struct scratch *s, struct loop_ctx *ctx, 
 		count(MT_CNT_RING_LOST + MT_REC_STACK);
 		return false;
 	}
+	known = sent_slot(id);
 	if (known)
 		*known = id;
 	return true;
 }
 
-/* The walk itself, in a slot that is ours. */
-static __always_inline __u64 walk_in(struct scratch *s, __u64 sp, __u64 time, const bool sleepable)
+static __always_inline void read_stack(struct scratch *s, struct thread_slot *t, __u64 time, const bool sleepable)
 {
-	struct loop_ctx ctx = { s };
-	__u64 id;
+	struct loop_ctx ctx = { s, t };
 
 	s->rec.n = 0;
 	s->frames = 0;
+	s->modules = 0;
 	s->faulted_self = 0;
-	s->in_module = 0;
-	s->sp = sp;
+	s->shortened = 0;
 	s->data.ends = s->stack.ends = 0;
-	/* Read before the frames are: a code object that is freed later makes ids newer than this one. */
-	s->rec.epoch = *(volatile __u64 *)&code_epoch;
-	s->hash = s->rec.epoch;
-	first_frame(s, sleepable);
+	s->end.shim = s->end.frame = 0;
+	/* Before 3.12 there are no shims to tell by. */
+	s->level = 0;
+	s->hash = 0;
+	s->power = 1;
+	if (!t || !t->modules.n || py.frame_owner == 0xffffffff || !quick_frame(s, t)) {
+		s->stack.ends = 0;
+		if (t)
+			settle(t, s->sp, time);
+		s->level = t && py.frame_owner != 0xffffffff ? (__u32)t->modules.n : 0;
+		if (sleepable)
+			first_frame_sleepable(s, t);
+		else
+			first_frame_atomic(s, t);
+	}
 	if (!s->frame)
-		return s->outcome;
+		return;
+	if (t && py.frame_owner != 0xffffffff)
+		s->level = t->modules.n;
 	if (sleepable)
 		bpf_loop(MT_MAX_VISIT, walk_frame_sleepable, &ctx, 0);
 	else
 		bpf_loop(MT_MAX_VISIT, walk_frame_atomic, &ctx, 0);
-	if (s->outcome == MT_WALK_OK && s->frame)
-		s->outcome = MT_WALK_TRUNCATED; /* MT_MAX_VISIT links, most of them shims */
-	if (s->outcome == MT_WALK_OK && !s->rec.n)
+	if (s->outcome == MT_WALK_OK && (s->frame || s->frames > MT_MAX_FRAMES))
+		s->outcome = MT_WALK_TRUNCATED; /* or MT_MAX_VISIT links, most of them shims */
+	if (s->outcome == MT_WALK_OK && !s->frames)
 		s->outcome = MT_WALK_NO_FRAME; /* nothing but the interpreter's own sentinel */
 	if (s->outcome == MT_WALK_OK && s->faulted_self)
 		s->outcome = MT_WALK_FAULT_SELF;
-	if (!s->rec.n)
+}
+
+/* What lies below the innermost module is known from now on. */
+static __noinline int learn(struct scratch *s, struct thread_slot *t)
+{
+	struct suspended *p;
+
+	if (!s || !t)
+		return 0;
+	if (s->outcome != MT_WALK_OK || !s->end.shim || !s->end.instr || !t->modules.n ||
+	    s->shortened == (__u32)t->modules.n)
+		return 0;
+	p = &entry_of(t, t->modules.n)->below;
+	p->shim = s->end.shim;
+	p->frame = s->end.frame;
+	p->instr = s->end.instr;
+	p->prev = s->end.prev;
+	p->hash = (s->hash - s->end_hash) * inverse(s->end_power);
+	p->frames = s->frames - s->end.frames;
+	p->in_module = s->modules - s->end.in_module;
+	return 0;
+}
+
+static __always_inline __u64 id_of(const struct scratch *s)
+{
+	__u64 id;
+
+	if (!s->frames)
 		return s->outcome;
-	id = (s->hash & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) | (s->outcome & (MT_STACK_WALKS - 1));
-	if (s->in_module)
+	id = mix(s->rec.epoch, s->hash);
+	id = (id & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) | (s->outcome & (MT_STACK_WALKS - 1));
+	if (s->modules)
 		id |= MT_STACK_IN_MODULE;
-	if (id < MT_STACK_WALKS)
-		id += MT_STACK_WALKS;
+	return id < MT_STACK_WALKS ? id + MT_STACK_WALKS : id;
+}
+
+/* The walk itself, in a slot that is ours. */
+static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, __u64 sp, __u64 time, const bool sleepable)
+{
+	__u64 id;
+
+	s->sp = sp;
+	/* Read before the frames are: a code object that is freed later makes ids newer than this one. */
+	s->rec.epoch = *(volatile __u64 *)&code_epoch;
+	read_stack(s, t, time, sleepable);
+	id = id_of(s);
+	if (t)
+		learn(s, t);
+	if (s->shortened) {
+		if (is_sent(id) && !bench_verify)
+			return id;
+		/* Its frames are wanted: all of them. */
+		s->early_hash = s->hash;
+		read_stack(s, 0, time, sleepable);
+		count(MT_CNT_AGAIN);
+		if (s->early_hash != s->hash)
+			count(MT_CNT_AGAIN_OTHER);
+		id = id_of(s);
+	}
+	if (id < MT_STACK_WALKS || is_sent(id))
+		return id;
 	s->rec.h.time = time;
 	s->rec.h.sleepable = sleepable;
-	return send_stack(s, &ctx, id) ? id : MT_WALK_LOST;
+	return send_stack(s, id) ? id : MT_WALK_LOST;
 }
 
 /*
  * Walks, and sends the stack if it is new. The stack's id, whose lowest bits are the outcome; without a stack those
- * alone. Not inlined: see struct scratch.
+ * alone. t: what is known of the thread, as of this stack pointer; NULL: nothing. Not inlined: see struct scratch.
  */
-static __always_inline __u64 walk_stack(__u64 sp, __u64 time, const bool sleepable)
+static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 time, const bool sleepable)
 {
 	__u64 id = MT_WALK_OFF;
 	struct scratch *s;
@@ -373,7 +603,7 @@ static __always_inline __u64 walk_stack(__u64 sp, __u64 time, const bool sleepab
 		s = scratch_claim();
 		id = MT_WALK_BUSY;
 		if (s) {
-			id = walk_in(s, sp, time, sleepable);
+			id = walk_in(s, t, sp, time, sleepable);
 			*(volatile __u64 *)&s->busy = 0;
 		}
 	}
@@ -381,14 +611,14 @@ static __always_inline __u64 walk_stack(__u64 sp, __u64 time, const bool sleepab
 	return id;
 }
 
-static __noinline __u64 walk_stack_atomic(__u64 sp, __u64 time)
+static __noinline __u64 walk_stack_atomic(struct thread_slot *t, __u64 sp, __u64 time)
 {
-	return walk_stack(sp, time, false);
+	return walk_stack(t, sp, time, false);
 }
 
-static __noinline __u64 walk_stack_sleepable(__u64 sp, __u64 time)
+static __noinline __u64 walk_stack_sleepable(struct thread_slot *t, __u64 sp, __u64 time)
 {
-	return walk_stack(sp, time, true);
+	return walk_stack(t, sp, time, true);
 }
 
 #endif

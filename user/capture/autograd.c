@@ -63,6 +63,7 @@ static void tell_layout(struct session *s)
 	struct autograd *a = s->autograd;
 
 	a->told.extra = a->layout ? a->layout->size : 0;
+	a->told.sequence = a->layout ? a->layout->sequence : 0;
 	probes__set_node_layout(s->probes, &a->told);
 }
 

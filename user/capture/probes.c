@@ -53,6 +53,7 @@ struct probes {
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
+	uint64_t records[UINT8_MAX + 1]; /* by type */
 };
 
 __attribute__((format(printf, 2, 0)))
@@ -209,6 +210,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 		bpf_map__set_max_entries(p->skel->maps.ring, opts->ring_bytes);
 	memcpy((void *)&p->skel->rodata->py, &opts->py, sizeof(opts->py));
 	p->skel->rodata->bench_empty = opts->empty;
+	p->skel->rodata->bench_verify = opts->verify;
 	p->skel->rodata->modules = opts->modules;
 	p->sleepable = opts->sleepable;
 	err = memtrace_bpf__load(p->skel);
@@ -307,6 +309,11 @@ void probes__free(struct probes *p)
 bool probes__have_multi(const struct probes *p)
 {
 	return p->multi;
+}
+
+uint64_t probes__records(const struct probes *p, unsigned int type)
+{
+	return type <= UINT8_MAX ? p->records[type] : 0;
 }
 
 bool probes__sleepable(const struct probes *p)
@@ -461,6 +468,7 @@ void probes__set_node_layout(struct probes *p, const struct mt_node_layout *layo
 
 	/* What says that a word is to be read comes after where it is. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&l->sequence, layout->sequence, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&l->object, layout->object, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&l->object_type, layout->object_type, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&l->object_vptr, layout->object_vptr, __ATOMIC_SEQ_CST);
@@ -495,13 +503,30 @@ int probes__wake_fd(const struct probes *p)
 	return p->wake;
 }
 
+/* Whom a record is for. */
+struct receiver {
+	struct probes *probes;
+	int (*fn)(void *ctx, const void *rec, size_t len);
+	void *ctx;
+};
+
+static int on_record(void *ctx, const void *rec, size_t len)
+{
+	const struct receiver *r = ctx;
+
+	if (len)
+		r->probes->records[((const struct mt_hdr *)rec)->type]++;
+	return r->fn(r->ctx, rec, len);
+}
+
 int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
 {
+	struct receiver r = { p, fn, ctx };
 	struct epoll_event ev;
 
 	/* Before the ring is read: what comes in later wakes us again. */
 	epoll_wait(p->wake, &ev, 1, 0);
-	return ring__consume(p->ring, fn, ctx);
+	return ring__consume(p->ring, on_record, &r);
 }
 
 int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR])

@@ -20,6 +20,7 @@ struct probes_opts {
 	struct mt_py_layout py; /* all zero: no Python frames */
 	size_t ring_bytes;	/* power of two; 0: the default of 16 MiB */
 	bool empty;		/* count hits and do nothing else, to measure a bare probe */
+	bool verify;		/* make every shortened walk once more in full, and count those that differ */
 	bool sleepable;		/* begin with the sleepable programs */
 	bool modules;		/* tell of every call of a module, and of when it is left */
 };
@@ -78,6 +79,8 @@ int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size
 int probes__wake_fd(const struct probes *p);
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
 int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR]);
+/* Records that have come out of the ring so far, of this type (enum mt_rec_type). */
+uint64_t probes__records(const struct probes *p, unsigned int type);
 
 /* Code objects whose local 0 is a module. All stacks are sent again: a bump of the epoch, too. */
 void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n);

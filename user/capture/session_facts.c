@@ -124,6 +124,15 @@ int session__set_start(struct session *s)
 	return facts__setf(s->facts, "start", "%s.%03ldZ", when, ts.tv_nsec / 1000000) ? -ENOMEM : 0;
 }
 
+static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)
+{
+	char key[64];
+
+	snprintf(key, sizeof(key), "counter.%s.%s", what, of);
+	if (n)
+		facts__setf(s->facts, key, "%" PRIu64, n);
+}
+
 void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 {
 	static const char *const types[] = { [MT_REC_REPORT] = "report",	   [MT_REC_OOM] = "oom",
@@ -134,22 +143,19 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 					     [MT_REC_SET_DEVICE] = "set_device",   [MT_REC_EDGE] = "autograd_edge",
 					     [MT_REC_NODE] = "autograd_node",	   [MT_REC_MODULE_LEAVE] = "module_leave" };
 	struct names_stats ns = names__stats(s->names);
-	char key[64];
 	size_t i;
 
+	/* hits = records + filtered + lost, of each type: what a hit came to is counted where it is decided. */
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
-		snprintf(key, sizeof(key), "counter.hits.%s", types[i]);
-		if (c[MT_CNT_HIT + i])
-			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_HIT + i]);
-		snprintf(key, sizeof(key), "counter.lost.%s", types[i]);
-		if (c[MT_CNT_RING_LOST + i])
-			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_RING_LOST + i]);
+		set_counter(s, "hits", types[i], c[MT_CNT_HIT + i]);
+		set_counter(s, "records", types[i], probes__records(s->probes, i));
+		set_counter(s, "filtered", types[i], c[MT_CNT_FILTERED + i]);
+		set_counter(s, "lost", types[i], c[MT_CNT_RING_LOST + i]);
 	}
-	for (i = 0; i < MT_WALK_NR; i++) {
-		snprintf(key, sizeof(key), "counter.walks.%s", walk__name(i));
-		if (c[MT_CNT_WALK + i])
-			facts__setf(s->facts, key, "%" PRIu64, c[MT_CNT_WALK + i]);
-	}
+	for (i = 0; i < MT_WALK_NR; i++)
+		set_counter(s, "walks", walk__name(i), c[MT_CNT_WALK + i]);
+	set_counter(s, "walked_again", "all", c[MT_CNT_AGAIN]);
+	set_counter(s, "walked_again", "otherwise", c[MT_CNT_AGAIN_OTHER]);
 	calls__set_facts(s, c);
 	autograd__set_facts(s, c);
 	modules__set_facts(s, c);

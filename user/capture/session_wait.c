@@ -71,6 +71,7 @@ int session__load(struct session *s, struct failure *f)
 		return 0;
 	probes__free(s->probes);
 	po.empty = bench && !strcmp(bench, "empty");
+	po.verify = bench && !strcmp(bench, "verify");
 	po.sleepable = bench && !strcmp(bench, "sleepable");
 	po.modules = !s->opts.no_modules && s->target.has_slot;
 	s->layout = po.py;

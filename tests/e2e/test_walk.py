@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Walks that end where known frames begin: each is made once more in full, and has to come to the same stack."""
+import harness
+from harness import ATTACHED, TOOL, check, equal, own, report, run, scratch, spawn, workload
+
+
+def verified(role, script, *args):
+    target = workload(script, *args, role=role)
+    target.wait_line("^(ready|step)", 120)
+    path = scratch("walk-%s-%s.mtr" % (script, role))
+    recorder = spawn(["env", "MEMTRACE_BENCH=verify", TOOL, "record", "-p", str(target.popen.pid), "-o", path, "-f", "-d", "3s"],
+                     root=True)
+    recorder.wait_line(ATTACHED, 60, stream="err")
+    equal(recorder.wait(60), 0, "exit code (%s)" % recorder.stderr()[-400:])
+    target.stop()
+    own(path)
+    doc = report(path)
+    counters = doc["capture"]["counters"]
+    equal(counters.get("walked_again.otherwise", 0), 0, "walks of %s on %s that came to another stack" % (script, role))
+    again = counters.get("walked_again.all", 0)
+    print("     %-16s %-7s %d of %d walks ended early, none wrongly" % (script, role, again, counters["walks.ok"]))
+    return again
+
+
+def test_anything_that_calls():
+    for role in ("main", "newest"):
+        check(verified(role, "suspended.py", "--seconds", "60") > 1000, "next to no walk ended early")
+
+
+def test_training():
+    check(verified("main", "train_gpt.py", *harness.TINY, "--seconds", "60") > 1000, "next to no walk ended early")
+
+
+if __name__ == "__main__":
+    run(globals())
