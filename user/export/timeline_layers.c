@@ -42,8 +42,7 @@ static void put_layer(struct export_ctx *c, struct timeline *t, uint64_t time, c
 	json__close_object(t->j);
 }
 
-/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is one call.
- */
+/* The modules around an allocation, outermost first. A module whose frame shows twice in a row is one call. */
 static uint32_t modules_of(const struct dict_stack *s, uint32_t *ret)
 {
 	uint32_t n = 0;
