@@ -332,6 +332,7 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	struct line l = line__begin(out, o);
 	char count[32], text[64];
 	uint64_t n = lost(m, f, o), dropped = report__fact_number(f, "dropped_events");
+	uint64_t nameless = report__fact_number(f, "counter.names_no_room");
 
 	part(&l, "events %s", text__count(count, sizeof(count), model__events(m)));
 	part(&l, "lost %s", text__count(count, sizeof(count), n));
@@ -341,6 +342,8 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	if (dropped)
 		part(&l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
 		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
+	if (nameless)
+		part(&l, "no room for %s more stacks and names", text__count(count, sizeof(count), nameless));
 	if (o->cut)
 		part(&l, "recording not complete: %s", o->cut);
 	fputc('\n', out);

@@ -4,9 +4,14 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 
+#include "model/model.h"
+#include "record/dict.h"
+#include "report_text.h"
 #include "report_words.h"
 
 static void test_cmdline(void **state)
@@ -70,11 +75,44 @@ static void test_location(void **state)
 	assert_string_equal(report__cut(strcpy(buf, "abcdef"), 2), "..");
 }
 
+/* What a bound has kept out is said. */
+static void test_no_room(void **state)
+{
+	static const char *const facts[] = { NULL, "12" };
+	static const char *const want[] = {
+		"events 0 \xc2\xb7 lost 0 \xc2\xb7 drift unknown (no totals)\n",
+		"events 0 \xc2\xb7 lost 0 \xc2\xb7 drift unknown (no totals) \xc2\xb7 no room for 12 more stacks and names\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		struct facts *f = facts__new();
+		struct dict *d = dict__new();
+		struct model *m = model__new(d, f, NULL);
+		char *text = NULL;
+		size_t size;
+		FILE *out = open_memstream(&text, &size);
+
+		assert_non_null(m);
+		assert_non_null(out);
+		if (facts[i])
+			facts__set(f, "counter.names_no_room", facts[i]);
+		report_text__trust(out, m, f, &(struct report_text_opts){ .width = 200 });
+		fclose(out);
+		assert_string_equal(text, want[i]);
+		free(text);
+		model__free(m);
+		dict__free(d);
+		facts__free(f);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cmdline),
 		cmocka_unit_test(test_location),
+		cmocka_unit_test(test_no_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
