@@ -2,7 +2,7 @@
 """
 A training step beside the same step under each tool, in one interleaved run. Each window of a tool lies between two
 untraced ones of the same process; its ratio and what it adds are against their mean. Tools that leave the process
-different get one of their own for each window.
+different get one of their own for each window. Ctrl-C ends the rounds: those that are whole are shown.
 """
 import contextlib
 import statistics
@@ -113,10 +113,13 @@ def measure(args, python, memray_python, workload):
             found.append(tool)
     target = tools.Target(memray_python or python, device, options)
     rounds = []
-    for n in range(args.rounds):
-        rounds.append(round_of(turned([t for t in found if not t.fresh], n), turned([t for t in found if t.fresh], n), target,
-                               lambda: tools.Target(memray_python or python, device, options), args.seconds, failed))
-        sys.stderr.write("peers, %s: round %d of %d\n" % (workload, n + 1, args.rounds))
+    try:
+        for n in range(args.rounds):
+            rounds.append(round_of(turned([t for t in found if not t.fresh], n), turned([t for t in found if t.fresh], n), target,
+                                   lambda: tools.Target(memray_python or python, device, options), args.seconds, failed))
+            sys.stderr.write("peers, %s: round %d of %d\n" % (workload, n + 1, args.rounds))
+    except KeyboardInterrupt:
+        harness.check(rounds, "interrupted in the first round")
     target.stop()
     done = [t for t in found if any(t.name in r for r in rounds)]
     left_out.update((name, why) for name, why in failed.items() if name not in [t.name for t in done])
@@ -198,5 +201,5 @@ def show(doc):
         print("| %s | %s | %s | %s | %s | %s | %s |" % (name, r["lines"], r["modules"], r["backward"], r["frees"], r["before"], r["memory"]))
 
 
-def bench(args, python, memray_python):
-    return {w: measure(args, python, memray_python, w) for w in WORKLOADS}
+def bench(args, python, memray_python, workload):
+    return {workload: measure(args, python, memray_python, workload)}
