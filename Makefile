@@ -34,6 +34,7 @@ LIBOBJS := $(filter-out $(OUTPUT)/obj/user/main.o,$(OBJS))
 TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(wildcard tests/unit/test_*.c))
 TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests/tools/*.c))
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
+SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
 
 .PHONY: all tests test test-kernels demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
@@ -47,7 +48,7 @@ $(OUTPUT)/memtrace-bpf: $(OBJS)
 	$(call msg,LINK,$@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $(OBJS) $(LDLIBS)
 
-$(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(OUTPUT)/gen/memtrace.skel.h
+$(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -c -o $@ $<

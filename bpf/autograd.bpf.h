@@ -52,16 +52,30 @@ static __always_inline bool read_node(void *dst, __u32 size, __u64 addr)
 	return false;
 }
 
+static __always_inline const struct mt_node_layout *current_layout(void)
+{
+	const struct mt_member *m;
+	__u32 number;
+
+	if (!group)
+		return &node_layout;
+	number = member_of_current();
+	m = bpf_map_lookup_elem(&members, &number);
+	return m ? &m->node : &node_layout;
+}
+
 /* What else there is to know of a node of its class. */
 static __always_inline void read_extra(struct mt_rec_node *r)
 {
+	const struct mt_node_layout *l = current_layout();
+
 	r->extra = 0;
-	if (r->head[0] == node_layout.object_vptr) {
-		if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.object) || !r->extra ||
-		    !read_node(&r->extra, sizeof(r->extra), r->extra + node_layout.object_type))
+	if (r->head[0] == l->object_vptr) {
+		if (!read_node(&r->extra, sizeof(r->extra), r->node + l->object) || !r->extra ||
+		    !read_node(&r->extra, sizeof(r->extra), r->extra + l->object_type))
 			r->extra = 0;
-	} else if (node_layout.extra && r->head[node_layout.sequence & 3] == ~0ULL) {
-		if (!read_node(&r->extra, sizeof(r->extra), r->node + node_layout.extra))
+	} else if (l->extra && r->head[l->sequence & 3] == ~0ULL) {
+		if (!read_node(&r->extra, sizeof(r->extra), r->node + l->extra))
 			r->extra = 0;
 	}
 }
@@ -143,7 +157,7 @@ int evaluate(struct pt_regs *ctx)
 {
 	struct thread_slot *t;
 
-	if (*(volatile __u8 *)&stopped)
+	if (is_over())
 		return 0;
 	count(MT_CNT_NODE_RUN);
 	if (bench_empty)

@@ -94,7 +94,7 @@ int call_enter(struct pt_regs *ctx)
 	struct thread_slot *t;
 	struct call_slot *c;
 
-	if (*(volatile __u8 *)&stopped || bench_empty)
+	if (is_over() || bench_empty)
 		return 0;
 	c = slot_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!c) {
@@ -136,7 +136,7 @@ int call_return(struct pt_regs *ctx)
 	struct mt_rec_call *r;
 	struct call_slot *c;
 
-	if (*(volatile __u8 *)&stopped)
+	if (is_over())
 		return 0;
 	if (bench_empty) {
 		count(MT_CNT_HIT + MT_REC_CUDA_CALL);

@@ -14,6 +14,7 @@
 const volatile struct mt_py_layout py = {};
 const volatile __u8 modules = 0; /* every call of a module is told of, not only those of outermost ones */
 const volatile __u8 bench_verify = 0; /* every shortened walk is made again in full, and compared */
+const volatile __u32 group = 0; /* of processes that are followed, see family.h; 0: one process is traced, and others do not get here */
 const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
 
 /* Shared with user space while running (mapped memory). */
@@ -35,7 +36,7 @@ struct counters {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 1); /* MT_MEMBERS with a group */
 	__type(key, __u32);
 	__type(value, struct counters);
 } counters SEC(".maps");
@@ -86,6 +87,9 @@ struct scratch {
 	__u64 end_hash, end_power;
 	__u64 early_hash; /* of a walk that ended where known frames begin */
 	struct window data, stack; /* of the interpreter's own stack of frames, and of the C stack */
+	/* With a group: the process's number, and what is its own. */
+	__u32 member, pad;
+	__u64 module_code[MT_MAX_MODULE_CODES], type_cell;
 	struct mt_rec_stack rec;
 	struct mt_frame entries[MT_MAX_ENTRIES];
 };
@@ -104,10 +108,46 @@ struct {
 	__type(value, struct scratch);
 } shared_scratch SEC(".maps");
 
+/* What the family says of the current process; 0: it is none of this group's, or there is no group. */
+static __always_inline __u32 entry_of_current(void)
+{
+	__u32 pid, *entry;
+
+	if (!group)
+		return 0;
+	pid = bpf_get_current_pid_tgid() >> 32;
+	entry = bpf_map_lookup_elem(&family, &pid);
+	return entry && MT_FAMILY_GROUP(*entry) == group ? *entry : 0;
+}
+
+static __always_inline __u32 member_of_current(void)
+{
+	return MT_FAMILY_NUMBER(entry_of_current());
+}
+
+/* Is a hit none of ours, or has the capture ended? */
+static __always_inline bool is_over(void)
+{
+	__u32 entry;
+
+	if (*(volatile __u8 *)&stopped)
+		return true;
+	if (!group)
+		return false;
+	entry = entry_of_current();
+	return !entry || entry & MT_FAMILY_STOPPED;
+}
+
+/* Objects of different processes have the same addresses: those of user space end below bit 48. */
+static __always_inline __u64 own_key(__u64 addr)
+{
+	return addr | (__u64)member_of_current() << 48;
+}
+
 static __always_inline void count(__u32 which)
 {
-	__u32 zero = 0;
-	struct counters *c = bpf_map_lookup_elem(&counters, &zero);
+	__u32 key = member_of_current();
+	struct counters *c = bpf_map_lookup_elem(&counters, &key);
 
 	/* Atomic: another task may run the same program on this CPU in the middle of the addition. */
 	if (c && which < MT_CNT_NR)

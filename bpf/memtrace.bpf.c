@@ -10,6 +10,8 @@
 #include <bpf/bpf_core_read.h>
 
 #include "memtrace.h"
+#include "family.h"
+#include "family_maps.bpf.h"
 #include "thread.bpf.h"
 #include "maps.bpf.h"
 #include "retaddr.bpf.h"
@@ -20,7 +22,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Counts a hit; false: nothing else is to be done. */
 static __always_inline bool begin(__u8 type)
 {
-	if (*(volatile __u8 *)&stopped)
+	if (is_over())
 		return false;
 	count(MT_CNT_HIT + type);
 	return !bench_empty;
@@ -47,6 +49,7 @@ static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 
 	h->type = type;
 	h->walk = stack & (MT_STACK_WALKS - 1);
 	h->sleepable = sleepable;
+	h->member = member_of_current();
 	h->node = 0;
 	h->tid = bpf_get_current_task_btf()->pid;
 	h->time = time;
@@ -240,13 +243,14 @@ int scope_end_s(struct pt_regs *ctx)
 SEC("uprobe")
 int module_call(struct pt_regs *ctx)
 {
-	__u64 self = PT_REGS_PARM1(ctx);
+	__u64 key;
 
 	if (!begin(MT_REC_MODULE_CALL))
 		return 0;
-	if (!modules && !bpf_map_lookup_elem(&root_modules, &self))
+	key = own_key(PT_REGS_PARM1(ctx));
+	if (!modules && !bpf_map_lookup_elem(&root_modules, &key))
 		return filtered(MT_REC_MODULE_CALL);
-	return enter_module(self, PT_REGS_SP(ctx));
+	return enter_module(PT_REGS_PARM1(ctx), PT_REGS_SP(ctx));
 }
 
 /* static void code_dealloc(PyCodeObject *code) */
@@ -257,7 +261,9 @@ int code_gone(struct pt_regs *ctx)
 	struct mt_rec_gone *r;
 	__u64 epoch;
 
-	/* Whether or not `stopped`: what is recorded already is still being read. */
+	if (group && !entry_of_current())
+		return 0;
+	/* Whether or not stopped: what is recorded already is still being read. */
 	count(MT_CNT_HIT + MT_REC_CODE_GONE);
 	if (bench_empty)
 		return 0;

@@ -119,7 +119,8 @@ enum mt_node {
 struct mt_hdr {
 	__u8 type;  /* enum mt_rec_type */
 	__u8 walk;  /* enum mt_walk */
-	__u8 sleepable; /* 1: written by the sleepable programs */
+	__u8 sleepable : 1; /* written by the sleepable programs */
+	__u8 member : 7;    /* whose it is, see family.h */
 	__u8 node; /* enum mt_node, where memory is allocated or a node is made; else 0 */
 	__u32 tid;
 	__u64 time; /* CLOCK_MONOTONIC, ns */

@@ -157,7 +157,7 @@ static __u8 seen_module[MT_SEEN_MODULES] = {}; /* by hash: some object there was
 
 static __always_inline bool seen_before(__u64 self)
 {
-	__u32 i = (__u32)((self >> 4) * 0x9e3779b1U >> 16) & (MT_SEEN_MODULES - 1);
+	__u32 i = (__u32)(((self >> 4) + member_of_current() * 0x3779fb9U) * 0x9e3779b1U >> 16) & (MT_SEEN_MODULES - 1);
 	bool seen = seen_module[i];
 
 	if (!seen)
@@ -167,13 +167,14 @@ static __always_inline bool seen_before(__u64 self)
 
 static __noinline int enter_module(__u64 self, __u64 sp)
 {
-	__u64 time = bpf_ktime_get_ns(), type = 0, stack, wake = BPF_RB_NO_WAKEUP;
+	__u64 time = bpf_ktime_get_ns(), type = 0, key, stack, wake = BPF_RB_NO_WAKEUP;
 	struct thread_slot *t;
 	__u8 *known;
 
 	if (bpf_probe_read_user(&type, sizeof(type), (const void *)(self + py.ob_type)))
 		return filtered(MT_REC_MODULE_CALL);
-	known = bpf_map_lookup_elem(&module_types, &type);
+	key = own_key(type);
+	known = bpf_map_lookup_elem(&module_types, &key);
 	if (known && *known == MT_TYPE_OTHER)
 		return filtered(MT_REC_MODULE_CALL);
 	if (modules && !(known && seen_before(self)))

@@ -71,8 +71,11 @@ static __always_inline void put_frame(struct scratch *s, __u64 addr, __s32 at, _
 	s->power *= STEP;
 }
 
-static __always_inline bool is_module_code(__u64 code)
+static __always_inline bool is_module_code(const struct scratch *s, __u64 code)
 {
+	if (group)
+		return code == s->module_code[0] || code == s->module_code[1] || code == s->module_code[2] ||
+		       code == s->module_code[3];
 	return code == module_code[0] || code == module_code[1] || code == module_code[2] ||
 	       code == module_code[3];
 }
@@ -149,6 +152,11 @@ static __always_inline __u8 *frame_bytes(struct scratch *s, __u64 of, const bool
 	return read_one(&s->data, addr, sleepable) ? s->data.bytes : 0;
 }
 
+static __always_inline __u64 cell_type(const struct scratch *s)
+{
+	return group ? s->type_cell : py.type_cell;
+}
+
 /* local 0 of a module's call: the module, or a cell that holds it when a closure captured `self`. */
 static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64 at, const bool sleepable)
 {
@@ -158,10 +166,10 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
 	else if (read_user(&s->word, sizeof(s->word), at + py.frame_local0, sleepable))
 		s->faulted_self = 1;
 	s->word &= py.tag_mask;
-	if (s->word && py.type_cell) {
+	if (s->word && cell_type(s)) {
 		if (read_user(&s->type, sizeof(s->type), s->word + 8, sleepable))
 			s->faulted_self = 1;
-		else if (s->type == py.type_cell && read_user(&s->word, sizeof(s->word), s->word + 16, sleepable))
+		else if (s->type == cell_type(s) && read_user(&s->word, sizeof(s->word), s->word + 16, sleepable))
 			s->faulted_self = 1;
 	}
 	if (s->word) {
@@ -257,7 +265,7 @@ static __always_inline long walk_frame(struct scratch *s, struct thread_slot *t,
 	}
 	put_frame(s, code, at, MT_FRAME_CODE);
 	s->frames++;
-	if (is_module_code(code))
+	if (is_module_code(s, code))
 		put_self(s, frame, s->frame, sleepable);
 	s->frame = *(__u64 *)(frame + py.frame_prev);
 	return 0;
@@ -471,6 +479,7 @@ static __noinline bool send_stack(struct scratch *s, __u64 id)
 	s->rec.h.type = MT_REC_STACK;
 	s->rec.h.walk = s->outcome;
 	s->rec.h.node = 0;
+	s->rec.h.member = member_of_current();
 	s->rec.h.tid = (__u32)bpf_get_current_pid_tgid();
 	s->rec.stack = id;
 	s->rec.pad = 0;
@@ -553,11 +562,26 @@ static __always_inline __u64 id_of(const struct scratch *s)
 
 	if (!s->frames)
 		return s->outcome;
-	id = mix(s->rec.epoch, s->hash);
+	id = mix(group ? mix(s->rec.epoch, s->member) : s->rec.epoch, s->hash);
 	id = (id & ~(MT_STACK_WALKS - 1ULL) & ~MT_STACK_IN_MODULE) | (s->outcome & (MT_STACK_WALKS - 1));
 	if (s->modules)
 		id |= MT_STACK_IN_MODULE;
 	return id < MT_STACK_WALKS ? id + MT_STACK_WALKS : id;
+}
+
+/* What is this process's own. Its stacks have ids of their own, even where all addresses are those of another one's. */
+static __always_inline void begin_in_member(struct scratch *s)
+{
+	const struct mt_member *m;
+
+	s->member = member_of_current();
+	__builtin_memset(s->module_code, 0, sizeof(s->module_code));
+	s->type_cell = 0;
+	m = bpf_map_lookup_elem(&members, &s->member);
+	if (!m)
+		return;
+	__builtin_memcpy(s->module_code, (void *)m->module_code, sizeof(s->module_code));
+	s->type_cell = m->type_cell;
 }
 
 /* The walk itself, in a slot that is ours. */
@@ -568,6 +592,8 @@ static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, _
 	s->sp = sp;
 	/* Read before the frames are: a code object that is freed later makes ids newer than this one. */
 	s->rec.epoch = *(volatile __u64 *)&code_epoch;
+	if (group)
+		begin_in_member(s);
 	read_stack(s, t, time, sleepable);
 	id = id_of(s);
 	if (t)

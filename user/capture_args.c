@@ -7,7 +7,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 
-enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS };
+enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS, OPT_CHILDREN };
 
 static const struct argp_option pid_options[] = {
 	{ "pid", 'p', "PID", 0, "The process to attach to", 0 },
@@ -20,6 +20,10 @@ static const struct argp_option options[] = {
 	{ "ring-size", OPT_RING, "SIZE", 0, "Room for events between kernel and tool (default 16M, a power of two)", 0 },
 	{ "requested", OPT_REQUESTED, NULL, 0,
 	  "Also record how much of each block was asked for, and its stream: one more probe an allocation", 0 },
+	{ "children", OPT_CHILDREN, NULL, 0,
+	  "Follow the processes that it has started and starts, each with an output of its own; others that use the same PyTorch pay "
+	  "for the probes, too",
+	  0 },
 	{ "no-autograd", OPT_NO_AUTOGRAD, NULL, 0,
 	  "Do not trace what backward allocates to the lines of forward it belongs to: two probes less", 0 },
 	{ "no-modules", OPT_NO_MODULES, NULL, 0,
@@ -73,6 +77,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_REQUESTED:
 		a->requested = true;
+		break;
+	case OPT_CHILDREN:
+		a->children = true;
 		break;
 	case OPT_NO_AUTOGRAD:
 		a->no_autograd = true;

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -13,17 +14,38 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
+#include "capture/kin.h"
+#include "capture/probes.h"
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "relatives.h"
 #include "target/proc.h"
 
+#define EXIT_NONE (-2) /* the process has ended and there was nothing to be traced in it, but in others */
 #define DRAIN_EVERY 10000000L /* ns */
 #define SILENCE 5000000000ULL /* ns with no event before saying so */
 #define SILENCE_STARTED 60000000000ULL /* of a command that has to import and load all it needs first */
 #define TELL_EVERY 1000000000ULL
 #define PROGRESS_EVERY 500000000ULL
+
+static int open_relatives(struct capture_loop *loop, struct session_opts *so, struct failure *f)
+{
+	struct relatives_opts ro = { .duration = loop->args.duration, .output = loop->output, .ctx = loop->ctx };
+	const char *why = "out of memory";
+
+	loop->sets = calloc(1, sizeof(*loop->sets));
+	loop->kin = loop->sets ? kin__new(&why) : NULL;
+	if (!loop->kin)
+		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	so->kin = loop->kin;
+	so->sets = loop->sets;
+	so->late = !loop->started; /* a launcher may never have PyTorch itself */
+	ro.session = *so;
+	loop->relatives = relatives__new(loop->args.pid, &ro, &so->number, f);
+	return loop->relatives ? 0 : -ESRCH;
+}
 
 int capture_loop__open(struct capture_loop *loop)
 {
@@ -33,17 +55,25 @@ int capture_loop__open(struct capture_loop *loop)
 				   .no_modules = loop->args.no_modules };
 	struct failure f;
 
-	loop->session = session__new(loop->args.pid, &so, &f);
-	if (loop->session)
-		return 0;
+	if (!loop->args.children || !open_relatives(loop, &so, &f)) {
+		loop->session = session__new(loop->args.pid, &so, &f);
+		if (loop->session)
+			return 0;
+	}
 	log_err("%s", f.text);
 	return f.status;
 }
 
 void capture_loop__close(struct capture_loop *loop)
 {
+	relatives__free(loop->relatives);
 	session__free(loop->session);
+	kin__free(loop->kin);
+	free(loop->sets);
 	loop->session = NULL;
+	loop->relatives = NULL;
+	loop->kin = NULL;
+	loop->sets = NULL;
 }
 
 static int open_signals(void)
@@ -69,7 +99,7 @@ static int open_timer(void)
 	return fd;
 }
 
-enum { FD_SIGNAL, FD_TARGET, FD_TIMER, FD_HURRY, FD_NR };
+enum { FD_SIGNAL, FD_TARGET, FD_RELATIVES, FD_TIMER, FD_HURRY, FD_NR };
 
 /* From here on Ctrl-C is for those who do not want to wait. */
 static void default_signals(int fd)
@@ -102,6 +132,28 @@ static uint64_t monotonic(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
+static int patience(const struct capture_loop *loop, int ms)
+{
+	int theirs = loop->relatives ? relatives__patience(loop->relatives) : -1;
+
+	return theirs >= 0 && (ms < 0 || theirs < ms) ? theirs : ms;
+}
+
+static void pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
+{
+	if (!loop->relatives)
+		return;
+	if (fds[FD_RELATIVES].revents)
+		relatives__hurry(loop->relatives);
+	relatives__pump(loop->relatives);
+}
+
+/* The first process has not come to anything: theirs is the time that passes. */
+static bool is_enough_of_relatives(const struct capture_loop *loop)
+{
+	return loop->relatives && loop->args.duration && relatives__now(loop->relatives) >= loop->args.duration;
+}
+
 /* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
 static int attach(struct capture_loop *loop, struct pollfd *fds)
 {
@@ -111,20 +163,28 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 	int err;
 
 	while ((err = session__attach(loop->session, &f)) == -EAGAIN) {
-		if (!said)
+		if (!said && loop->relatives)
+			log_info("PID %d has no PyTorch so far: waiting for it, and for those that it starts (Ctrl-C to give up)",
+				 (int)loop->args.pid);
+		else if (!said)
 			log_info("PID %d is Python without PyTorch so far: waiting for `import torch` (Ctrl-C to give up)",
 				 (int)loop->args.pid);
 		said = true;
 		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
-		poll(fds, FD_TIMER, session__patience(loop->session));
+		poll(fds, FD_TIMER, patience(loop, session__patience(loop->session)));
+		pump_relatives(loop, fds);
 		if (fds[FD_SIGNAL].revents && signalled(loop))
 			return -1;
+		if (is_enough_of_relatives(loop))
+			return -1;
 		now = monotonic();
-		if (loop->started && now - told > TELL_EVERY) {
+		if (loop->started && !loop->relatives && now - told > TELL_EVERY) {
 			if (told)
 				loop->waiting(loop->ctx);
 			told = now;
 		}
+		if (fds[FD_TARGET].revents && loop->relatives && relatives__ever(loop->relatives))
+			return EXIT_NONE;
 		if (fds[FD_TARGET].revents && loop->started)
 			return EXIT_UNUSABLE; /* it may not have been meant to; the caller has the words */
 		if (fds[FD_TARGET].revents) {
@@ -200,7 +260,9 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	int err;
 
 	for (;;) {
-		poll(fds, FD_NR, -1);
+		poll(fds, FD_NR, patience(loop, -1));
+		if (fds[FD_RELATIVES].revents)
+			relatives__hurry(loop->relatives);
 		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents && !fds[FD_TIMER].revents) {
 			err = session__hurry(loop->session, loop->sinks, loop->n_sinks);
 			if (err)
@@ -212,11 +274,15 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 		err = session__pump(loop->session, loop->sinks, loop->n_sinks);
 		if (err)
 			return err;
+		if (loop->relatives)
+			relatives__pump(loop->relatives);
 		now = session__now(loop->session);
+		if (!loop->relatives)
+			untraced__look(&loop->untraced, loop->args.pid, session__facts(loop->session), now);
 		loop->stop_reason = stop_reason(loop, fds, now);
 		if (loop->stop_reason)
 			return 0;
-		if (!silent && now > silence && !session__events(loop->session)) {
+		if (!silent && !loop->relatives && now > silence && !session__events(loop->session)) {
 			log_warn("no event for %d s: attached, and waiting for PID %d to allocate a tensor (is it blocked, or "
 				 "are its workers the ones that do?)",
 				 (int)(silence / 1000000000), (int)loop->args.pid);
@@ -236,11 +302,50 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	}
 }
 
+/* The first process is over: those that are traced still go on. */
+static void outlive(struct capture_loop *loop, struct pollfd *fds)
+{
+	const char *reason = NULL;
+	uint64_t ticks;
+
+	fds[FD_TARGET].fd = fds[FD_HURRY].fd = -1;
+	if (loop->stop_reason && (!strcmp(loop->stop_reason, "signal") || !strcmp(loop->stop_reason, "duration")))
+		reason = loop->stop_reason;
+	if (loop->stop_reason && !strcmp(loop->stop_reason, "exec"))
+		relatives__take_first(loop->relatives);
+	if (!reason)
+		relatives__pump(loop->relatives);
+	while (!reason && relatives__traced(loop->relatives)) {
+		poll(fds, FD_NR, patience(loop, -1));
+		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+			break;
+		pump_relatives(loop, fds);
+		if (fds[FD_SIGNAL].revents) {
+			if (loop->started)
+				loop->signalled(loop->ctx);
+			reason = "signal";
+		} else if (is_enough_of_relatives(loop)) {
+			reason = "duration";
+		}
+	}
+	if (!loop->started)
+		default_signals(fds[FD_SIGNAL].fd);
+	relatives__finish(loop->relatives, reason ? reason : "target exited");
+}
+
+static int finish(struct capture_loop *loop)
+{
+	if (loop->relatives)
+		relatives__first(loop->relatives, NULL);
+	return session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
+}
+
 int capture_loop__run(struct capture_loop *loop)
 {
 	struct pollfd fds[FD_NR] = {
 		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : open_signals(), .events = POLLIN },
 		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
+		[FD_RELATIVES] = { .fd = loop->relatives ? relatives__wake_fd(loop->relatives) : -1, .events = POLLIN },
 		[FD_TIMER] = { .fd = open_timer(), .events = POLLIN },
 		[FD_HURRY] = { .fd = -1, .events = POLLIN },
 	};
@@ -257,8 +362,10 @@ int capture_loop__run(struct capture_loop *loop)
 		status = loop->attached(loop->ctx);
 	if (status)
 		goto out;
+	if (loop->relatives)
+		relatives__first(loop->relatives, loop->session);
 	/* The output has its place by now, which may have taken the right to write into another's folder. */
-	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later ? CAPS_FILES : 0) |
+	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later || loop->relatives ? CAPS_FILES : 0) |
 			  (session__has_multi(loop->session) ? 0 : CAPS_PERF));
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
@@ -266,10 +373,10 @@ int capture_loop__run(struct capture_loop *loop)
 	fds[FD_HURRY].fd = session__hurry_fd(loop->session);
 	err = drain(loop, fds);
 	progress(loop, 0, true);
-	if (!loop->started)
+	if (!loop->started && !loop->relatives)
 		default_signals(fds[FD_SIGNAL].fd);
 	if (!err)
-		err = session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
+		err = finish(loop);
 	loop->err = err;
 	if (err) {
 		status = EXIT_FAILED;
@@ -282,9 +389,11 @@ int capture_loop__run(struct capture_loop *loop)
 	}
 out:
 	if (status < 0) {
-		loop->stop_reason = "signal";
+		loop->stop_reason = status == EXIT_NONE ? "target exited" : "signal";
 		status = EXIT_OK;
 	}
+	if (loop->relatives)
+		outlive(loop, fds);
 	if (!loop->started)
 		close(fds[FD_SIGNAL].fd);
 	close(fds[FD_TIMER].fd);

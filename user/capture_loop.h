@@ -12,7 +12,12 @@
 
 #include "capture_args.h"
 #include "record/stream.h"
+#include "untraced.h"
 
+struct kin;
+struct probes_sets;
+struct relatives;
+struct relatives_output;
 struct session;
 
 struct capture_loop {
@@ -37,6 +42,12 @@ struct capture_loop {
 	void (*signalled)(void *ctx);
 	int (*ready)(void *ctx);
 	void (*waiting)(void *ctx);
+	/* With --children: what the command does with the others' events. */
+	const struct relatives_output *output;
+	struct untraced untraced;
+	struct relatives *relatives;
+	struct kin *kin;
+	struct probes_sets *sets;
 	/* Set by the loop. */
 	const char *stop_reason;
 	int err; /* negative: of a sink or of memory; the run ended with it, and the caller has the words */

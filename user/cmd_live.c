@@ -17,6 +17,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "model/model.h"
+#include "relatives.h"
 #include "report_text.h"
 
 struct live_args {
@@ -88,6 +89,8 @@ static void print_head(struct live *l, const struct model_device *d, uint64_t no
 	char time[24], live[24], peak[24], delta[32], reserved[24], step[24], rate[32], lost[32];
 	uint64_t events = session__events(l->loop.session), span = now - l->last_time;
 
+	if (l->args.capture.children)
+		printf("PID %d  ", (int)l->loop.args.pid);
 	printf("%s  %s  allocated %s (%s)", text__time(time, sizeof(time), now), d->name,
 	       text__bytes(live, sizeof(live), d->allocated), change(delta, sizeof(delta), d->allocated, l->last_allocated));
 	if (d->has_totals)
@@ -159,9 +162,70 @@ static int on_attached(void *ctx)
 	return 0;
 }
 
-static int run(struct live *l)
+static int new_model(struct live *l)
 {
 	const struct model_opts mo = { .at = AT_PEAK };
+
+	l->model = model__new(session__dict(l->loop.session), session__facts(l->loop.session), &mo);
+	return l->model ? 0 : -ENOMEM;
+}
+
+static int print_summary(struct live *l)
+{
+	const struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = l->args.top };
+
+	model__finish(l->model, session__now(l->loop.session));
+	report_text__summary(stdout, l->model, model__main_device(l->model), session__dict(l->loop.session),
+			     session__facts(l->loop.session), &opts);
+	return flush_output(l);
+}
+
+/* ---- the other processes of --children: a view each ---- */
+
+static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number, struct sink **sink)
+{
+	const struct live *first = ctx;
+	struct live *l = calloc(1, sizeof(*l));
+
+	(void)number;
+	if (!l)
+		return NULL;
+	l->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	l->args = first->args;
+	l->loop.session = s;
+	l->loop.args.pid = pid;
+	l->next_block = l->args.interval;
+	if (new_model(l)) {
+		free(l);
+		return NULL;
+	}
+	*sink = &l->sink;
+	return l;
+}
+
+static const char *child_full(void *output)
+{
+	(void)output;
+	return NULL;
+}
+
+static void child_end(void *output, const char *reason, int err)
+{
+	struct live *l = output;
+
+	(void)reason;
+	if (err && err != -EPIPE)
+		log_err("the capture of PID %d broke off: %s", (int)l->loop.args.pid, strerror(-err));
+	else if (!err && session__events(l->loop.session))
+		print_summary(l);
+	model__free(l->model);
+	free(l);
+}
+
+static const struct relatives_output children_output = { child_begin, child_full, child_end };
+
+static int run(struct live *l)
+{
 	struct sink *sinks[] = { &l->sink };
 	int status;
 
@@ -170,8 +234,7 @@ static int run(struct live *l)
 	status = capture_loop__open(&l->loop);
 	if (status)
 		return status;
-	l->model = model__new(session__dict(l->loop.session), session__facts(l->loop.session), &mo);
-	if (!l->model) {
+	if (new_model(l)) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
@@ -182,12 +245,7 @@ static int run(struct live *l)
 		log_err("the capture broke off: %s", strerror(-l->loop.err));
 	if (!session__now(l->loop.session))
 		return status;
-	model__finish(l->model, session__now(l->loop.session));
-	struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = l->args.top };
-
-	report_text__summary(stdout, l->model, model__main_device(l->model), session__dict(l->loop.session),
-			     session__facts(l->loop.session), &opts);
-	if (flush_output(l) && !status)
+	if (print_summary(l) && !status)
 		status = output_status(l);
 	return status;
 }
@@ -211,6 +269,7 @@ int cmd_live(int argc, char **argv)
 	l.loop.args = l.args.capture;
 	l.loop.attached = on_attached;
 	l.loop.ctx = &l;
+	l.loop.output = &children_output;
 	status = run(&l);
 	model__free(l.model);
 	capture_loop__close(&l.loop);

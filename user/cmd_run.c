@@ -105,7 +105,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "which command? run [OPTION...] -- COMMAND [ARGUMENT...]");
 		if (!a->dryrun.wanted && (a->dryrun.vram || a->dryrun.devices))
 			argp_error(state, "--vram and --devices are those of a dry run: --dry-run-cuda");
-		if (a->no_trace && (a->recording.output || a->capture.duration || a->capture.steps ||
+		if (a->no_trace && (a->recording.output || a->capture.duration || a->capture.steps || a->capture.children ||
 				    a->recording.bounds.max_size || a->recording.bounds.max_events || a->recording.oom.on))
 			argp_error(state, "--no-trace records nothing: no output and no bounds");
 		break;
@@ -240,8 +240,8 @@ static void on_waiting(void *ctx)
 	if (!n)
 		return;
 	r->said_family = true;
-	log_warn("PyTorch is in PID %d, which the command has started%s, and not in the command itself (PID %d): that is not followed; "
-		 "attach with -p %d, or start it with run where the launcher starts it",
+	log_warn("PyTorch is in PID %d, which the command has started%s, and not in the command itself (PID %d): not traced; "
+		 "attach with -p %d, or follow what the command starts with --children",
 		 (int)pids[0], n > 1 ? " among others" : "", (int)child__pid(r->child), (int)pids[0]);
 }
 

@@ -13,6 +13,7 @@
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "relatives.h"
 
 #define FLUSH_EVERY 1000000000ULL /* ns */
 
@@ -105,6 +106,8 @@ const char *recording__path(struct recording *r)
 	char when[32];
 	struct tm tm;
 
+	if (r->child_path)
+		return r->child_path;
 	if (r->args.output)
 		return r->args.output;
 	if (!r->path[0]) {
@@ -157,30 +160,14 @@ static void say_written(const struct recording *r, uint64_t bytes, uint64_t drop
 		log_info("next: memtrace-bpf report %s", outfile__name(r->file));
 }
 
-int recording__run(struct recording *r)
+/* The file is whole, or is not there where nothing was ever recorded. What the exit code is now. */
+static int close_output(struct recording *r, int status)
 {
-	struct sink *sinks[] = { &r->sink };
+	bool attached = session__now(r->loop.session);
 	uint64_t bytes, dropped;
-	int status, err;
+	int err;
 
-	if (r->args.oom.on)
-		return recording_oom__run(r);
-	r->loop.sinks = sinks;
-	r->loop.n_sinks = 1;
-	status = capture_loop__open(&r->loop);
-	if (!status)
-		status = open_output(r);
-	if (!status) {
-		status = capture_loop__run(&r->loop);
-		if (r->write_err)
-			log_err("%s: cannot write: %s; what was written before is readable", outfile__name(r->file),
-				strerror(-r->write_err));
-		else if (r->loop.err)
-			log_err("the capture broke off: %s", strerror(-r->loop.err));
-	}
 	if (r->writer) {
-		bool attached = session__now(r->loop.session);
-
 		dropped = mtr_writer__dropped(r->writer);
 		err = r->write_err ? 0 : mtr_writer__flush(r->writer);
 		bytes = mtr_writer__bytes(r->writer);
@@ -210,10 +197,122 @@ int recording__run(struct recording *r)
 	return status;
 }
 
+static void say_failed(const struct recording *r, int err)
+{
+	if (r->write_err)
+		log_err("%s: cannot write: %s; what was written before is readable", outfile__name(r->file), strerror(-r->write_err));
+	else if (err)
+		log_err("the capture broke off: %s", strerror(-err));
+}
+
+int recording__run(struct recording *r)
+{
+	struct sink *sinks[] = { &r->sink };
+	int status;
+
+	if (r->loop.args.children && (r->args.oom.on || !strcmp(recording__path(r), "-"))) {
+		log_err("--children writes a file for each process: not with %s", r->args.oom.on ? "--on-oom" : "-o -");
+		return EXIT_USAGE;
+	}
+	if (r->args.oom.on)
+		return recording_oom__run(r);
+	r->loop.sinks = sinks;
+	r->loop.n_sinks = 1;
+	status = capture_loop__open(&r->loop);
+	if (!status)
+		status = open_output(r);
+	if (!status) {
+		status = capture_loop__run(&r->loop);
+		say_failed(r, r->loop.err);
+	}
+	return close_output(r, status);
+}
+
+/* ---- the other processes of --children ---- */
+
+/* "run.mtr" -> "run.PID.mtr", and a second one of that process "run.PID-2.mtr"; to be freed. */
+static char *child_path(struct recording *first, pid_t pid, unsigned int number)
+{
+	const char *path = recording__path(first);
+	size_t len = strlen(path);
+	bool mtr = len > 4 && !strcmp(path + len - 4, ".mtr");
+	char again[16] = "", *name;
+
+	if (number > 1)
+		snprintf(again, sizeof(again), "-%u", number);
+	if (asprintf(&name, "%.*s.%d%s%s", (int)(mtr ? len - 4 : len), path, (int)pid, again, mtr ? ".mtr" : "") < 0)
+		return NULL;
+	return name;
+}
+
+/* With the first event: many processes live and end without any. */
+static int on_child_event(struct sink *s, const struct event *e)
+{
+	struct recording *r = (struct recording *)s;
+	int err = 0;
+
+	if (!r->writer) {
+		err = open_output(r) ? -EIO : 0;
+		if (!err)
+			err = outfile__replace(r->file);
+		r->said = err;
+	}
+	return err ? err : on_event(s, e);
+}
+
+static int on_child_tick(struct sink *s, uint64_t now)
+{
+	return ((struct recording *)s)->writer ? on_tick(s, now) : 0;
+}
+
+static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number, struct sink **sink)
+{
+	struct recording *first = ctx, *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->child_path = child_path(first, pid, number);
+	if (!r->child_path) {
+		free(r);
+		return NULL;
+	}
+	r->args = first->args;
+	r->loop.args = first->loop.args;
+	r->loop.args.pid = pid;
+	r->loop.session = s;
+	r->sink = (struct sink){ .event = on_child_event, .tick = on_child_tick };
+	*sink = &r->sink;
+	return r;
+}
+
+static const char *child_full(void *output)
+{
+	const struct recording *r = output;
+	const char *reason;
+
+	return r->writer && mtr_writer__full(r->writer, &reason) ? reason : NULL;
+}
+
+static void child_end(void *output, const char *reason, int err)
+{
+	struct recording *r = output;
+
+	r->loop.stop_reason = reason;
+	if (!r->said)
+		say_failed(r, err);
+	if (r->writer || r->file)
+		close_output(r, err ? EXIT_FAILED : EXIT_OK);
+	free(r->child_path);
+	free(r);
+}
+
+static const struct relatives_output children_output = { child_begin, child_full, child_end };
+
 void recording__init(struct recording *r)
 {
 	r->sink = (struct sink){ .event = on_event, .tick = on_tick };
 	r->loop.attached = on_attached;
 	r->loop.drained = drained;
+	r->loop.output = &children_output;
 	r->loop.ctx = r;
 }

@@ -34,6 +34,8 @@ struct recording {
 	uint64_t last_flush; /* ns since the start */
 	int write_err;	     /* of the file, negative */
 	char path[64];
+	char *child_path; /* of another process's than the first */
+	int said;	  /* why there is no file, logged */
 	struct oom_recording *oom; /* with --on-oom: writes instead of the above */
 };
 

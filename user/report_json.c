@@ -29,6 +29,12 @@ static void fact_if(struct json *j, const struct facts *f, const char *name)
 		fact(j, name, f, name);
 }
 
+static void uint_if(struct json *j, const struct facts *f, const char *key)
+{
+	if (facts__get(f, key))
+		json__uint(j, key, report__fact_number(f, key));
+}
+
 static void put_target(struct json *j, const struct report_doc *doc)
 {
 	char **argv = report__cmdline(doc->facts);
@@ -39,6 +45,9 @@ static void put_target(struct json *j, const struct report_doc *doc)
 		json__uint(j, "pid", report__fact_number(f, "pid"));
 	else
 		json__null(j, "pid");
+	uint_if(j, f, "parent");
+	uint_if(j, f, "rank");
+	uint_if(j, f, "local_rank");
 	fact_if(j, f, "comm");
 	json__open_array(j, "cmdline");
 	for (char **a = argv; a && *a; a++)
@@ -84,11 +93,11 @@ static void put_capture(struct json *j, const struct report_doc *doc)
 	if (model__step_time(doc->model))
 		json__double(j, "step_time", seconds(model__step_time(doc->model)), 9);
 	fact(j, "attached_at", f, "attached_at");
+	json__uint(j, "children", report__fact_number(f, "children"));
 	put_stacks(j, doc->model);
 	json__bool(j, "complete", doc->complete);
 	fact_if(j, f, "stop_reason");
-	if (facts__get(f, "dropped_events"))
-		json__uint(j, "dropped_events", report__fact_number(f, "dropped_events"));
+	uint_if(j, f, "dropped_events");
 	fact_if(j, f, "kernel");
 	json__open_object(j, "counters");
 	for (size_t i = 0; i < facts__count(f); i++) {

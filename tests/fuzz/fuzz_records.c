@@ -22,25 +22,25 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 
 /* There is no kernel side. */
-int __wrap_probes__add_root(struct probes *p, uint64_t self);
-void __wrap_probes__clear_roots(struct probes *p);
+int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self);
+void __wrap_probes__clear_roots(struct probes *p, uint32_t number);
 void __wrap_probes__bump_epoch(struct probes *p);
 bool __wrap_probes__attached(const struct probes *p, enum hook_id id);
-int __wrap_probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is);
-void __wrap_probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout);
+int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is);
+void __wrap_probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout);
 int __wrap_session__census_sees(struct session *s, const struct event *e);
 int __wrap_session__through_state(struct session *s, const struct event *e);
 
 static unsigned roots;
 
-int __wrap_probes__add_root(struct probes *p, uint64_t self)
+int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self)
 {
 	(void)p;
 	(void)self;
 	return ++roots % 8 ? 0 : -E2BIG;
 }
 
-void __wrap_probes__clear_roots(struct probes *p)
+void __wrap_probes__clear_roots(struct probes *p, uint32_t number)
 {
 	(void)p;
 }
@@ -57,14 +57,14 @@ bool __wrap_probes__attached(const struct probes *p, enum hook_id id)
 	return true;
 }
 
-int __wrap_probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is)
+int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is)
 {
 	(void)p;
 	(void)is;
 	return type & 16 ? -E2BIG : 0;
 }
 
-void __wrap_probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout)
+void __wrap_probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
 	(void)p;
 	(void)layout;

@@ -64,7 +64,7 @@ static void tell_layout(struct session *s)
 
 	a->told.extra = a->layout ? a->layout->size : 0;
 	a->told.sequence = a->layout ? a->layout->sequence : 0;
-	probes__set_node_layout(s->probes, &a->told);
+	probes__set_node_layout(s->probes, s->opts.number, &a->told);
 }
 
 static bool attach(struct session *s)

@@ -180,7 +180,7 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 }
 
 /* The probe that PyTorch has for what was asked for: pytorch:malloc(ptr, device, size, stream). */
-static void attach_asked(struct session *s, const struct map *map)
+static void attach_asked(struct session *s, const struct map *map, bool new_file)
 {
 	struct probe_site sites[MT_ASKED_SITES];
 	struct usdt_sites u;
@@ -190,6 +190,8 @@ static void attach_asked(struct session *s, const struct map *map)
 	if (s->calls->asked)
 		return; /* one allocator is in use */
 	s->calls->asked = true;
+	if (!new_file)
+		return;
 	/* There it comes before the allocation, and without the block's address. */
 	if (!strncmp(s->target.torch.version, "2.1.", 4)) {
 		log_warn("--requested: PyTorch 2.1 does not say it in a way that is of use");
@@ -214,6 +216,7 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	struct calls *c = s->calls;
 	char file[256];
 	struct cuda_file f;
+	bool new_file; /* to our programs: others may have it probed already */
 	int err;
 
 	err = cuda__look(s->target.proc, m, map, &f);
@@ -222,15 +225,18 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 		log_debug("%s: cannot be looked into: %s", file, strerror(-err));
 		return;
 	}
+	new_file = (!f.allocator && !f.n) || probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
 	if (f.allocator)
 		add_own(c, m, map);
 	if (f.allocator && s->opts.requested)
-		attach_asked(s, map);
+		attach_asked(s, map, new_file);
 	if (f.usage)
 		c->dry_run = f.usage;
 	if (!f.n)
 		return;
 	c->sites = true;
+	if (!new_file)
+		return;
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
 	err = attach_file(s, &f);
 	if (err) {
@@ -272,7 +278,7 @@ static void scan(struct session *s)
 		c->backend = session__backend(s);
 }
 
-int calls__attach(struct session *s)
+static int open_calls(struct session *s)
 {
 	struct calls *c = calloc(1, sizeof(*c));
 	char path[64];
@@ -281,20 +287,46 @@ int calls__attach(struct session *s)
 	if (!c)
 		return -ENOMEM;
 	s->calls = c;
-	c->status = -1;
 	c->first_free = NO_INDEX;
-	c->done = calloc(cuda__functions(), sizeof(*c->done));
-	c->failed = calloc(cuda__functions(), sizeof(*c->failed));
-	if (!c->done || !c->failed)
-		return -ENOMEM;
-	for (i = 0; i < SPACE_NR; i++) {
-		c->at[i] = map64__new();
-		if (!c->at[i])
-			return -ENOMEM;
-	}
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(s->target.proc));
 	c->status = open(path, O_RDONLY | O_CLOEXEC);
-	scan(s);
+	c->done = calloc(cuda__functions(), sizeof(*c->done));
+	c->failed = calloc(cuda__functions(), sizeof(*c->failed));
+	for (i = 0; i < SPACE_NR; i++)
+		c->at[i] = map64__new();
+	for (i = 0; i < SPACE_NR; i++)
+		if (!c->at[i])
+			return -ENOMEM;
+	return c->done && c->failed ? 0 : -ENOMEM;
+}
+
+int calls__attach(struct session *s)
+{
+	int err = open_calls(s);
+
+	if (!err)
+		scan(s);
+	return err;
+}
+
+int calls__fork(struct session *s, const struct calls *parent)
+{
+	int err = open_calls(s);
+	struct calls *c = s->calls;
+
+	if (err || !parent)
+		return err;
+	memcpy(c->file, parent->file, parent->n_files * sizeof(*c->file));
+	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
+	c->n_files = parent->n_files;
+	c->n_own = parent->n_own;
+	c->lib_kib = parent->lib_kib;
+	c->dry_run = parent->dry_run;
+	c->sites = parent->sites;
+	c->asked = parent->asked;
+	c->backend = parent->backend;
+	c->settled = parent->settled;
+	c->devices = parent->devices;
 	return 0;
 }
 
@@ -740,6 +772,8 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 		return 0;
 	}
 	c->done[r->fn]++;
+	if (!c->smi) /* it was forked, and is the first time that it uses CUDA */
+		c->smi = smi__open(s->target.proc, c->dry_run);
 	c->moved = c->moved || on_device(fn->how);
 	count_devices(c);
 	e.thread = t->number;

@@ -16,6 +16,8 @@ struct calls;
 
 /* Probes what is mapped by now; s->calls is there afterwards. 0 or -ENOMEM: that nothing could be probed is no error. */
 int calls__attach(struct session *s);
+/* Of a process that was forked: what its parent has mapped it has too, and that is probed. 0 or -ENOMEM. */
+int calls__fork(struct session *s, const struct calls *parent);
 void calls__free(struct calls *c); /* NULL is fine */
 /* Probes what has been mapped since, which is cheap where nothing has; now: ns since the start. */
 void calls__look(struct session *s, uint64_t now);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "lib/map64.h"
 #include "record/dict.h"
@@ -131,6 +132,51 @@ static uint32_t text(struct codes *c, const char *s)
 	return number == UINT32_MAX && errno == ENOSPC ? 0 : number;
 }
 
+static uint64_t monotonic(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
+static int inherit_one(struct codes *c, uint64_t addr, const struct codes *from, const struct code *code)
+{
+	struct code *copy = calloc(1, sizeof(*copy));
+
+	if (!copy)
+		return -ENOMEM;
+	*copy = *code;
+	copy->older = NULL;
+	copy->linetable = code->linetable_len ? malloc(code->linetable_len) : NULL;
+	copy->file = text(c, dict__str(from->dict, code->file));
+	copy->func = text(c, dict__str(from->dict, code->func));
+	if ((code->linetable_len && !copy->linetable) || copy->file == UINT32_MAX || copy->func == UINT32_MAX ||
+	    map64__set(c->at, addr, (uintptr_t)copy)) {
+		free_chain(copy);
+		return -ENOMEM;
+	}
+	if (code->linetable_len)
+		memcpy(copy->linetable, code->linetable, code->linetable_len);
+	return 0;
+}
+
+int codes__inherit(struct codes *c, const struct codes *from, uint64_t forked)
+{
+	uint64_t addr, value;
+	size_t pos = 0;
+	int err = 0;
+
+	while (!err && map64__next(from->at, &pos, &addr, &value)) {
+		const struct code *code = (const struct code *)(uintptr_t)value;
+
+		/* Later on something else may have come to be there in only one of the two. */
+		if (!code->fresh && code->read_at < forked && (code->file || code->func))
+			err = inherit_one(c, addr, from, code);
+	}
+	return err;
+}
+
 static int read_code(struct codes *c, uint64_t addr, uint64_t from)
 {
 	struct code *code = calloc(1, sizeof(*code));
@@ -142,13 +188,14 @@ static int read_code(struct codes *c, uint64_t addr, uint64_t from)
 	code->until = UINT64_MAX;
 	code->fresh = true;
 	c->reads++;
-	if (pyobj__code(c->py, addr, &pc) == 0) {
+	if (c->py && pyobj__code(c->py, addr, &pc) == 0) {
 		code->file = text(c, pc.file);
 		code->func = text(c, pc.name);
 		code->firstlineno = pc.firstlineno;
 		code->linetable = pc.linetable;
 		code->linetable_len = pc.linetable_len;
 	}
+	code->read_at = monotonic();
 	code->older = youngest(c, addr);
 	if (code->file == UINT32_MAX || code->func == UINT32_MAX || note_fresh(c, addr) ||
 	    map64__set(c->at, addr, (uintptr_t)code)) {

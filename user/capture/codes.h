@@ -29,6 +29,7 @@ struct code {
 	size_t linetable_len;
 	/* For the cache alone. */
 	uint64_t from, until; /* epochs that it stands for: [from, until) */
+	uint64_t read_at;     /* CLOCK_MONOTONIC, ns */
 	struct code *older;   /* what was at the address before */
 	bool fresh;	      /* read in this round */
 };
@@ -36,6 +37,11 @@ struct code {
 struct codes *codes__new(struct dict *d, const struct python *py); /* borrows both. NULL on ENOMEM */
 void codes__free(struct codes *c);				     /* NULL is fine */
 
+/*
+ * What has been read of a process before it forked (CLOCK_MONOTONIC, ns) is the child's too: for the same epochs, as all ends are
+ * told to both. 0 or -ENOMEM.
+ */
+int codes__inherit(struct codes *c, const struct codes *from, uint64_t forked);
 /* A record has come in: the object at this address is the epoch's freed one. 0 or -ENOMEM. */
 int codes__gone(struct codes *c, uint64_t addr, uint64_t epoch);
 /* A stack of this epoch has the object at this address on it: reads it, unless it is known or too late. 0 or -ENOMEM. */

@@ -108,7 +108,7 @@ static void forget_types(struct session *s)
 	size_t pos = 0;
 
 	while (map64__next(s->modules->types, &pos, &type, &is))
-		probes__set_module_type(s->probes, type, 0);
+		probes__set_module_type(s->probes, s->opts.number, type, 0);
 	map64__clear(s->modules->types);
 }
 
@@ -124,7 +124,7 @@ static int type_of(struct session *s, uint64_t type, enum mt_module_type *ret)
 	*ret = look_at_type(m, type);
 	if (!*ret)
 		return 0;
-	if (probes__set_module_type(s->probes, type, *ret)) {
+	if (probes__set_module_type(s->probes, s->opts.number, type, *ret)) {
 		forget_types(s); /* no room: those in use come again */
 		return 0;
 	}
@@ -144,7 +144,7 @@ static int recheck_types(struct session *s)
 		if (look_at_type(m, type) == was)
 			err = map64__set(still, type, was);
 		else
-			probes__set_module_type(s->probes, type, 0);
+			probes__set_module_type(s->probes, s->opts.number, type, 0);
 	}
 	if (err) {
 		map64__free(still);

@@ -53,6 +53,12 @@ void names__free(struct names *n)
 	free(n);
 }
 
+int names__inherit(struct names *n, const struct names *parent, uint64_t forked)
+{
+	n->minor = parent->minor;
+	return codes__inherit(n->codes, parent->codes, forked);
+}
+
 struct codes *names__codes(struct names *n)
 {
 	return n->codes;
@@ -116,7 +122,7 @@ uint32_t names__module(struct names *n, uint64_t self, uint64_t root, uint64_t p
 	struct nnmodule nn;
 
 	n->stats.modules++;
-	if (nnmodules__name(n->modules, self, nnmodules__model(n->modules, root), parent, &nn)) {
+	if (!n->modules || nnmodules__name(n->modules, self, nnmodules__model(n->modules, root), parent, &nn)) {
 		n->stats.unnamed_modules++;
 		return 0;
 	}

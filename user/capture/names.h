@@ -19,6 +19,8 @@ struct python;
 /* Borrows d and py; py is NULL where there is no Python to read (no stack is ever resolved then). */
 struct names *names__new(struct dict *d, const struct python *py); /* NULL on ENOMEM */
 void names__free(struct names *n);				   /* NULL is fine */
+/* What was known of the process that forked ours at that time (CLOCK_MONOTONIC, ns). 0 or -ENOMEM. */
+int names__inherit(struct names *n, const struct names *parent, uint64_t forked);
 
 /*
  * Reads the code objects of a stack that are not known yet. Done as soon as a record is there: what it

@@ -14,9 +14,11 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "capture/attach.h"
+#include "capture/kin.h"
 #include "capture/ring.h"
 #include "lib/log.h"
 #include "memtrace.skel.h"
@@ -39,9 +41,27 @@ struct link_create_uprobe_multi {
 };
 _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LINK_CREATE");
 
+#define RECORD_TYPES 32 /* more than there are */
+#define CALL_FILES_MAX 4096
+
 struct attachment {
 	int fd;		       /* of a multi link, -1: none */
 	struct bpf_link *link; /* of a perf uprobe */
+};
+
+struct file_id {
+	uint64_t inode;
+	uint32_t dev_major, dev_minor;
+};
+
+struct place {
+	struct file_id file;
+	uint64_t offset;
+};
+
+struct feed {
+	probes_fn fn;
+	void *ctx;
 };
 
 struct probes {
@@ -53,7 +73,23 @@ struct probes {
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
-	uint64_t records[UINT8_MAX + 1]; /* by type */
+	probes_fn fn;
+	void *ctx;
+	struct mt_py_layout py;
+	uint64_t bumps, ends, both_until;
+	/* With a group: */
+	struct kin *kin;
+	uint32_t group;
+	unsigned int users;
+	struct probes_sets *sets;
+	struct place at_place[HOOK_NR];
+	struct file_id *files; /* whose calls are attached to */
+	size_t n_files;
+	struct feed feed[MT_MEMBERS];
+	void (*unknown)(void *ctx);
+	void *unknown_ctx;
+	uint64_t lost_ends; /* of numbers that others have by now */
+	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
 };
 
 __attribute__((format(printf, 2, 0)))
@@ -154,6 +190,50 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 	return NULL;
 }
 
+/* An object that ends in one process says nothing of another's, which is at another address or the same: all are told. */
+static int to_all(struct probes *p, const void *data, size_t len)
+{
+	int err = 0;
+	size_t i;
+
+	for (i = 0; i < MT_MEMBERS; i++) {
+		int ret = p->feed[i].fn ? p->feed[i].fn(p->feed[i].ctx, data, len) : 0;
+
+		err = ret && err != -ENOMEM ? ret : err;
+	}
+	return err;
+}
+
+static int on_record(void *ctx, const void *data, size_t len)
+{
+	const struct mt_hdr *h = data;
+	struct probes *p = ctx;
+
+	if (!len)
+		return 0;
+	p->records[h->member][h->type % RECORD_TYPES]++;
+	p->ends += h->type == MT_REC_CODE_GONE;
+	if (!p->group)
+		return p->fn(p->ctx, data, len);
+	/* Before the first record of a process it was told of elsewhere. */
+	if (!p->feed[h->member].fn && p->unknown)
+		p->unknown(p->unknown_ctx);
+	if (h->type == MT_REC_CODE_GONE)
+		return to_all(p, data, len);
+	return p->feed[h->member].fn ? p->feed[h->member].fn(p->feed[h->member].ctx, data, len) : 0;
+}
+
+void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx)
+{
+	p->feed[number & (MT_MEMBERS - 1)] = (struct feed){ fn, ctx };
+}
+
+void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx)
+{
+	p->unknown = fn;
+	p->unknown_ctx = ctx;
+}
+
 static const char *load_why(int err)
 {
 	static char text[160];
@@ -182,6 +262,69 @@ static int open_wake(struct probes *p)
 	return 0;
 }
 
+/* Maps that are the family's, or as small as can be where there is none. */
+static int set_family(struct probes *p, const struct probes_opts *opts)
+{
+	int err;
+
+	p->users = 1;
+	if (!opts->kin) {
+		bpf_map__set_max_entries(p->skel->maps.family, 1);
+		return bpf_map__set_max_entries(p->skel->maps.members, 1);
+	}
+	p->kin = opts->kin;
+	p->group = kin__new_group(opts->kin);
+	p->skel->rodata->group = p->group;
+	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
+	err = p->files ? bpf_map__reuse_fd(p->skel->maps.family, kin__family_fd(p->kin)) : -ENOMEM;
+	if (!err)
+		err = bpf_map__reuse_fd(p->skel->maps.members, kin__members_fd(p->kin));
+	if (!err)
+		err = bpf_map__set_max_entries(p->skel->maps.counters, MT_MEMBERS);
+	if (opts->sets && opts->sets->n < PROBES_SETS) {
+		p->sets = opts->sets;
+		p->sets->set[p->sets->n++] = p;
+	}
+	return err;
+}
+
+static void unlist(struct probes *p)
+{
+	size_t i;
+
+	for (i = 0; p->sets && i < p->sets->n; i++) {
+		if (p->sets->set[i] == p)
+			p->sets->set[i--] = p->sets->set[--p->sets->n];
+	}
+}
+
+struct probes *probes__share_set(struct probes *p)
+{
+	p->users++;
+	return p;
+}
+
+struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py)
+{
+	size_t i;
+
+	for (i = 0; i < sets->n; i++) {
+		if (!memcmp(&sets->set[i]->py, py, sizeof(*py)))
+			return probes__share_set(sets->set[i]);
+	}
+	return NULL;
+}
+
+uint32_t probes__group(const struct probes *p)
+{
+	return p->group;
+}
+
+bool probes__shared(const struct probes *p)
+{
+	return p->users > 1;
+}
+
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
 	struct probes *p = calloc(1, sizeof(*p));
@@ -206,8 +349,12 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
 		bpf_program__set_autoattach(prog, false);
 	}
+	err = set_family(p, opts);
+	if (err)
+		goto fail;
 	if (opts->ring_bytes)
 		bpf_map__set_max_entries(p->skel->maps.ring, opts->ring_bytes);
+	p->py = opts->py;
 	memcpy((void *)&p->skel->rodata->py, &opts->py, sizeof(opts->py));
 	p->skel->rodata->bench_empty = opts->empty;
 	p->skel->rodata->bench_verify = opts->verify;
@@ -295,14 +442,16 @@ void probes__detach(struct probes *p)
 
 void probes__free(struct probes *p)
 {
-	if (!p)
+	if (!p || (p->users && --p->users))
 		return;
+	unlist(p);
 	probes__detach(p);
 	if (p->wake >= 0)
 		close(p->wake);
 	ring__free(p->ring);
 	memtrace_bpf__destroy(p->skel);
 	free(p->calls);
+	free(p->files);
 	free(p);
 }
 
@@ -311,14 +460,30 @@ bool probes__have_multi(const struct probes *p)
 	return p->multi;
 }
 
-uint64_t probes__records(const struct probes *p, unsigned int type)
+uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int type)
 {
-	return type <= UINT8_MAX ? p->records[type] : 0;
+	return p->records[number % MT_MEMBERS][type % RECORD_TYPES];
 }
 
 bool probes__sleepable(const struct probes *p)
 {
 	return p->sleepable;
+}
+
+/* With a group every process that has the file mapped gets there, and the programs look who it is. */
+static pid_t multi_pid(const struct probes *p, pid_t pid)
+{
+	return p->group ? 0 : pid;
+}
+
+static pid_t perf_pid(const struct probes *p, pid_t pid)
+{
+	return p->group ? -1 : pid;
+}
+
+static struct place place_of(const struct hook *h)
+{
+	return (struct place){ { h->inode, h->dev_major, h->dev_minor }, h->offset };
 }
 
 static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
@@ -327,11 +492,12 @@ static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sl
 	struct attachment *a = &p->at[h->id][sleepable];
 	long fd;
 
+	p->at_place[h->id] = place_of(h);
 	if (!p->multi) {
-		a->link = bpf_program__attach_uprobe(prog, false, pid, h->path, h->offset);
+		a->link = bpf_program__attach_uprobe(prog, false, perf_pid(p, pid), h->path, h->offset);
 		return a->link ? keep(p, a) : -errno;
 	}
-	fd = link_create_multi(bpf_program__fd(prog), h->path, h->offset, h->id, pid);
+	fd = link_create_multi(bpf_program__fd(prog), h->path, h->offset, h->id, multi_pid(p, pid));
 	if (fd < 0)
 		return fd;
 	a->fd = fd;
@@ -352,6 +518,36 @@ bool probes__attached(const struct probes *p, enum hook_id id)
 	const struct attachment *a = p->at[id];
 
 	return a[0].fd >= 0 || a[1].fd >= 0 || a[0].link || a[1].link;
+}
+
+static bool same_file(const struct file_id *a, const struct file_id *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+bool probes__fits(const struct probes *p, const struct hook *h)
+{
+	struct place here = place_of(h);
+
+	return !h->found || !probes__attached(p, h->id) ||
+	       (same_file(&here.file, &p->at_place[h->id].file) && here.offset == p->at_place[h->id].offset);
+}
+
+bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode)
+{
+	const struct file_id id = { inode, dev_major, dev_minor };
+	size_t i;
+
+	if (!p->group)
+		return true;
+	for (i = 0; i < p->n_files; i++) {
+		if (same_file(&p->files[i], &id))
+			return false;
+	}
+	if (p->n_files == CALL_FILES_MAX)
+		return false;
+	p->files[p->n_files++] = id;
+	return true;
 }
 
 static struct attachment *more_calls(struct probes *p)
@@ -396,7 +592,7 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		.ref_ctr_offsets = (uintptr_t)ref_ctrs,
 		.cnt = n,
 		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
-		.pid = pid,
+		.pid = multi_pid(p, pid),
 	};
 	struct attachment *a = more_calls(p);
 	long fd;
@@ -428,7 +624,7 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 
 	if (!a)
 		return -ENOMEM;
-	a->link = bpf_program__attach_uprobe_opts(call_program(p, which), pid, path, site->offset, &opts);
+	a->link = bpf_program__attach_uprobe_opts(call_program(p, which), perf_pid(p, pid), path, site->offset, &opts);
 	if (a->link)
 		return keep(p, a);
 	err = -errno;
@@ -462,9 +658,9 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 	memcpy(p->skel->bss->asked_args, args, n * sizeof(*args));
 }
 
-void probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout)
+void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
-	struct mt_node_layout *l = &p->skel->bss->node_layout;
+	struct mt_node_layout *l = p->group ? &kin__member(p->kin, number)->node : &p->skel->bss->node_layout;
 
 	/* What says that a word is to be read comes after where it is. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
@@ -477,6 +673,7 @@ void probes__set_node_layout(struct probes *p, const struct mt_node_layout *layo
 
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
+	struct timespec now;
 	int i, err;
 
 	for (i = 0; i < HOOK_NR; i++) {
@@ -491,6 +688,8 @@ int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 			detach_one(&p->at[i][0]);
 	}
 	p->sleepable = true;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	p->both_until = now.tv_sec * 1000000000ULL + now.tv_nsec;
 	return 0;
 undo:
 	for (i = 0; i < HOOK_NR; i++)
@@ -498,41 +697,30 @@ undo:
 	return err;
 }
 
+uint64_t probes__both_until(const struct probes *p)
+{
+	return p->both_until;
+}
+
 int probes__wake_fd(const struct probes *p)
 {
 	return p->wake;
 }
 
-/* Whom a record is for. */
-struct receiver {
-	struct probes *probes;
-	int (*fn)(void *ctx, const void *rec, size_t len);
-	void *ctx;
-};
-
-static int on_record(void *ctx, const void *rec, size_t len)
+int probes__consume(struct probes *p, probes_fn fn, void *ctx)
 {
-	const struct receiver *r = ctx;
-
-	if (len)
-		r->probes->records[((const struct mt_hdr *)rec)->type]++;
-	return r->fn(r->ctx, rec, len);
-}
-
-int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
-{
-	struct receiver r = { p, fn, ctx };
 	struct epoll_event ev;
 
 	/* Before the ring is read: what comes in later wakes us again. */
 	epoll_wait(p->wake, &ev, 1, 0);
-	return ring__consume(p->ring, on_record, &r);
+	p->fn = fn;
+	p->ctx = ctx;
+	return ring__consume(p->ring, on_record, p);
 }
 
-int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR])
+int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
 {
 	int cpus = libbpf_num_possible_cpus(), err, i, j;
-	uint32_t zero = 0;
 	uint64_t *v;
 
 	if (cpus < 0)
@@ -540,7 +728,7 @@ int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR])
 	v = calloc(cpus, MT_CNT_NR * sizeof(*v));
 	if (!v)
 		return -ENOMEM;
-	err = bpf_map_lookup_elem(bpf_map__fd(p->skel->maps.counters), &zero, v);
+	err = bpf_map_lookup_elem(bpf_map__fd(p->skel->maps.counters), &number, v);
 	if (err) {
 		err = -errno;
 		goto out;
@@ -555,9 +743,50 @@ out:
 	return err;
 }
 
+uint64_t probes__ends(const struct probes *p)
+{
+	return p->ends;
+}
+
+int probes__lost_ends(const struct probes *p, uint64_t *ret)
+{
+	uint64_t c[MT_CNT_NR], sum = p->lost_ends;
+	uint32_t i, n = p->group ? MT_MEMBERS : 1;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		err = probes__counters(p, i, c);
+		if (err)
+			return err;
+		sum += c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
+	}
+	*ret = sum;
+	return 0;
+}
+
+void probes__reset_counters(struct probes *p, uint32_t number)
+{
+	int cpus = libbpf_num_possible_cpus();
+	uint64_t c[MT_CNT_NR], *zero = cpus > 0 ? calloc(cpus, sizeof(c)) : NULL;
+
+	if (!zero || probes__counters(p, number, c))
+		goto out;
+	memset(p->records[number % MT_MEMBERS], 0, sizeof(p->records[0]));
+	p->lost_ends += c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
+	bpf_map_update_elem(bpf_map__fd(p->skel->maps.counters), &number, zero, BPF_ANY);
+out:
+	free(zero);
+}
+
 void probes__bump_epoch(struct probes *p)
 {
 	__atomic_fetch_add(&p->skel->bss->code_epoch, 1, __ATOMIC_SEQ_CST);
+	p->bumps++;
+}
+
+uint64_t probes__bumps(const struct probes *p)
+{
+	return p->bumps;
 }
 
 uint64_t probes__epoch(const struct probes *p)
@@ -565,38 +794,52 @@ uint64_t probes__epoch(const struct probes *p)
 	return __atomic_load_n(&p->skel->bss->code_epoch, __ATOMIC_SEQ_CST);
 }
 
-void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n)
+void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n)
 {
+	__u64 *to = p->group ? kin__member(p->kin, number)->module_code : p->skel->bss->module_code;
 	size_t i;
 
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
-		p->skel->bss->module_code[i] = i < n ? codes[i] : 0;
+		to[i] = i < n ? codes[i] : 0;
 	probes__bump_epoch(p);
 }
 
-int probes__add_root(struct probes *p, uint64_t self)
+/* As own_key() of the programs. */
+static uint64_t own_key(uint32_t number, uint64_t addr)
 {
+	return addr | (uint64_t)number << 48;
+}
+
+int probes__add_root(struct probes *p, uint32_t number, uint64_t self)
+{
+	uint64_t key = own_key(number, self);
 	uint8_t one = 1;
 
-	return bpf_map_update_elem(bpf_map__fd(p->skel->maps.root_modules), &self, &one, BPF_ANY) ? -errno : 0;
+	return bpf_map_update_elem(bpf_map__fd(p->skel->maps.root_modules), &key, &one, BPF_ANY) ? -errno : 0;
 }
 
-void probes__clear_roots(struct probes *p)
+void probes__clear_roots(struct probes *p, uint32_t number)
 {
 	int fd = bpf_map__fd(p->skel->maps.root_modules);
-	uint64_t key;
+	uint64_t key, next;
+	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
 
-	/* The first key again and again: deleting the one that is asked about would end the iteration. */
-	while (bpf_map_get_next_key(fd, NULL, &key) == 0 && bpf_map_delete_elem(fd, &key) == 0)
-		;
+	/* The next one is asked for first: of one that is deleted there is none. */
+	while (more) {
+		key = next;
+		more = bpf_map_get_next_key(fd, &key, &next) == 0;
+		if (key >> 48 == number)
+			bpf_map_delete_elem(fd, &key);
+	}
 }
 
-int probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is)
+int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is)
 {
 	int fd = bpf_map__fd(p->skel->maps.module_types);
+	uint64_t key = own_key(number, type);
 	uint8_t v = is;
 
 	if (!is)
-		return bpf_map_delete_elem(fd, &type) && errno != ENOENT ? -errno : 0;
-	return bpf_map_update_elem(fd, &type, &v, BPF_ANY) ? -errno : 0;
+		return bpf_map_delete_elem(fd, &key) && errno != ENOENT ? -errno : 0;
+	return bpf_map_update_elem(fd, &key, &v, BPF_ANY) ? -errno : 0;
 }

@@ -14,9 +14,20 @@
 #include "memtrace.h"
 #include "target/torch.h"
 
+struct kin;
 struct probes;
 
+#define PROBES_SETS 32
+
+/* Those that are loaded at this time, to be shared by processes with the same interpreter. */
+struct probes_sets {
+	struct probes *set[PROBES_SETS];
+	size_t n;
+};
+
 struct probes_opts {
+	struct kin *kin; /* whose members' hits are recorded, each under its number; NULL: those of the one process attached to */
+	struct probes_sets *sets; /* with kin: it is listed here as long as it is there; NULL: nowhere */
 	struct mt_py_layout py; /* all zero: no Python frames */
 	size_t ring_bytes;	/* power of two; 0: the default of 16 MiB */
 	bool empty;		/* count hits and do nothing else, to measure a bare probe */
@@ -30,7 +41,12 @@ struct probes_opts {
  * uprobes. NULL with errno; *why (static text) names what the kernel or the user lacks.
  */
 struct probes *probes__load(const struct probes_opts *opts, const char **why);
-void probes__free(struct probes *p); /* detaches; NULL is fine */
+void probes__free(struct probes *p); /* detaches; NULL is fine. Of a shared one the last does */
+/* One of them that has been loaded for such an interpreter, and is shared from now on; NULL: there is none. */
+struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py);
+struct probes *probes__share_set(struct probes *p); /* this one */
+uint32_t probes__group(const struct probes *p);	    /* of kin.h; 0: nobody is followed */
+bool probes__shared(const struct probes *p);	    /* by more than one */
 bool probes__have_multi(const struct probes *p);
 bool probes__sleepable(const struct probes *p);
 
@@ -39,14 +55,20 @@ bool probes__sleepable(const struct probes *p);
  * What was attached to nobody knows whom is taken off again, with -ESRCH, and nothing is recorded any more.
  */
 void probes__set_process(struct probes *p, int pidfd);
-/* Attaches the program of a hook, for this process only. 0 or -errno. */
+/* Attaches the program of a hook, for this process only, or for all of its group. 0 or -errno. */
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
 bool probes__attached(const struct probes *p, enum hook_id id);
+/* Is it attached to this very place, or not at all yet? */
+bool probes__fits(const struct probes *p, const struct hook *h);
+/* Calls in this file have not been attached to so far; from now on they have. Always, where nobody is followed. */
+bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode);
 /*
  * Puts the sleepable programs in the place of the others, without a gap: for some milliseconds both run
  * and every hit is recorded twice (mt_hdr.sleepable tells which); the caller drops the twins. 0 or -errno.
  */
 int probes__go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks);
+/* CLOCK_MONOTONIC, ns: until when both ran. 0: they never did. */
+uint64_t probes__both_until(const struct probes *p);
 /* Where a program goes in a file: offset in bytes and what the program is told about the site. */
 struct probe_site {
 	uint64_t offset, cookie;
@@ -66,33 +88,48 @@ int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, con
 			 const struct probe_site *sites, size_t n);
 /* Where pytorch:malloc's arguments are, by site; before attaching to any. n <= MT_ASKED_SITES. */
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
-/* What else is read of autograd nodes, from now on. */
-void probes__set_node_layout(struct probes *p, const struct mt_node_layout *layout);
+/* What else is read of autograd nodes, from now on. number, here and below: of the process, see kin.h; 0 where nobody is followed. */
+void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout);
 /* No event is recorded from now on; that code objects are freed still is. */
 void probes__stop(struct probes *p);
 /* Takes the probes out (some 50 ms). */
 void probes__detach(struct probes *p);
 
-/* Calls fn for each record there is, in ring order. fn returns 0 or -errno, which stops. Returns records or -errno. */
-int probes__consume(struct probes *p, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx);
+/*
+ * Calls fn for each record there is, in ring order. fn returns 0 or -errno, which stops. Returns records or -errno. With a
+ * group each process's records go to its own feed instead, and those about freed code objects to all.
+ */
+typedef int (*probes_fn)(void *ctx, const void *rec, size_t len);
+int probes__consume(struct probes *p, probes_fn fn, void *ctx);
+/* Whose records these are; fn NULL: nobody's any more, they are dropped. */
+void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx);
+/* Is called where a record comes for a number that has no feed, which may then be there. */
+void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx);
 /* Readable when a stack has come in that was not known: owned by p. Until the next probes__consume(). */
 int probes__wake_fd(const struct probes *p);
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
-int probes__counters(const struct probes *p, uint64_t c[MT_CNT_NR]);
+int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
 /* Records that have come out of the ring so far, of this type (enum mt_rec_type). */
-uint64_t probes__records(const struct probes *p, unsigned int type);
+uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int type);
+/* Records about freed code objects that have come in, whoever's. */
+uint64_t probes__ends(const struct probes *p);
+/* And that were lost. 0 or -errno. */
+int probes__lost_ends(const struct probes *p, uint64_t *ret);
+/* A number begins to stand for another process. */
+void probes__reset_counters(struct probes *p, uint32_t number);
 
 /* Code objects whose local 0 is a module. All stacks are sent again: a bump of the epoch, too. */
-void probes__set_module_codes(struct probes *p, const uint64_t *codes, size_t n);
+void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n);
 /* Makes all stack ids new, as if a code object had been freed. */
 void probes__bump_epoch(struct probes *p);
 uint64_t probes__epoch(const struct probes *p); /* as it is at this moment */
+uint64_t probes__bumps(const struct probes *p); /* by the two above, so far */
 /* Report calls of this module object. 0 or -errno (-E2BIG: enough of them). */
-int probes__add_root(struct probes *p, uint64_t self);
+int probes__add_root(struct probes *p, uint32_t number, uint64_t self);
 /* Report calls of none any more. */
-void probes__clear_roots(struct probes *p);
+void probes__clear_roots(struct probes *p, uint32_t number);
 /* What a class is, from now on; 0: not known any more. 0 or -errno (-E2BIG: enough of them). */
-int probes__set_module_type(struct probes *p, uint64_t type, enum mt_module_type is);
+int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is);
 
 /* Does the kernel have uprobe.multi links? Needs CAP_BPF; asked once. */
 bool probes__kernel_has_multi(void);

@@ -92,7 +92,7 @@ static bool is_twin(struct session *s, struct thread *t, const struct mt_rec_mem
 {
 	bool same;
 
-	if (r->h.time > s->both_until)
+	if (r->h.time > probes__both_until(s->probes))
 		return false;
 	if (r->h.sleepable) {
 		t->first = *r;
@@ -245,11 +245,10 @@ static int on_call(struct session *s, const struct mt_rec_enter *r)
 /* Those in use come back with their stacks, which are all sent again. */
 void session__forget_roots(struct session *s)
 {
-	probes__clear_roots(s->probes);
+	probes__clear_roots(s->probes, s->opts.number);
 	map64__clear(s->roots);
 	modules__forget(s);
 	probes__bump_epoch(s->probes);
-	s->own_epochs++;
 }
 
 /* A root module was seen: from now on its calls are reported. */
@@ -259,10 +258,10 @@ static void add_root(struct session *s, uint64_t self)
 
 	if (map64__get(s->roots, self, &v))
 		return;
-	if (probes__add_root(s->probes, self)) {
+	if (probes__add_root(s->probes, s->opts.number, self)) {
 		/* No room: most are of models that are gone. */
 		session__forget_roots(s);
-		if (probes__add_root(s->probes, self))
+		if (probes__add_root(s->probes, s->opts.number, self))
 			return;
 	}
 	map64__set(s->roots, self, 1);
@@ -285,7 +284,6 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 		map64__clear(s->stacks);
 		map64__clear(s->outer);
 		probes__bump_epoch(s->probes);
-		s->own_epochs++;
 	}
 	if (ns.root) {
 		add_root(s, ns.root);

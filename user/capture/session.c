@@ -36,6 +36,7 @@
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
+#define EARLY_MAX (8u << 20) /* bytes, of a process that is not looked at yet */
 
 static uint64_t monotonic(void)
 {
@@ -45,7 +46,7 @@ static uint64_t monotonic(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f)
+struct session *session__make(const struct session_opts *opts, struct failure *f)
 {
 	struct session *s = calloc(1, sizeof(*s));
 
@@ -65,9 +66,19 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 	s->threads = map64__new();
 	if (!s->dict || !s->facts || !s->stacks || !s->outer || !s->roots || !s->threads) {
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-		goto fail;
+		session__free(s);
+		return NULL;
 	}
-	if (target__open(pid, &s->target, f) || (!opts->started && target__look(&s->target, f)))
+	return s;
+}
+
+struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f)
+{
+	struct session *s = session__make(opts, f);
+
+	if (!s)
+		return NULL;
+	if (target__open(pid, &s->target, f) || (!opts->started && !opts->late && target__look(&s->target, f)))
 		goto fail;
 	s->image = proc__image(s->target.proc); /* of our own program still, where the process was started */
 	return s;
@@ -81,6 +92,11 @@ void session__free(struct session *s)
 	if (!s)
 		return;
 	session__let_go(s, false);
+	session__leave(s);
+	if (s->probes && s->opts.kin) {
+		probes__feed(s->probes, s->opts.number, NULL, NULL);
+		probes__reset_counters(s->probes, s->opts.number);
+	}
 	probes__free(s->probes);
 	calls__free(s->calls);
 	autograd__free(s->autograd);
@@ -112,6 +128,8 @@ void session__attach_optional(struct session *s, enum hook_id id)
 		log_debug("%s: not probed: %s", hook__name(id), h->why_not);
 		return;
 	}
+	if (probes__attached(s->probes, id))
+		return; /* with programs that others have attached */
 	err = probes__attach(s->probes, proc__pid(s->target.proc), h);
 	if (err)
 		log_debug("%s: the kernel refused the probe: %s", hook__name(id), strerror(-err));
@@ -129,8 +147,7 @@ static void look_into_torch(struct session *s, uint64_t now)
 	session__renew(s);
 	if (target__look_into_torch(&s->target))
 		return;
-	probes__set_module_codes(s->probes, s->target.module_codes, s->target.n_module_codes);
-	s->own_epochs++;
+	probes__set_module_codes(s->probes, s->opts.number, s->target.module_codes, s->target.n_module_codes);
 	s->have_codes = true;
 	session__attach_optional(s, HOOK_SCOPE_END);
 	if (s->modules)
@@ -202,10 +219,12 @@ static int attach(struct session *s, struct failure *f)
 	}
 	target__look_into_torch(&s->target); /* what is there already */
 	err = session__load(s, f);
+	if (!err)
+		err = session__fit(s, f);
 	if (err)
 		return err;
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
-	if (!s->names || session__set_facts(s))
+	if (!s->names || session__catch_up(s) || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (session__open_state(s) || session__before_state(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
@@ -222,7 +241,7 @@ static int attach(struct session *s, struct failure *f)
 	s->start = monotonic();
 	if (session__set_start(s)) /* as near to it as can be: the time since is what events have */
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	s->from_start = session__before_torch(s);
+	s->from_start = s->joined_early || session__before_torch(s);
 	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live"))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	s->attached = true;
@@ -259,19 +278,43 @@ static size_t queue_max(const struct session *s)
 	return ring + ring / 4 + (1u << 20);
 }
 
-static int enqueue(void *ctx, const void *rec, size_t len)
+int session__enqueue(void *ctx, const void *rec, size_t len)
 {
 	const struct mt_rec_gone *gone = rec;
 	struct session *s = ctx;
-	int err = queue__push(&s->queue, rec, len);
+	int err;
 
+	/* Nobody takes them out yet, and others are not to wait for that. */
+	if (!s->names && s->queue.len > EARLY_MAX && gone->h.type != MT_REC_CODE_GONE) {
+		s->early_lost++;
+		return 0;
+	}
+	err = queue__push(&s->queue, rec, len);
 	if (!err && gone->h.type == MT_REC_CODE_GONE) {
-		s->gone_seen++;
 		s->gone_after += gone->epoch > s->read_until;
-		err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
+		err = s->names ? codes__gone(names__codes(s->names), gone->code, gone->epoch) : 0;
 	}
 	if (!err && s->queue.len > queue_max(s))
 		return -EAGAIN;
+	return err;
+}
+
+int session__catch_up(struct session *s)
+{
+	const struct mt_rec_gone *gone;
+	uint64_t lost = 0;
+	size_t pos = 0, len;
+	int err = 0;
+
+	while (!err && (gone = queue__at(&s->queue, &pos, s->queue.len, &len))) {
+		if (gone->h.type == MT_REC_CODE_GONE)
+			err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
+	}
+	/* Which of them came before we were there cannot be told: nothing is said of stacks from before now. */
+	if (!err && s->opts.kin && !probes__lost_ends(s->probes, &lost) && lost) {
+		codes__lost(names__codes(s->names), 0, probes__epoch(s->probes));
+		s->gone_lost = lost;
+	}
 	return err;
 }
 
@@ -281,7 +324,7 @@ static int enqueue(void *ctx, const void *rec, size_t len)
  */
 static int consume(struct session *s)
 {
-	int err = probes__consume(s->probes, enqueue, s);
+	int err = probes__consume(s->probes, session__enqueue, s);
 
 	s->behind = err == -EAGAIN;
 	return s->behind ? 0 : err;
@@ -308,15 +351,15 @@ static int prefetch(struct session *s)
 /* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up to now. */
 static int look_for_losses(struct session *s, bool *lost)
 {
-	uint64_t c[MT_CNT_NR];
-	int err = probes__counters(s->probes, c);
+	uint64_t n;
+	int err = probes__lost_ends(s->probes, &n);
 
 	if (err)
 		return err;
-	*lost = c[MT_CNT_RING_LOST + MT_REC_CODE_GONE] != s->gone_lost;
+	*lost = n != s->gone_lost;
 	if (!*lost)
 		return 0;
-	s->gone_lost = c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
+	s->gone_lost = n;
 	codes__drop_new(names__codes(s->names));
 	codes__lost(names__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
 	return 0;
@@ -336,7 +379,7 @@ static int settle(struct session *s)
 	s->read_until = probes__epoch(s->probes);
 	codes__read_until(codes, s->read_until);
 	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
-		if (s->own_epochs + s->gone_seen - s->gone_after + s->gone_lost >= s->read_until) {
+		if (probes__bumps(s->probes) + probes__ends(s->probes) - s->gone_after + s->gone_lost >= s->read_until) {
 			s->sure_epoch = s->read_until;
 			codes__confirm(codes);
 			return 0;
@@ -374,10 +417,10 @@ static int tell_losses(struct session *s)
 	size_t pos = 0, len;
 	int err;
 
-	err = probes__counters(s->probes, s->counters);
+	err = probes__counters(s->probes, s->opts.number, s->counters);
 	if (err)
 		return err;
-	s->lost = sum_lost(s->counters);
+	s->lost = sum_lost(s->counters) + s->early_lost;
 	if (s->lost == s->lost_said)
 		return 0;
 	first = queue__at(&s->queue, &pos, s->queue.len, &len);
@@ -444,7 +487,6 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 		return;
 	s->tried_sleepable = true;
 	err = probes__go_sleepable(s->probes, proc__pid(s->target.proc), s->target.hooks);
-	s->both_until = monotonic();
 	if (err)
 		log_warn("a page of the target is not in memory, and the programs that could wait for it were "
 			 "refused (%s): some stacks stay short",
@@ -472,6 +514,8 @@ static int housekeeping(struct session *s, uint64_t now)
 		facts__setf(s->facts, "events", "%" PRIu64, s->events);
 		facts__setf(s->facts, "lost", "%" PRIu64, s->lost);
 		session__set_counters(s, c);
+		if (s->opts.kin)
+			session__set_rank(s);
 	}
 	return 0;
 }
@@ -511,6 +555,14 @@ int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	return go_round(s);
 }
 
+static void stop(struct session *s)
+{
+	if (s->opts.kin)
+		kin__stop(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
+	else
+		probes__stop(s->probes);
+}
+
 int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason)
 {
 	uint64_t now = session__now(s);
@@ -523,10 +575,13 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	err = session__last_census(s);
 	err = err ? err : session__last_segments(s);
 	now = session__now(s);
-	probes__stop(s->probes);
+	stop(s);
 	err = err ? err : session__pump(s, sinks, n_sinks);
 	err = err ? err : calls__used(s, true);
-	probes__detach(s->probes);
+	if (s->opts.kin)
+		session__leave(s);
+	else
+		probes__detach(s->probes);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
 	s->blind = true;
 	s->last_facts = 0;
@@ -539,6 +594,11 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	facts__setf(s->facts, "events", "%" PRIu64, s->events);
 	s->attached = false;
 	return err;
+}
+
+struct probes *session__probes(const struct session *s)
+{
+	return s->probes;
 }
 
 struct dict *session__dict(struct session *s)

@@ -13,6 +13,9 @@
 #include "lib/exit.h"
 #include "record/stream.h"
 
+struct kin;
+struct probes_sets;
+struct queue;
 struct session;
 struct proc;
 
@@ -25,6 +28,11 @@ struct failure {
 struct session_opts {
 	size_t ring_bytes; /* 0: default */
 	bool started; /* the process is ours and waits to run its program: anything may be in it later */
+	bool late; /* it may become anything later, as one that is ours, and is not to be held */
+	/* Of a capture that follows children: who keeps them, the sets of programs, the number of this process (kin.h). Else NULL, NULL, 0. */
+	struct kin *kin;
+	struct probes_sets *sets;
+	uint32_t number;
 	bool requested; /* EVENT_ASKED, where the target's PyTorch has the probe for it */
 	bool no_autograd; /* what backward allocates is not traced to lines of forward */
 	bool no_modules; /* calls of modules are not told of, but for those that steps are counted by */
@@ -37,6 +45,13 @@ struct session_opts {
  * process, not permitted, neither Python nor PyTorch in it; the last does not count where the process was started).
  */
 struct session *session__new(pid_t pid, const struct session_opts *opts, struct failure *f);
+/*
+ * A process that one whose session this is has forked, at this time (CLOCK_MONOTONIC, ns), or one in between, and then diverged is when
+ * that was forked: it is attached to already, with its parent's programs. early: records of its that have come in so far, in the form of capture/queue.h; taken over. The process may have ended.
+ * NULL and *f on failure.
+ */
+struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number, uint64_t time, uint64_t diverged,
+				    struct queue *early, struct failure *f);
 void session__free(struct session *s); /* detaches; NULL is fine */
 
 /*
@@ -67,6 +82,10 @@ int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
  */
 int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason);
 
+/* Who started the process, for the facts; and its rank, where its environment tells. */
+void session__set_parent(struct session *s, pid_t parent);
+/* The programs that its records come from; NULL: none so far. With those of a whole group. */
+struct probes *session__probes(const struct session *s);
 struct dict *session__dict(struct session *s);
 struct facts *session__facts(struct session *s);
 const struct proc *session__proc(const struct session *s);

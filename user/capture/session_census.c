@@ -199,7 +199,7 @@ int session__open_census(struct session *s)
 	if (!s->census)
 		return -ENOMEM;
 	/* From the start on nothing was there before, and nothing is there for a while. */
-	s->census->first_over = s->from_start;
+	s->census->first_over = s->from_start || s->forked; /* of what it was forked with its parent's recording tells */
 	if (s->autograd)
 		autograd__set_parameters(s, session__parameter, s);
 	return 0;

@@ -17,6 +17,7 @@
 #include "capture/names.h"
 #include "lib/json.h"
 #include "record/dict.h"
+#include "target/environ.h"
 #include "target/proc.h"
 
 /* The arguments as a JSON array, so that one fact holds them whole. */
@@ -106,10 +107,35 @@ int session__set_facts(struct session *s)
 	if (t->python_why[0])
 		err |= facts__set(s->facts, "python_problem", t->python_why);
 	err |= session__set_torch_facts(s);
+	session__set_rank(s);
 	err |= facts__set(s->facts, "version", MEMTRACE_VERSION);
 	if (uname(&un) == 0)
 		err |= facts__set(s->facts, "kernel", un.release);
 	return err | session__set_start(s) ? -ENOMEM : 0;
+}
+
+/* torchrun and its like tell each process so which of them it is; some do after they have forked it. */
+static void set_variable(struct session *s, const char *name, const char *key)
+{
+	char value[24], *end;
+
+	if (facts__get(s->facts, key) || environ__get(s->target.proc, &s->target.maps, name, value, sizeof(value)))
+		return;
+	strtoul(value, &end, 10);
+	if (end != value && !*end)
+		facts__set(s->facts, key, value);
+}
+
+void session__set_rank(struct session *s)
+{
+	set_variable(s, "RANK", "rank");
+	set_variable(s, "LOCAL_RANK", "local_rank");
+}
+
+void session__set_parent(struct session *s, pid_t parent)
+{
+	if (parent > 0)
+		facts__setf(s->facts, "parent", "%d", (int)parent);
 }
 
 int session__set_start(struct session *s)
@@ -148,7 +174,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	/* hits = records + filtered + lost, of each type: what a hit came to is counted where it is decided. */
 	for (i = 1; i < sizeof(types) / sizeof(types[0]); i++) {
 		set_counter(s, "hits", types[i], c[MT_CNT_HIT + i]);
-		set_counter(s, "records", types[i], probes__records(s->probes, i));
+		set_counter(s, "records", types[i], probes__records(s->probes, s->opts.number, i));
 		set_counter(s, "filtered", types[i], c[MT_CNT_FILTERED + i]);
 		set_counter(s, "lost", types[i], c[MT_CNT_RING_LOST + i]);
 	}

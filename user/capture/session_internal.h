@@ -8,6 +8,7 @@
 
 #include "capture/attach.h"
 #include "capture/hold.h"
+#include "capture/kin.h"
 #include "capture/probes.h"
 #include "capture/queue.h"
 #include "capture/session.h"
@@ -69,25 +70,33 @@ struct session {
 	int image;	    /* proc__image() of the program that is or is to be traced, negative: could not be opened */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
 	uint64_t cut;	    /* ns since start: the steps asked for were whole, and nothing is handed on after; 0: not yet */
-	/* Where the epochs come from: our own, records about freed code objects, such records lost. */
-	uint64_t own_epochs, gone_seen, gone_lost;
-	uint64_t gone_after, read_until; /* in a round: of gone_seen, those after the epoch at which all had been read */
+	/* Where the epochs come from, but for our own: records about freed code objects that got lost. */
+	uint64_t gone_lost;
+	uint64_t gone_after, read_until; /* in a round: of those seen, those after the epoch at which all had been read */
 	uint64_t sure_epoch;		 /* up to which all of them were accounted for */
 	uint64_t last_facts, next_look, look_pause; /* ns */
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
 	bool loss_open; /* there may be records in the ring from before the last loss that was told of */
 	uint64_t lost_at; /* what was told of in this round */
 	uint64_t counters[MT_CNT_NR]; /* as of this round */
-	uint64_t both_until; /* CLOCK_MONOTONIC, ns: when the sleepable programs were alone */
 	bool attached, tried_sleepable, have_codes;
 	bool from_start; /* the probes were in place before any of PyTorch's code could run */
 	bool threads_forgotten; /* one that is heard of may have been heard of before */
 	bool behind; /* the ring was not drained to its end */
+	bool forked; /* by one that was traced */
+	bool joined_early; /* of one that is followed: its hits were recorded before PyTorch was mapped */
+	uint64_t early_lost; /* records of before it was looked at, for which there was no room */
 	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
 	size_t n_sinks;
 };
 
+/* session.c: one with nothing in it. NULL and *f on failure. */
+struct session *session__make(const struct session_opts *opts, struct failure *f);
+/* session.c: a record of its own, or about a code object that was freed: into the queue. For probes__consume(). */
+int session__enqueue(void *session, const void *rec, size_t len);
+/* What has been read is of a time before these: ends that were told of before anything could be made of them. 0 or -ENOMEM. */
+int session__catch_up(struct session *s);
 /* session.c: a hook that is worth having and not worth failing for. */
 void session__attach_optional(struct session *s, enum hook_id id);
 
@@ -104,6 +113,15 @@ int session__load(struct session *s, struct failure *f);
 void session__renew(struct session *s);
 /* With the probes in place: is it sure that none of PyTorch's code had run before? */
 bool session__before_torch(const struct session *s);
+
+/*
+ * session_kin.c: of a session that follows children, nothing else does anything here. join: its hits are recorded by s->probes
+ * from now on, under its number; leave: no more. fit: that they are attached where this process has its code, others where not. 0 or
+ * negative with *f.
+ */
+void session__join(struct session *s, uint64_t type_cell);
+void session__leave(struct session *s);
+int session__fit(struct session *s, struct failure *f);
 
 /* session.c: drains the ring once and hands on what was in it. 0 or negative, as session__pump(). */
 int session__round(struct session *s);
@@ -156,6 +174,8 @@ bool session__state_known(const struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);
+/* Facts "rank" and "local_rank", unless they are there. */
+void session__set_rank(struct session *s);
 /* When the stream begins: now. 0 or -ENOMEM. */
 int session__set_start(struct session *s);
 /* Those about PyTorch, which is looked at again when more of it has been mapped. 0 or -ENOMEM. */

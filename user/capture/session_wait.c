@@ -23,6 +23,7 @@
 
 #define PAUSE 2		     /* ms */
 #define PAUSE_QUIET 10	     /* ms, where nothing has been mapped for QUIET: import torch begins with other modules */
+#define PAUSE_OTHER 100	     /* ms, where there is no Python either, and there is no reason to expect any */
 #define QUIET 1000000000ULL  /* ns */
 #define RETRY 5000000ULL     /* ns, while the interpreter is starting */
 #define IN_TIME (-20)	     /* nice value while a command is waited for: a look that comes late is one in vain */
@@ -53,8 +54,11 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 	}
 	close(s->image);
 	s->image = proc__image(t.proc);
+	session__leave(s);
 	probes__free(s->probes);
 	s->probes = NULL;
+	s->joined_early = false;
+	s->queue.len = 0;
 	target__close(&s->target);
 	s->target = t;
 	s->wait = (struct waiting){ .since = now };
@@ -65,20 +69,35 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 int session__load(struct session *s, struct failure *f)
 {
 	const char *why = "", *bench = getenv("MEMTRACE_BENCH");
-	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes, .py = target__layout(&s->target) };
+	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
+				  .py = target__layout(&s->target),
+				  .kin = s->opts.kin,
+				  .sets = s->opts.sets };
+	uint64_t cell = po.py.type_cell;
 
-	if (s->probes && !memcmp(&po.py, &s->layout, sizeof(po.py)))
+	if (po.kin)
+		po.py.type_cell = 0; /* an address, and so each process's own */
+
+	if (s->probes && !memcmp(&po.py, &s->layout, sizeof(po.py))) {
+		if (po.kin)
+			kin__member(po.kin, s->opts.number)->type_cell = cell;
 		return 0;
+	}
+	session__leave(s);
 	probes__free(s->probes);
 	po.empty = bench && !strcmp(bench, "empty");
 	po.verify = bench && !strcmp(bench, "verify");
 	po.sleepable = bench && !strcmp(bench, "sleepable");
 	po.modules = !s->opts.no_modules && s->target.has_slot;
 	s->layout = po.py;
-	s->probes = probes__load(&po, &why);
+	s->probes = po.sets ? probes__share(po.sets, &po.py) : NULL;
+	if (!s->probes)
+		s->probes = probes__load(&po, &why);
 	if (!s->probes)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
-	probes__set_process(s->probes, proc__pidfd(s->target.proc));
+	if (!po.kin)
+		probes__set_process(s->probes, proc__pidfd(s->target.proc));
+	session__join(s, cell);
 	return 0;
 }
 
@@ -107,6 +126,23 @@ static void hold_command(struct session *s)
 		log_debug("PID %d cannot be held: %s", (int)proc__pid(s->target.proc), strerror(-err));
 }
 
+/* With its interpreter's programs shared, and those attached already to PyTorch as others have it, nothing is missing. */
+static bool is_early(struct session *s)
+{
+	static const enum hook_id all[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW, HOOK_REPORT };
+	struct maps maps;
+	bool ret = s->opts.kin && !proc__maps(s->target.proc, &maps);
+	size_t i;
+
+	if (!ret)
+		return false;
+	ret = !arrival__torch(&maps);
+	maps__free(&maps);
+	for (i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+		ret = ret && probes__attached(s->probes, all[i]);
+	return ret;
+}
+
 /* All that can be done before PyTorch is there. Takes the maps. 0 or negative with *f. */
 static int prepare(struct session *s, struct maps *maps, uint64_t now, struct failure *f)
 {
@@ -122,6 +158,7 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 	if (err)
 		return err;
 	session__attach_optional(s, HOOK_CODE_GONE);
+	s->joined_early = is_early(s);
 	log_debug("PID %d: Python is understood, the programs are loaded", (int)proc__pid(s->target.proc));
 	return 0;
 }
@@ -143,7 +180,7 @@ int session__await(struct session *s, struct failure *f)
 		if (s->opts.started)
 			hasten(s);
 	}
-	if (!s->opts.started && !s->target.has_python && now - s->wait.since > NO_PYTHON)
+	if (!s->opts.started && !s->opts.late && !s->target.has_python && now - s->wait.since > NO_PYTHON)
 		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
 	if (proc__pages(s->target.proc, &pages))
 		return -EAGAIN; /* it is ending */
@@ -164,7 +201,7 @@ int session__await(struct session *s, struct failure *f)
 	}
 	if (!err) {
 		/* The libraries are mapped one by one, and then relocated, which does not change the address space's size. */
-		untouched = s->opts.started && arrival__untouched(s->target.proc, &maps);
+		untouched = (s->opts.started || s->opts.late) && arrival__untouched(s->target.proc, &maps);
 		whole = !grew || !untouched;
 		if (untouched && whole)
 			hold_command(s);
@@ -180,7 +217,11 @@ int session__await(struct session *s, struct failure *f)
 
 int session__patience(const struct session *s)
 {
-	return monotonic() - s->wait.changed > QUIET ? PAUSE_QUIET : PAUSE;
+	bool quiet = monotonic() - s->wait.changed > QUIET;
+
+	if (quiet && s->opts.late && !s->target.has_python)
+		return PAUSE_OTHER;
+	return quiet ? PAUSE_QUIET : PAUSE;
 }
 
 bool session__before_torch(const struct session *s)

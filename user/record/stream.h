@@ -124,9 +124,9 @@ size_t facts__count(const struct facts *f);
 /* The i-th fact in order of first setting. */
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);
 /*
- * Keys in use. Target: pid, comm, cmdline (JSON array), python, torch, cuda_runtime, exe,
+ * Keys in use. Target: pid, parent, rank, local_rank, comm, cmdline (JSON array), python, torch, cuda_runtime, exe,
  * allocator ("native" | "cudaMallocAsync" | "pluggable" | "cpu"), device.<index>.name and device.<index>.total (bytes).
- * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live").
+ * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live" | "fork"), children.
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
  * counter.<name> (from the kernel side: hits, walks by outcome, losses), stop_reason
  * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"), dropped_events,

@@ -312,9 +312,15 @@ struct elf *elf__open_fd(int fd)
 	return e;
 }
 
+struct elf *elf__share(struct elf *e)
+{
+	e->users++;
+	return e;
+}
+
 void elf__free(struct elf *e)
 {
-	if (!e)
+	if (!e || e->users--)
 		return;
 	close(e->fd);
 	free(e->ph);

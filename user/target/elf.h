@@ -18,6 +18,7 @@ struct proc;
 struct elf *elf__open_fd(int fd);
 /* The file behind a mapping, whatever became of its path. NULL with errno: as above, and that of proc__open_map(). */
 struct elf *elf__open_map(const struct proc *p, const struct map *map);
+struct elf *elf__share(struct elf *e); /* freed by each who has it */
 void elf__free(struct elf *e); /* NULL is fine */
 
 enum elf_machine { ELF_X86_64 = 62, ELF_AARCH64 = 183 };

@@ -14,6 +14,7 @@ struct span {
 };
 
 struct elf {
+	unsigned int users;
 	int fd;
 	uint64_t size;
 	uint16_t machine;

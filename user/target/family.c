@@ -2,7 +2,8 @@
 #include "target/family.h"
 
 #include <dirent.h>
-#include <stdbool.h>
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,11 +14,11 @@
 #define MAX_THREADS 1024 /* of one process: any of them may have started others */
 
 struct list {
-	pid_t pid[MAX_LOOKED_AT];
+	pid_t pid[MAX_LOOKED_AT], parent[MAX_LOOKED_AT];
 	size_t n;
 };
 
-static void add_children_of_thread(const char *path, struct list *l)
+static void add_children_of_thread(const char *path, pid_t parent, struct list *l)
 {
 	FILE *f = fopen(path, "re");
 	long pid;
@@ -25,8 +26,10 @@ static void add_children_of_thread(const char *path, struct list *l)
 	if (!f)
 		return;
 	while (l->n < MAX_LOOKED_AT && fscanf(f, "%ld", &pid) == 1) {
-		if (pid > 0)
-			l->pid[l->n++] = pid;
+		if (pid <= 0)
+			continue;
+		l->parent[l->n] = parent;
+		l->pid[l->n++] = pid;
 	}
 	fclose(f);
 }
@@ -49,7 +52,7 @@ static void add_children(pid_t pid, struct list *l)
 			continue;
 		threads++;
 		snprintf(path, sizeof(path), "/proc/%d/task/%ld/children", (int)pid, tid);
-		add_children_of_thread(path, l);
+		add_children_of_thread(path, pid, l);
 	}
 	closedir(dir);
 }
@@ -83,4 +86,23 @@ size_t family__with_torch(pid_t pid, pid_t *pids, size_t max)
 		add_children(l.pid[i], &l);
 	}
 	return n;
+}
+
+size_t family__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max)
+{
+	struct list l = { 0 };
+	size_t i;
+
+	add_children(pid, &l);
+	for (i = 0; i < l.n && i < max; i++) {
+		pids[i] = l.pid[i];
+		parents[i] = l.parent[i];
+		add_children(l.pid[i], &l);
+	}
+	return i;
+}
+
+bool family__exists(pid_t pid)
+{
+	return !kill(pid, 0) || errno != ESRCH;
 }

@@ -2,6 +2,7 @@
 #ifndef MT_TARGET_FAMILY_H
 #define MT_TARGET_FAMILY_H
 /* The processes that a process has started. */
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -10,5 +11,13 @@
  * first, and returns how many there are. Those that may not be looked at do not count; no more than 256 are looked at.
  */
 size_t family__with_torch(pid_t pid, pid_t *pids, size_t max);
+
+/*
+ * All its descendants that there are now, those nearest to it first, and who started each: no more than max and 256. Returns
+ * how many.
+ */
+size_t family__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max);
+/* Is there a process with this PID, which may be another one by now? */
+bool family__exists(pid_t pid);
 
 #endif

@@ -174,6 +174,29 @@ int maps__parse(const char *text, size_t len, struct maps *ret)
 	return 0;
 }
 
+int maps__copy(struct maps *to, const struct maps *from)
+{
+	struct maps m = { .n = from->n };
+	size_t i, len = 1;
+	char *at;
+
+	for (i = 0; i < from->n; i++)
+		len += strlen(from->v[i].path) + 1;
+	m.v = calloc(from->n + 1, sizeof(*m.v));
+	m.text = at = malloc(len);
+	if (!m.v || !m.text) {
+		maps__free(&m);
+		return -ENOMEM;
+	}
+	for (i = 0; i < from->n; i++) {
+		m.v[i] = from->v[i];
+		m.v[i].path = strcpy(at, from->v[i].path);
+		at += strlen(at) + 1;
+	}
+	*to = m;
+	return 0;
+}
+
 void maps__free(struct maps *m)
 {
 	if (!m)

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -279,6 +280,28 @@ struct proc *proc__open(pid_t pid)
 		errno = -err;
 		return NULL;
 	}
+	return p;
+}
+
+struct proc *proc__ended(pid_t pid, const struct proc *like)
+{
+	struct proc *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->pid = pid;
+	p->dirfd = p->memfd = -1; /* of no use to anything that asks */
+	p->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, as that of one that has ended */
+	memcpy(p->comm, like->comm, sizeof(p->comm));
+	p->cmdline = malloc(like->cmdline_len + 1);
+	if (p->pidfd < 0 || !p->cmdline) {
+		proc__free(p);
+		errno = ENOMEM;
+		return NULL;
+	}
+	memcpy(p->cmdline, like->cmdline, like->cmdline_len);
+	p->cmdline[like->cmdline_len] = '\0';
+	p->cmdline_len = like->cmdline_len;
 	return p;
 }
 

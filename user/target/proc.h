@@ -35,6 +35,8 @@ struct proc;
  * thread; EXDEV /proc is that of another PID namespace than ours.
  */
 struct proc *proc__open(pid_t pid);
+/* Stands for a process that has ended, of which nothing can be asked any more; like: what it was called. NULL on ENOMEM, EMFILE. */
+struct proc *proc__ended(pid_t pid, const struct proc *like);
 void proc__free(struct proc *p); /* NULL is fine */
 
 pid_t proc__pid(const struct proc *p);
@@ -71,6 +73,7 @@ int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret);
 
 /* Reads the current maps. *ret is untouched on failure. 0 or -errno. */
 int proc__maps(const struct proc *p, struct maps *ret);
+int maps__copy(struct maps *to, const struct maps *from); /* 0 or -ENOMEM */
 void maps__free(struct maps *m);
 /* The mapping that holds addr, or NULL. */
 const struct map *maps__find(const struct maps *m, uint64_t addr);

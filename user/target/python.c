@@ -211,6 +211,27 @@ struct python *python__open(const struct proc *p, const struct maps *m, const ch
 	return NULL;
 }
 
+struct python *python__forked(const struct python *parent, const struct proc *p)
+{
+	struct python *py = malloc(sizeof(*py));
+
+	if (!py)
+		return NULL;
+	*py = *parent;
+	py->proc = p;
+	for (size_t i = 0; i < py->nr_files; i++) {
+		py->file[i].elf = elf__share(py->file[i].elf);
+		py->file[i].path = strdup(parent->file[i].path);
+		if (!py->file[i].path) {
+			py->nr_files = i + 1;
+			memset(&py->file[i + 1], 0, (1 - i) * sizeof(py->file[0]));
+			python__free(py);
+			return NULL;
+		}
+	}
+	return py;
+}
+
 void python__free(struct python *py)
 {
 	if (!py)

@@ -23,6 +23,8 @@ struct python;
  * interpreter's own description contradicts the table; else that of reading.
  */
 struct python *python__open(const struct proc *p, const struct maps *m, const char **why);
+/* That of a process which this one has forked: the same in all but whose it is. NULL on ENOMEM. */
+struct python *python__forked(const struct python *parent, const struct proc *p);
 void python__free(struct python *py);
 
 const struct proc *python__proc(const struct python *py);

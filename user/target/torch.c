@@ -279,6 +279,9 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 	if (err)
 		return fail(h, err, "its file cannot be named to the kernel: it was replaced on disk, and map_files cannot be read");
 	memcpy(h->path, path, sizeof(path));
+	h->inode = map->inode;
+	h->dev_major = map->dev_major;
+	h->dev_minor = map->dev_minor;
 	name_file(map, h->file, sizeof(h->file));
 	h->offset = offset + site.offset;
 	h->site = site;

@@ -27,6 +27,8 @@ struct hook {
 	bool found;
 	bool required;	    /* without it there is nothing to trace */
 	char path[512];	    /* "/proc/PID/map_files/..." or /proc/PID/root/...: what the kernel is given */
+	uint64_t inode;	    /* which file that is */
+	uint32_t dev_major, dev_minor;
 	char file[256];	    /* the file's own path, for people: hostile text, its beginning cut when long */
 	char symbol[128];   /* mangled name, or "PyCode_Type.tp_dealloc" */
 	uint64_t offset;    /* of the probed instruction in the file, bytes */

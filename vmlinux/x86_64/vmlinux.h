@@ -33,6 +33,10 @@ enum {
 };
 
 enum {
+	BPF_F_MMAPABLE = 1024,
+};
+
+enum {
 	BPF_RB_NO_WAKEUP = 1,
 	BPF_RB_FORCE_WAKEUP = 2,
 };
@@ -47,7 +51,17 @@ struct thread_struct {
 	unsigned long fsbase;
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+};
+
 struct task_struct {
+	int tgid;
+	struct signal_struct *signal;
 	struct thread_struct thread;
 };
 #pragma clang attribute pop

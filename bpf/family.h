@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_FAMILY_H
+#define MT_FAMILY_H
+/*
+ * The processes that a capture with --children follows: what the programs that see them come and go (family.bpf.c) and those
+ * of the probes (memtrace.bpf.c) share with one another and with user space. As memtrace.h, no includes.
+ */
+
+/*
+ * A process that is followed has a number, by which records are told apart; 0 is a capture's that follows nobody. It is free
+ * again when user space has seen the end of the process and of what it left in the ring.
+ */
+#define MT_MEMBERS 128 /* a power of two */
+
+/* What the map "family" says of a process: its number, whose programs' hits are its own, and whether they still are. */
+#define MT_FAMILY_STOPPED (1U << 15)
+#define MT_FAMILY(group, number) ((__u32)(group) << 16 | (number))
+#define MT_FAMILY_NUMBER(v) ((v) & (MT_MEMBERS - 1))
+#define MT_FAMILY_GROUP(v) ((v) >> 16) /* 0: of none */
+
+/* What differs between processes of one group. A forked child begins with its parent's. */
+struct mt_member {
+	__u32 busy;
+	__u32 pad;
+	__u64 module_code[MT_MAX_MODULE_CODES];
+	__u64 type_cell; /* in the place of struct mt_py_layout's */
+	struct mt_node_layout node;
+};
+
+enum mt_kin {
+	MT_KIN_FORK = 1, /* a process that has not run yet has joined */
+	MT_KIN_EXEC,	 /* it runs another program, and belongs to no group from now on */
+	MT_KIN_END,	 /* it has ended */
+};
+
+struct mt_rec_kin {
+	__u32 what;   /* enum mt_kin */
+	__u32 pid;    /* of the process */
+	__u32 number;
+	__u32 parent; /* MT_KIN_FORK: who forked it */
+	__u32 from;   /* and that one's number */
+	__u32 group;  /* that it belongs to, of MT_KIN_EXEC: belonged to */
+	__u64 time;   /* CLOCK_MONOTONIC, ns */
+};
+
+MT_ASSERT_SIZE(struct mt_member, 88);
+MT_ASSERT_SIZE(struct mt_rec_kin, 32);
+
+#endif

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/kin.h"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "family.skel.h"
+
+struct kin {
+	struct family_bpf *skel;
+	struct ring_buffer *ring;
+	struct mt_member *members;
+	uint32_t groups;
+	int (*fn)(void *ctx, const struct mt_rec_kin *r);
+	void *ctx;
+};
+
+static size_t members_size(void)
+{
+	return (MT_MEMBERS * sizeof(struct mt_member) + 4095) & ~(size_t)4095;
+}
+
+static int on_record(void *ctx, void *data, size_t len)
+{
+	struct kin *k = ctx;
+
+	return len < sizeof(struct mt_rec_kin) ? -EBADMSG : k->fn(k->ctx, data);
+}
+
+static int open_maps(struct kin *k)
+{
+	void *at = mmap(NULL, members_size(), PROT_READ | PROT_WRITE, MAP_SHARED, kin__members_fd(k), 0);
+
+	if (at == MAP_FAILED)
+		return -errno;
+	k->members = at;
+	k->ring = ring_buffer__new(bpf_map__fd(k->skel->maps.comings), on_record, k, NULL);
+	return k->ring ? 0 : -errno;
+}
+
+struct kin *kin__new(const char **why)
+{
+	struct kin *k = calloc(1, sizeof(*k));
+	int err;
+
+	*why = "out of memory";
+	if (!k)
+		return NULL;
+	*why = "the kernel refused the programs that follow children";
+	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
+	k->skel = family_bpf__open_and_load();
+	err = k->skel ? open_maps(k) : -errno;
+	if (!err)
+		err = family_bpf__attach(k->skel);
+	if (!err)
+		return k;
+	if (err == -EPERM || err == -EACCES)
+		*why = "loading BPF programs is not permitted: CAP_BPF and CAP_PERFMON are needed; run it with sudo";
+	kin__free(k);
+	errno = -err;
+	return NULL;
+}
+
+void kin__free(struct kin *k)
+{
+	if (!k)
+		return;
+	ring_buffer__free(k->ring);
+	if (k->members)
+		munmap(k->members, members_size());
+	family_bpf__destroy(k->skel);
+	free(k);
+}
+
+int kin__family_fd(const struct kin *k)
+{
+	return bpf_map__fd(k->skel->maps.family);
+}
+
+int kin__members_fd(const struct kin *k)
+{
+	return bpf_map__fd(k->skel->maps.members);
+}
+
+uint32_t kin__new_group(struct kin *k)
+{
+	/* 16 bits: by the time that they are used up none of the first is left. */
+	k->groups = k->groups % UINT16_MAX + 1;
+	return k->groups;
+}
+
+struct mt_member *kin__member(struct kin *k, uint32_t number)
+{
+	return &k->members[number & (MT_MEMBERS - 1)];
+}
+
+static uint32_t claim(struct kin *k)
+{
+	uint32_t i;
+
+	for (i = 1; i < MT_MEMBERS; i++) {
+		uint32_t none = 0;
+
+		if (__atomic_compare_exchange_n(&k->members[i].busy, &none, 1, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+			return i;
+	}
+	return 0;
+}
+
+void kin__free_number(struct kin *k, uint32_t number)
+{
+	struct mt_member *m = kin__member(k, number);
+
+	memset(m->module_code, 0, sizeof(m->module_code));
+	m->type_cell = 0;
+	memset(&m->node, 0, sizeof(m->node));
+	__atomic_store_n(&m->busy, 0, __ATOMIC_SEQ_CST);
+}
+
+int kin__add(struct kin *k, pid_t pid)
+{
+	uint32_t key = pid, number = claim(k), entry = MT_FAMILY(0, number);
+	int err;
+
+	if (!number)
+		return -ENOSPC;
+	if (!bpf_map_update_elem(kin__family_fd(k), &key, &entry, BPF_NOEXIST))
+		return (int)number;
+	err = -errno;
+	kin__free_number(k, number);
+	return err;
+}
+
+/* An exec or an end may come between the look and the change: its record is still to be read, and does the rest. */
+static int change(struct kin *k, pid_t pid, uint32_t number, uint32_t entry)
+{
+	uint32_t key = pid, now;
+
+	if (bpf_map_lookup_elem(kin__family_fd(k), &key, &now) || MT_FAMILY_NUMBER(now) != number)
+		return -ESRCH;
+	return bpf_map_update_elem(kin__family_fd(k), &key, &entry, BPF_EXIST) ? -ESRCH : 0;
+}
+
+int kin__set_group(struct kin *k, pid_t pid, uint32_t number, uint32_t group)
+{
+	return change(k, pid, number, MT_FAMILY(group, number));
+}
+
+int kin__stop(struct kin *k, pid_t pid, uint32_t number)
+{
+	uint32_t key = pid, now;
+
+	if (bpf_map_lookup_elem(kin__family_fd(k), &key, &now))
+		return -ESRCH;
+	return change(k, pid, number, now | MT_FAMILY_STOPPED);
+}
+
+void kin__forget(struct kin *k, pid_t pid, uint32_t number)
+{
+	uint32_t key = pid, now;
+
+	if (!bpf_map_lookup_elem(kin__family_fd(k), &key, &now) && MT_FAMILY_NUMBER(now) == number)
+		bpf_map_delete_elem(kin__family_fd(k), &key);
+}
+
+int kin__consume(struct kin *k, int (*fn)(void *ctx, const struct mt_rec_kin *r), void *ctx)
+{
+	int n;
+
+	k->fn = fn;
+	k->ctx = ctx;
+	n = ring_buffer__consume(k->ring);
+	return n < 0 ? n : 0;
+}
+
+int kin__wake_fd(const struct kin *k)
+{
+	return ring_buffer__epoll_fd(k->ring);
+}
+
+uint64_t kin__missed(const struct kin *k)
+{
+	return __atomic_load_n(&k->skel->bss->missed, __ATOMIC_SEQ_CST);
+}
