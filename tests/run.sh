@@ -14,6 +14,7 @@ OUTPUT=${OUTPUT:-.output}
 export OUTPUT
 LOGS=$OUTPUT/test-logs
 E2E=(test_manual test_errors test_privileges test_hostile test_sites test_run test_exact test_train test_live test_harm test_chaos test_lossless test_foreign test_hard test_census test_dump test_calls test_on_oom test_backward test_attribution test_walk test_layers test_category test_truth test_dryrun test_dryrun_libs)
+E2E+=(test_children)
 MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
 passed=0 failed=0 skipped=0
 

@@ -28,6 +28,7 @@ void __wrap_probes__bump_epoch(struct probes *p);
 bool __wrap_probes__attached(const struct probes *p, enum hook_id id);
 int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is);
 void __wrap_probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout);
+uint64_t __wrap_probes__both_until(const struct probes *p);
 int __wrap_session__census_sees(struct session *s, const struct event *e);
 int __wrap_session__through_state(struct session *s, const struct event *e);
 
@@ -36,6 +37,7 @@ static unsigned roots;
 int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self)
 {
 	(void)p;
+	(void)number;
 	(void)self;
 	return ++roots % 8 ? 0 : -E2BIG;
 }
@@ -43,6 +45,7 @@ int __wrap_probes__add_root(struct probes *p, uint32_t number, uint64_t self)
 void __wrap_probes__clear_roots(struct probes *p, uint32_t number)
 {
 	(void)p;
+	(void)number;
 }
 
 void __wrap_probes__bump_epoch(struct probes *p)
@@ -60,6 +63,7 @@ bool __wrap_probes__attached(const struct probes *p, enum hook_id id)
 int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is)
 {
 	(void)p;
+	(void)number;
 	(void)is;
 	return type & 16 ? -E2BIG : 0;
 }
@@ -67,7 +71,16 @@ int __wrap_probes__set_module_type(struct probes *p, uint32_t number, uint64_t t
 void __wrap_probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
 	(void)p;
+	(void)number;
 	(void)layout;
+}
+
+static uint64_t both_until;
+
+uint64_t __wrap_probes__both_until(const struct probes *p)
+{
+	(void)p;
+	return both_until;
 }
 
 int __wrap_session__census_sees(struct session *s, const struct event *e)
@@ -191,7 +204,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		abort();
 	s->sinks = &sinks;
 	s->n_sinks = 1;
-	s->both_until = 1000 + data[1];
+	both_until = 1000 + data[1];
 	current = s;
 	for (size_t i = 2; i + 16 <= size && i < 2 + 128 * 16; i += 16) {
 		int err = record(s, data + i);

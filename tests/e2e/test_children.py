@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+--children: every process that the target starts has a recording of its own, from its first instruction on, with exactly what
+it allocated. Without it the children are unharmed, and it is said that there are any.
+"""
+import glob
+import json
+import os
+import re
+import signal
+import time
+
+import harness
+import mtr_reader
+from harness import check, equal, finish, own, python, read_json, record, report, run, scratch, spawn, tool, workload
+
+FIRST = 200003  # bytes: of the workload's smallest tensor
+
+
+class Content:
+    def __init__(self, path):
+        own(path)
+        with open(path, "rb") as f:
+            r = mtr_reader.Recording(f)
+            self.events = list(r.events())
+        self.r, self.path, self.facts = r, path, r.facts
+        check(r.complete, "%s is not whole", path)
+
+    def made(self):
+        """The workload's own tensors, in order."""
+        return [e["size"] for e in self.events if e["kind"] == mtr_reader.ALLOC and e["size"] >= FIRST and not (e["size"] - FIRST) % 1009]
+
+    def lines(self):
+        """Of those: function names of the innermost frame, "" where it is not known."""
+        names = []
+        for e in self.events:
+            if e["kind"] != mtr_reader.ALLOC or e["size"] < FIRST or (e["size"] - FIRST) % 1009:
+                continue
+            stack = self.r.stacks[e["stack"]][1]
+            location = stack[0][0] if stack else 0
+            names.append(self.r.strings[self.r.locations[location][1]] if location else "")
+        return names
+
+
+def folder(name):
+    path = scratch(name)
+    os.mkdir(path)
+    return path
+
+
+def start(name, *what):
+    where = folder(name)
+    target = workload("family.py", where, *what)
+    target.wait_line("^ready", 120)
+    return target, where
+
+
+def codes_of(target, seconds=120):
+    """How all of its children ended: not one with an error."""
+    text = target.wait_line("^done", seconds)
+    for what, codes in json.loads(text[5:]).items():
+        check(not any(codes if isinstance(codes, list) else [codes]), "%s: children failed: %s", what, codes)
+
+
+def told(where):
+    """What each process says that it made, by PID."""
+    return {t["pid"]: t for t in (read_json(f) for f in glob.glob(os.path.join(where, "*.json")))}
+
+
+def compare(path, truth, first_pid=None):
+    """Each process's recording has what it made, all of it. By PID. first_pid: of the first process; None: it made nothing."""
+    found = {}
+    for file in glob.glob(path[:-4] + "*.mtr"):
+        c = Content(file)
+        pid = int(c.facts["pid"])
+        if not first_pid and file == path:
+            continue
+        expected = path if pid == first_pid else "%s.%d.mtr" % (path[:-4], pid)
+        equal(file, expected, "name of the recording of PID %d" % pid)
+        found[pid] = c
+    for pid, t in truth.items():
+        check(pid in found, "PID %d (%s) has no recording; there are %s", pid, t["what"], sorted(found))
+        equal(found[pid].made(), t["made"], "what PID %d (%s) made" % (pid, t["what"]))
+        if pid != first_pid:
+            equal(int(found[pid].facts["parent"]), t["parent"], "parent of PID %d (%s)" % (pid, t["what"]))
+    return found
+
+
+def followed(name, *what, seconds=120):
+    """Records a workload that does these with --children: recordings by PID, and what the processes say."""
+    target, where = start(name, *what)
+    path = scratch(name + ".mtr")
+    recorder = record(target.popen.pid, path, "--children")
+    time.sleep(0.3)
+    target.send()
+    codes_of(target, seconds)
+    target.send()
+    equal(target.wait(30), 0, "the target's exit code (%s)" % target.stderr()[-300:])
+    equal(recorder.wait(60), 0, "the tool's exit code (%s)" % recorder.stderr()[-500:])
+    truth = told(where)
+    found = compare(path, truth, target.popen.pid)
+    return found, truth, recorder.stderr()
+
+
+def of(truth, what):
+    return [pid for pid, t in truth.items() if t["what"] == what]
+
+
+def test_fork():
+    """A child whose first act is a tensor, with a child of its own; forks among threads; programs that are started."""
+    found, truth, err = followed("fork", "fork", "threads", "quiet", "many")
+    (child,), (grandchild,) = of(truth, "fork"), of(truth, "grandchild")
+    equal(found[child].facts["attached_at"], "fork", "attached_at")
+    # What a child runs in its last moment may be gone before it is read; what it has done for long is not.
+    for pid in (child, grandchild):
+        check(set(found[pid].lines()) <= {"make", "forked", ""}, "functions of PID %d: %s", pid, set(found[pid].lines()))
+        check("make" in found[pid].lines() or "forked" in found[pid].lines(), "PID %d has no names", pid)
+    check(re.search(r"following PID %d, forked by PID %d" % (grandchild, child), err), "not said: %s", err[-500:])
+    equal(len(of(truth, "many")), 110, "children in a row")
+    equal(set(found), set(truth), "processes with a recording: those without events have none")
+    doc = report(found[grandchild].path)
+    equal((doc["target"]["pid"], doc["target"]["parent"]), (grandchild, child), "target of the report")
+    equal(doc["capture"]["lost"], 0, "events lost")
+
+
+def test_loader_and_exec():
+    """Workers that are forked and such that are spawned, and a child that becomes a program of its own."""
+    found, truth, err = followed("loader", "loader", "exec", "spawn", seconds=240)
+    equal(len(of(truth, "worker")), 4, "workers")
+    (leaf,) = of(truth, "leaf")
+    equal(found[leaf].facts["attached_at"], "start", "attached_at of a program that was started")
+    equal(set(found[leaf].lines()), {"make"}, "functions of the program that was started")
+    check("forked by" in err and "started by" in err, "not said: %s", err[-800:])
+
+
+def test_was_there_before():
+    """Children that had been started before us are followed as well, and the capture lasts as long as one of them."""
+    target, where = start("before", "fork")
+    launcher = spawn(["sh", "-c", 'exec 3<&0; "$@" <&3 & wait', "sh", python(), os.path.join(harness.WORKLOADS, "family.py"), where, "fork"])
+    launcher.wait_line("^ready", 120)
+    path = scratch("before.mtr")
+    recorder = record(launcher.popen.pid, path, "--children", wait=False)
+    recorder.wait_line("following PID", 30, stream="err")
+    for p in (target, launcher):
+        p.send()
+        codes_of(p)
+        p.send()
+        equal(p.wait(30), 0, "exit code")
+    equal(recorder.wait(60), 0, "the tool's exit code (%s)" % recorder.stderr()[-500:])
+    family = [t["pid"] for t in told(where).values() if t["parent"] == launcher.popen.pid]
+    equal(len(family), 1, "the launcher's children")
+    everybody = told(where)
+    strangers = {target.popen.pid}
+    while len(strangers) < len([t for t in everybody.values() if t["parent"] in strangers or t["pid"] in strangers]):
+        strangers |= {t["pid"] for t in everybody.values() if t["parent"] in strangers}
+    truth = {pid: t for pid, t in everybody.items() if pid not in strangers}
+    equal(sorted(t["what"] for t in truth.values()), ["first", "fork", "grandchild"], "the family")
+    found = compare(path, truth)
+    equal(found[family[0]].facts["attached_at"], "live", "attached_at")
+    equal(set(found), set(truth), "processes with a recording")
+
+
+def test_torchrun():
+    where = folder("ranks")
+    path = scratch("ranks.mtr")
+    command = [python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", os.path.join(harness.WORKLOADS, "family.py"),
+               where, "leaf"]
+    p = spawn([harness.TOOL, "run", "--children", "-o", path, "--", *command], root=True)
+    equal(p.wait(240), 0, "exit code of the command (%s)" % p.stderr()[-1000:])
+    truth = told(where)
+    equal([t["what"] for t in truth.values()], ["rank"] * 2, "processes")
+    found = compare(path, truth)
+    for pid in truth:
+        equal(found[pid].facts["attached_at"], "start", "attached_at of a rank")
+        equal(set(found[pid].lines()), {"make"}, "functions")
+    targets = [report("%s.%d.mtr" % (path[:-4], pid))["target"] for pid in truth]
+    equal(sorted((t["rank"], t["local_rank"]) for t in targets), [(0, 0), (1, 1)], "ranks in the reports")
+
+
+def test_exit_status_and_refusals():
+    for command, expected in ((("sh", "-c", "true; exit 5"), 5), (("true",), 0)):
+        equal(tool("run", "--children", "-o", scratch("none.mtr"), "--", *command, root=True)[0], expected, "exit code of %s" % (command,))
+    check(not glob.glob(scratch("none*.mtr")), "recordings of nothing: %s", glob.glob(scratch("none*.mtr")))
+    for options, word in ((("-o", "-"), "-o -"), (("--on-oom",), "--on-oom")):
+        code, _, err = tool("run", "--children", *options, "--", "true", root=True)
+        check(code == 64 and word in err, "%s: %d, %r", options, code, err)
+
+
+def test_live():
+    target, _ = start("live", "fork")
+    p = spawn([harness.TOOL, "-p", str(target.popen.pid), "--children", "-i", "500ms"], root=True)
+    p.wait_line(harness.ATTACHED, 30, stream="err")
+    target.send()
+    codes_of(target)
+    p.signal(signal.SIGINT)
+    equal(p.wait(30), 0, "exit code (%s)" % p.stderr()[-500:])
+    check(len(re.findall(r"^Max mem:", p.stdout(), re.M)) >= 3, "not a summary of each process: %s", p.tail(p.stdout()))
+    equal(target.alive(), True, "the target lives")
+
+
+def test_without():
+    """Children are not traced, nor harmed, and it is said that there are any."""
+    target, where = start("without", "many")
+    path = scratch("without.mtr")
+    recorder = record(target.popen.pid, path)
+    target.send()
+    codes_of(target)
+    finish(recorder)
+    truth = told(where)
+    equal(len(of(truth, "many")), 100, "children")
+    content = Content(path)
+    equal(content.made(), truth[target.popen.pid]["made"], "what the first process made")
+    equal(len(glob.glob(path[:-4] + "*.mtr")), 1, "recordings")
+    # One that stays long enough to be seen.
+    other = spawn(["sh", "-c", '"$@" <&0 & wait', "sh", python(), "-c",
+                   "import os, sys, time, torch\npid = os.fork()\ntime.sleep(0.5)\nprint('ready', pid, flush=True)\ntime.sleep(60)"])
+    other.wait_line("^ready [1-9]", 120)
+    pid = harness.children_of(other.popen.pid)[0]
+    recorder = record(pid, path)
+    recorder.wait_line("--children follows", 30, stream="err")
+    finish(recorder)
+    for p in harness.children_of(pid) + [pid]:
+        os.kill(p, signal.SIGKILL)
+    equal(report(path)["capture"]["children"], 1, "children in the report")
+
+
+if __name__ == "__main__":
+    run(globals())
