@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -23,6 +24,7 @@
 #include "relatives.h"
 #include "target/proc.h"
 
+#define FILES_WANTED 4096
 #define EXIT_NONE (-2) /* the process has ended and there was nothing to be traced in it, but in others */
 #define DRAIN_EVERY 10000000L /* ns */
 #define SILENCE 5000000000ULL /* ns with no event before saying so */
@@ -30,11 +32,23 @@
 #define TELL_EVERY 1000000000ULL
 #define PROGRESS_EVERY 500000000ULL
 
+/* Each process takes some ten of them. */
+static void allow_files(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur >= FILES_WANTED)
+		return;
+	rl.rlim_cur = rl.rlim_max < FILES_WANTED ? rl.rlim_max : FILES_WANTED;
+	setrlimit(RLIMIT_NOFILE, &rl);
+}
+
 static int open_relatives(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
 	struct relatives_opts ro = { .duration = loop->args.duration, .output = loop->output, .ctx = loop->ctx };
 	const char *why = "out of memory";
 
+	allow_files();
 	loop->sets = calloc(1, sizeof(*loop->sets));
 	loop->kin = loop->sets ? kin__new(&why) : NULL;
 	if (!loop->kin)
@@ -261,8 +275,11 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 
 	for (;;) {
 		poll(fds, FD_NR, patience(loop, -1));
-		if (fds[FD_RELATIVES].revents)
+		if (fds[FD_RELATIVES].revents) {
+			/* Takes in everybody's, also what the first one's names have to be read for. */
 			relatives__hurry(loop->relatives);
+			fds[FD_HURRY].revents = POLLIN;
+		}
 		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents && !fds[FD_TIMER].revents) {
 			err = session__hurry(loop->session, loop->sinks, loop->n_sinks);
 			if (err)

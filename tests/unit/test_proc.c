@@ -409,6 +409,49 @@ static void test_thread(void **state)
 	proc__free(p);
 }
 
+static void test_maps_copy(void **state)
+{
+	struct maps m, copy;
+
+	(void)state;
+	assert_int_equal(parse("1000-2000 r-xp 00000000 fe:00 7 /a b\n3000-4000 rw-p 00000000 00:00 0\n", &m), 0);
+	assert_int_equal(maps__copy(&copy, &m), 0);
+	maps__free(&m);
+	assert_int_equal(copy.n, 2);
+	assert_true(copy.v[0].x && copy.v[0].inode == 7 && copy.v[1].start == 0x3000);
+	assert_string_equal(copy.v[0].path, "/a b");
+	assert_string_equal(copy.v[1].path, "");
+	maps__free(&copy);
+}
+
+/* What stands for a process that has ended answers as one that has: it must not be another one that has its PID now. */
+static void test_ended(void **state)
+{
+	struct proc *self = proc__open(getpid()), *p;
+	struct pollfd fd = { .events = POLLIN };
+	char name[32], word[8];
+	struct maps m;
+	size_t len, own;
+
+	(void)state;
+	assert_non_null(self);
+	p = proc__ended(getpid(), self);
+	assert_non_null(p);
+	assert_int_equal(proc__pid(p), getpid());
+	assert_string_equal(proc__comm(p), proc__comm(self));
+	assert_memory_equal(proc__cmdline(p, &len), proc__cmdline(self, &own), own);
+	assert_int_equal(len, own);
+	fd.fd = proc__pidfd(p);
+	assert_int_equal(poll(&fd, 1, 0), 1);
+	assert_false(proc__alive(p));
+	assert_int_not_equal(proc__maps(p, &m), 0);
+	assert_int_not_equal(proc__read(p, (uintptr_t)name, word, sizeof(word)), 0);
+	assert_int_not_equal(proc__thread_comm(p, getpid(), name, sizeof(name)), 0);
+	assert_true(proc__image(p) < 0);
+	proc__free(p);
+	proc__free(self);
+}
+
 static void test_no_process(void **state)
 {
 	char name[32] = "";
@@ -620,7 +663,8 @@ int main(void)
 		cmocka_unit_test(test_maps_find),     cmocka_unit_test(test_self),
 		cmocka_unit_test(test_read),	      cmocka_unit_test(test_read_fallback),
 		cmocka_unit_test(test_death),	      cmocka_unit_test(test_exec),
-		cmocka_unit_test(test_thread),
+		cmocka_unit_test(test_thread),	      cmocka_unit_test(test_maps_copy),
+		cmocka_unit_test(test_ended),
 		cmocka_unit_test(test_no_process),    cmocka_unit_test(test_replaced_file),
 		cmocka_unit_test(test_open_by_path),  cmocka_unit_test(test_open_file),
 	};

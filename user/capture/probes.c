@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
+#include "capture/feeds.h"
 #include "capture/kin.h"
 #include "capture/ring.h"
 #include "lib/log.h"
@@ -59,11 +60,6 @@ struct place {
 	uint64_t offset;
 };
 
-struct feed {
-	probes_fn fn;
-	void *ctx;
-};
-
 struct probes {
 	struct memtrace_bpf *skel;
 	struct ring *ring;
@@ -85,9 +81,7 @@ struct probes {
 	struct place at_place[HOOK_NR];
 	struct file_id *files; /* whose calls are attached to */
 	size_t n_files;
-	struct feed feed[MT_MEMBERS];
-	void (*unknown)(void *ctx);
-	void *unknown_ctx;
+	struct feeds feeds;
 	uint64_t lost_ends; /* of numbers that others have by now */
 	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
 };
@@ -190,20 +184,6 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 	return NULL;
 }
 
-/* An object that ends in one process says nothing of another's, which is at another address or the same: all are told. */
-static int to_all(struct probes *p, const void *data, size_t len)
-{
-	int err = 0;
-	size_t i;
-
-	for (i = 0; i < MT_MEMBERS; i++) {
-		int ret = p->feed[i].fn ? p->feed[i].fn(p->feed[i].ctx, data, len) : 0;
-
-		err = ret && err != -ENOMEM ? ret : err;
-	}
-	return err;
-}
-
 static int on_record(void *ctx, const void *data, size_t len)
 {
 	const struct mt_hdr *h = data;
@@ -213,25 +193,18 @@ static int on_record(void *ctx, const void *data, size_t len)
 		return 0;
 	p->records[h->member][h->type % RECORD_TYPES]++;
 	p->ends += h->type == MT_REC_CODE_GONE;
-	if (!p->group)
-		return p->fn(p->ctx, data, len);
-	/* Before the first record of a process it was told of elsewhere. */
-	if (!p->feed[h->member].fn && p->unknown)
-		p->unknown(p->unknown_ctx);
-	if (h->type == MT_REC_CODE_GONE)
-		return to_all(p, data, len);
-	return p->feed[h->member].fn ? p->feed[h->member].fn(p->feed[h->member].ctx, data, len) : 0;
+	return p->group ? feeds__deal(&p->feeds, data, len) : p->fn(p->ctx, data, len);
 }
 
 void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx)
 {
-	p->feed[number & (MT_MEMBERS - 1)] = (struct feed){ fn, ctx };
+	feeds__set(&p->feeds, number, fn, ctx);
 }
 
 void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx)
 {
-	p->unknown = fn;
-	p->unknown_ctx = ctx;
+	p->feeds.unknown = fn;
+	p->feeds.unknown_ctx = ctx;
 }
 
 static const char *load_why(int err)

@@ -578,10 +578,10 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	stop(s);
 	err = err ? err : session__pump(s, sinks, n_sinks);
 	err = err ? err : calls__used(s, true);
-	if (s->opts.kin)
-		session__leave(s);
-	else
+	if (!s->opts.kin)
 		probes__detach(s->probes);
+	else if (strcmp(stop_reason, "exec"))
+		kin__forget(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
 	s->blind = true;
 	s->last_facts = 0;

@@ -199,7 +199,10 @@ int session__open_census(struct session *s)
 	if (!s->census)
 		return -ENOMEM;
 	/* From the start on nothing was there before, and nothing is there for a while. */
-	s->census->first_over = s->from_start || s->forked; /* of what it was forked with its parent's recording tells */
+	s->census->first_over = s->from_start || s->forked;
+	/* Of what it was forked with its parent's recording tells, and most that are forked are workers that do not last. */
+	if (s->forked)
+		s->census->next = EVERY;
 	if (s->autograd)
 		autograd__set_parameters(s, session__parameter, s);
 	return 0;
@@ -471,6 +474,8 @@ int session__last_census(struct session *s)
 
 	if (c && c->running)
 		err = await(s);
+	if (c && s->forked && !c->have_last)
+		return err; /* see session__open_census() */
 	if (err || !session__state_known(s) || s->cut || !proc__alive(s->target.proc) || !ready(s, UINT64_MAX))
 		return err;
 	start(s, true, !c->first_over, LAST_WITHIN);
