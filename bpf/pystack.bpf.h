@@ -192,6 +192,19 @@ static __always_inline bool is_suspended(struct scratch *s, const struct suspend
 	return frame && *(__u64 *)(frame + py.frame_instr) == p->instr && *(__u64 *)(frame + py.frame_prev) == p->prev;
 }
 
+/* The walk ends there, with what is known, if it is still so. */
+static __always_inline bool ends_at(struct scratch *s, const struct suspended *p, const bool sleepable)
+{
+	if (!is_suspended(s, p, sleepable))
+		return false;
+	s->hash += s->power * p->hash;
+	s->frames += p->frames;
+	s->modules += p->in_module;
+	s->shortened = s->level;
+	s->frame = 0;
+	return true;
+}
+
 #define LEVELS_A_SHIM 4
 
 /* The walk comes to a shim; s->frame is what lies behind it. True: that is known. */
@@ -209,14 +222,8 @@ static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, 
 		s->level = 0; /* of no use any more */
 		return false;
 	}
-	if (e->below.shim == shim && e->below.frame == s->frame && is_suspended(s, &e->below, sleepable)) {
-		s->hash += s->power * e->below.hash;
-		s->frames += e->below.frames;
-		s->modules += e->below.in_module;
-		s->shortened = s->level;
-		s->frame = 0;
+	if (e->below.shim == shim && e->below.frame == s->frame && ends_at(s, &e->below, sleepable))
 		return true;
-	}
 	if (s->level != (__u32)t->modules.n)
 		return false;
 	s->end.shim = shim;
@@ -377,23 +384,22 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 		return false;
 	e = entry_of(t, t->modules.n);
 	if (!e->tstate || !e->ret || e->sp <= s->sp ||
-	    bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)(e->tstate + py.tstate_frame)))
+	    bpf_probe_read_user(&s->frame, sizeof(s->frame), (const void *)(e->tstate + py.tstate_frame)))
 		return false;
-	if (py.tstate_cframe) {
-		len = e->sp + sizeof(e->ret) - s->word;
-		asm volatile("" : "+r"(len));
-		if (s->word <= s->sp || len < FRAME_READ || len > QUICK_READ ||
-		    bpf_probe_read_user(s->stack.bytes, len, (const void *)s->word))
-			return false;
-		s->stack.at = s->word;
-		s->stack.ends = len - FRAME_READ + 1;
-		s->frame = *(__u64 *)(s->stack.bytes + py.cframe_frame);
-		s->word = *(__u64 *)(s->stack.bytes + ((len - sizeof(e->ret)) & (QUICK_READ - 1)));
-	} else {
-		s->frame = s->word;
-		if (bpf_probe_read_user(&s->word, sizeof(s->word), (const void *)e->sp))
-			return false;
-	}
+	/* From the frame's place, and the shim if that is known, up to the return address. */
+	s->stack.at = py.tstate_cframe ? s->frame : e->sp;
+	if (e->below.shim && e->below.shim < s->stack.at)
+		s->stack.at = e->below.shim;
+	len = e->sp + sizeof(e->ret) - s->stack.at;
+	asm volatile("" : "+r"(len));
+	if ((py.tstate_cframe && s->frame >= e->sp) || /* the module's own Python has ended, or has not begun */
+	    s->stack.at <= s->sp || len < sizeof(e->ret) || len > QUICK_READ ||
+	    bpf_probe_read_user(s->stack.bytes, len, (const void *)s->stack.at))
+		return false;
+	s->stack.ends = len < FRAME_READ ? 0 : len - FRAME_READ + 1;
+	s->word = *(__u64 *)(s->stack.bytes + ((len - sizeof(e->ret)) & (QUICK_READ - 1)));
+	if (py.tstate_cframe)
+		s->frame = *(__u64 *)(at_window(&s->stack, s->frame) + py.cframe_frame);
 	s->outcome = MT_WALK_OK;
 	if (s->word != e->ret || !s->frame)
 		return false;
