@@ -108,8 +108,8 @@ $(DRYRUN)/libcuda.so: $(DRYRUN)/libcuda.so.1
 tests: $(TESTS) $(TESTTOOLS)
 
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
-BPF_ON_HOST := tests/unit/test_walk tests/unit/test_suspended tests/tools/walk_image
-$(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Itests/bpf_host $(CPPFLAGS)
+$(OUTPUT)/obj/tests/unit/test_walk.o $(OUTPUT)/obj/tests/unit/test_walk_moves.o $(OUTPUT)/obj/tests/unit/test_suspended.o \
+	$(OUTPUT)/obj/tests/tools/walk_image.o: override CPPFLAGS := -Itests/bpf_host $(CPPFLAGS)
 
 # Its readers read through it.
 $(OUTPUT)/tests/tools/object_image: override LDFLAGS += -Wl,--wrap=process_vm_readv,--wrap=pymem__init
@@ -173,6 +173,8 @@ FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP
 
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Itests/bpf_host $(FUZZ_CPPFLAGS)
+# The kernel takes what is not aligned.
+$(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CFLAGS := -fno-sanitize=alignment
 $(OUTPUT)/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
 $(OUTPUT)/fuzz/fuzz_objects: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init
 $(OUTPUT)/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll,--wrap=python__symbol,--wrap=pymem__init \
@@ -182,7 +184,7 @@ $(OUTPUT)/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=
 $(OUTPUT)/fuzz/obj/%.o: %.c | $(ASSETS) $(OUTPUT)/gen/memtrace.skel.h
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) $(FUZZ_CPPFLAGS) -c -o $@ $<
+	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) $(FUZZ_CFLAGS) $(FUZZ_CPPFLAGS) -c -o $@ $<
 
 $(OUTPUT)/fuzz/%: $(OUTPUT)/fuzz/obj/tests/fuzz/%.o $(FUZZ_OBJS)
 	$(call msg,LINK,$@)
