@@ -465,7 +465,7 @@ def oom_killed(n):
     try:
         for i in range(n):
             with open(os.path.join(group, limit), "w", encoding="ascii") as f:
-                f.write(str((4 << 20) + (20 << 20) * i // n))
+                f.write(str((4 << 20) + (60 << 20) * i // n))
             inside = "echo $$ >%s/cgroup.procs && exec %s record -p %d -o %s -f -d 300ms" % (
                 group, TOOL, storm.pid, scratch("oom.mtr"))
             done = subprocess.run(["sh", "-c", inside], capture_output=True, text=True, timeout=60, check=False)

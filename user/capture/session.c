@@ -156,9 +156,12 @@ static void look_into_torch(struct session *s, uint64_t now)
 
 static int attach_all(struct session *s, struct failure *f)
 {
-	/* First those that keep what is read sound, then the events; frees before allocations. */
-	static const enum hook_id order[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW, HOOK_OOM,
-					      HOOK_REPORT };
+	/*
+	 * First those that keep what is read sound, then the events; frees before allocations. Out of memory comes last: it
+	 * carries totals, and what happens between it and the first event after it has to be known.
+	 */
+	static const enum hook_id order[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW, HOOK_REPORT,
+					      HOOK_OOM };
 	pid_t pid = proc__pid(s->target.proc);
 	size_t i;
 	int err;
@@ -270,12 +273,15 @@ bool session__has_multi(const struct session *s)
 	return s->probes && probes__have_multi(s->probes);
 }
 
+static size_t ring_size(const struct session *s)
+{
+	return s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
+}
+
 /* What fits into the ring fits here, and what comes in while that is taken. */
 static size_t queue_max(const struct session *s)
 {
-	size_t ring = s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
-
-	return ring + ring / 4 + (1u << 20);
+	return ring_size(s) + ring_size(s) / 4 + (1u << 20);
 }
 
 int session__enqueue(void *ctx, const void *rec, size_t len)
@@ -444,8 +450,11 @@ static int end_losses(struct session *s, uint64_t now)
 	return session__hand_on(s, &e);
 }
 
-/* One round: see the top of this file. */
-static int go_round(struct session *s)
+/*
+ * One round: see the top of this file. In a hurry, of which there are many a second, it is not asked what was lost where
+ * little was in the ring: nothing was.
+ */
+static int go_round(struct session *s, bool hurry)
 {
 	size_t end, pos = 0, len;
 	const void *rec;
@@ -455,7 +464,7 @@ static int go_round(struct session *s)
 	err = consume(s);
 	calls__after_drain(s, err >= 0 && !s->behind);
 	s->lost_at = 0;
-	if (err >= 0)
+	if (err >= 0 && (!hurry || s->queue.len > ring_size(s) / 2))
 		err = tell_losses(s);
 	if (err >= 0 && !s->blind)
 		err = prefetch(s);
@@ -473,7 +482,7 @@ static int go_round(struct session *s)
 int session__round(struct session *s)
 {
 	calls__before_drain(s);
-	return go_round(s);
+	return go_round(s, false);
 }
 
 /* Pages that are not present: the programs that can wait for them take over. */
@@ -552,7 +561,7 @@ int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
 	/* The driver is not asked: that may take longer than what is to be read is there. */
-	return go_round(s);
+	return go_round(s, true);
 }
 
 static void stop(struct session *s)
