@@ -115,7 +115,7 @@ def torch_exceptions(n):
                 row.counted += sum(v for k, v in doc["capture"]["counters"].items() if k.startswith("hits."))
             row.target_lives(target, "exceptions")
             target.send()
-            equal(target.wait(30), 0, "the target's exit code (%s)" % target.stderr()[-300:])
+            equal(target.wait(120), 0, "the target's exit code (%s)" % target.stderr()[-300:])
         row.count += results[0]["caught"]
         if results[0] != results[1]:
             row.wrong.append("%s: traced %s, untraced %s" % (device, *results))
@@ -439,46 +439,53 @@ def little_memory(n):
     return row
 
 
-def memory_group():
-    for base in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
-        limit = "memory.limit_in_bytes" if base.endswith("memory") else "memory.max"
+@contextlib.contextmanager
+def memory_group(limit):
+    """A control group that may have so many bytes."""
+    for base, name in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")):
         group = os.path.join(base, "memtrace-chaos-%d" % os.getpid())
         try:
             os.mkdir(group)
         except OSError:
             continue
-        if os.path.exists(os.path.join(group, limit)):
-            return group, limit
-        os.rmdir(group)
+        try:
+            if os.path.exists(os.path.join(group, name)):
+                with open(os.path.join(group, name), "w", encoding="ascii") as f:
+                    f.write(str(limit))
+                yield group
+                return
+        finally:
+            os.rmdir(group)
     raise Skip("no memory cgroup to be had")
 
 
+def in_group(group, command, first_to_go=0):
+    """The command in a control group; first_to_go: what the OOM killer adds to its score."""
+    inside = "echo $$ >%s/cgroup.procs && echo %d >/proc/self/oom_score_adj && exec \"$@\"" % (group, first_to_go)
+    return subprocess.Popen(["sh", "-c", inside, "sh", *command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE)
+
+
 def oom_killed(n):
-    """The kernel's OOM killer ends it, in a control group of its own, wherever it is by then."""
+    """The kernel's OOM killer ends it, in a control group of its own: while it starts, or when others there take more in its capture."""
     row = Row("a tracer that the OOM killer ends", 0)
     if not IS_ROOT:
         raise Skip("needs root, to make a control group")
-    group, limit = memory_group()
     storm = Storm()
     code = storm.code()
     storm.begin("flood 1 0")
-    try:
-        for i in range(n):
-            with open(os.path.join(group, limit), "w", encoding="ascii") as f:
-                f.write(str((4 << 20) + (60 << 20) * i // n))
-            inside = "echo $$ >%s/cgroup.procs && exec %s record -p %d -o %s -f -d 300ms" % (
-                group, TOOL, storm.pid, scratch("oom.mtr"))
-            done = subprocess.run(["sh", "-c", inside], capture_output=True, text=True, timeout=60, check=False)
-            row.count += done.returncode in (-signal.SIGKILL, 137)
-            if done.returncode < 0 and done.returncode != -signal.SIGKILL:
-                row.inexact.append("the tracer ended by signal %d" % -done.returncode)
-            row.target_lives(storm.process, "OOM")
-            if done.returncode == -signal.SIGKILL:
-                row.restored.append(wait_restored(code, "OOM"))
-    finally:
-        with contextlib.suppress(OSError):
-            os.rmdir(group)
-    wait_restored(code, "the last tracer's end")
+    for i in range(n):
+        with memory_group(64 << 20 if i % 2 else (4 << 20) + (12 << 20) * i // n) as group:
+            tracer = in_group(group, [TOOL, "record", "-p", str(storm.pid), "-o", scratch("oom.mtr"), "-f", "-d", "3s"], 1000)
+            if i % 2:
+                chaos.until_attached(tracer)
+                in_group(group, [sys.executable, "-S", "-c", "bytearray(b'x') * (60 << 20)"]).communicate(timeout=60)
+            tracer.communicate(timeout=60)
+        row.count += tracer.returncode == -signal.SIGKILL
+        if tracer.returncode < 0 and tracer.returncode != -signal.SIGKILL:
+            row.inexact.append("the tracer ended by signal %d" % -tracer.returncode)
+        row.target_lives(storm.process, "OOM")
+        wait_restored(code, "OOM")
     storm.rest()
     row.notes.append("of %d tracers" % n)
     storm.end(row)
