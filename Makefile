@@ -108,8 +108,8 @@ $(DRYRUN)/libcuda.so: $(DRYRUN)/libcuda.so.1
 tests: $(TESTS) $(TESTTOOLS)
 
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
-$(OUTPUT)/obj/tests/unit/test_walk.o $(OUTPUT)/obj/tests/unit/test_walk_moves.o $(OUTPUT)/obj/tests/unit/test_suspended.o \
-	$(OUTPUT)/obj/tests/tools/walk_image.o: override CPPFLAGS := -Itests/bpf_host $(CPPFLAGS)
+BPF_ON_HOST := tests/unit/test_walk tests/unit/test_walk_moves tests/unit/test_suspended tests/tools/walk_image
+$(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Itests/bpf_host $(CPPFLAGS)
 
 # Its readers read through it.
 $(OUTPUT)/tests/tools/object_image: override LDFLAGS += -Wl,--wrap=process_vm_readv,--wrap=pymem__init
