@@ -61,6 +61,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--seconds", type=float, default=2.0, help="of each window; of the large model, twice that")
+    p.add_argument("--tools", metavar="NAMES", help="of the peers only these, as the table has them, with commas")
     p.add_argument("--events", type=float, help="report also a recording of so many events (1e8: 0.4 GB of disk)")
     p.add_argument("--only", choices=names, action="append")
     args = p.parse_args()

@@ -39,8 +39,9 @@ def window(tool, target, seconds):
     """One window of a tool, without what it is compared with."""
     rss = memory(target.pid)["VmRSS"]
     tool.start(target)
+    since = tool.since or time.monotonic()
+    time.sleep(tool.settle)
     begin = time.monotonic()
-    since = tool.since or begin
     cpu = tool.cpu()
     one = rows(target, seconds, tool.name)
     took = time.monotonic() - begin
@@ -106,6 +107,8 @@ def measure(args, python, memray_python, workload):
     _, device, options = WORKLOADS[workload]
     found, left_out, failed = [], {}, {}
     for tool in tools.all_tools(memray_python):
+        if args.tools and tool.name not in args.tools.split(","):
+            continue
         why = tool.missing() or ("records CUDA memory only" if tool.gpu_only and device != "cuda" else "")
         if why:
             left_out[tool.name] = why
@@ -147,13 +150,13 @@ PAIRS = (("no backward", "PyTorch's recorder", "lines and modules, against PyTor
 
 
 def ratios(rounds):
-    """What ours adds to a step / what another adds, round by round."""
+    """What ours adds to a step / what another adds: of the medians, since of a single round both may be noise."""
     out = {}
     for ours, other, words in PAIRS:
         both = [(r[ours], r[other]) for r in rounds if ours in r and other in r]
-        one = {c: [a[c + "_added"] / b[c + "_added"] for a, b in both if b[c + "_added"] > 0] for c in ("wall", "cpu")}
-        if all(one.values()):
-            out[words] = {c: spread(v) for c, v in one.items()}
+        if both:
+            added = {c: [statistics.median(w[i][c + "_added"] for w in both) for i in (0, 1)] for c in ("wall", "cpu")}
+            out[words] = {c: v[0] / v[1] if v[1] > 0 else None for c, v in added.items()}
     return out
 
 
@@ -188,7 +191,8 @@ def show(doc):
             print("| %s | not run: %s | | | | | | | |" % (name, why))
         print()
         for words, r in d["ratios"].items():
-            print("Added to a step, %s: %s (CPU time %s)" % (words, cell(r["wall"], 2, quartiles=True), cell(r["cpu"], 2, quartiles=True)))
+            wall, cpu = ("not to be told" if x is None else "%.2f" % x for x in (r["wall"], r["cpu"]))
+            print("Added to a step, %s: %s (CPU time %s)" % (words, wall, cpu))
         for name, t in d["tools"].items():
             if "lost" in t and sum(t["lost"]["values"]):
                 print("%s lost %d events" % (name, sum(t["lost"]["values"])))

@@ -68,6 +68,7 @@ def tree(pid):
 
 class Tool:
     name = ""
+    settle = 0.0  # s that it needs for itself when it has attached
     since = None  # when it began, where that is long before it said so
     fresh = False  # leaves the target different from before: each window has a process of its own
     gpu_only = False
@@ -99,6 +100,8 @@ class Tool:
 
 
 class Ours(Tool):
+    settle = 1.0  # what the blocks that are there are for is read from the program's objects
+
     def __init__(self, name, *options):
         self.name, self.options = name, options
         self.records = {"lines": "yes", "modules": "no" if "--no-modules" in options else "yes",
