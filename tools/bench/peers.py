@@ -141,9 +141,9 @@ def summary(tool, windows):
 
 PAIRS = (("no backward", "PyTorch's recorder", "lines and modules, against PyTorch's own recorder"),
          ("all", "PyTorch's recorder", "lines, modules and backward, against PyTorch's own recorder"),
-         ("no backward, no modules", "PyTorch's recorder", "lines, against PyTorch's own recorder"),
+         ("no backward or modules", "PyTorch's recorder", "lines, against PyTorch's own recorder"),
          ("all", "bpftrace stacks", "against bpftrace printing native stacks of the same hits"),
-         ("no backward, no modules", "bpftrace stacks, allocations", "without backward and modules, against bpftrace printing native "
+         ("no backward or modules", "bpftrace stacks, allocations", "without backward and modules, against bpftrace printing native "
           "stacks of the same hits"),
          ("all", "bpftrace count", "against bpftrace counting the same hits"),
          ("all", "torch.profiler", "against torch.profiler"), ("all", "memray", "against memray"), ("all", "heaptrack", "against heaptrack"))

@@ -249,7 +249,7 @@ NO_NAMES = ("BPFTRACE_NO_USER_SYMBOLS=1",)
 
 def all_tools(memray_python):
     """Ours first. bpftrace prints addresses without names: with names it lost 97 of 100 hits here."""
-    return [Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward, no modules", "--no-autograd", "--no-modules"),
+    return [Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
             InProcess("PyTorch's recorder", "history", gpu_only=True, records=HISTORY),
             InProcess("torch.profiler", "profiler", fresh=True, records=PROFILER), Memray(memray_python),
             Bpftrace("bpftrace count", "@hits = count();"), Bpftrace("bpftrace stacks", PRINT, env=NO_NAMES),
