@@ -157,8 +157,11 @@ def stopped(n):
     return row
 
 
-def debugged(n, name, command):
-    """A debugger comes and goes, before us and while we are there, and what it does is nothing of ours."""
+def debugged(n, name, command, interrupt=False):
+    """
+    A debugger comes and goes, before us and while we are there, and what it does is nothing of ours; it ends by itself, or by SIGINT,
+    which gdb would pass on to the target.
+    """
     row = Row(name, n)
     if not shutil.which(command[0]):
         raise Skip("no %s" % command[0])
@@ -173,9 +176,9 @@ def debugged(n, name, command):
         recorder = record(storm.pid, path)
         late = early or spawn(other)
         storm.ask("flood 2 3000")
-        if late.alive():
+        if interrupt and late.alive():
             late.signal(signal.SIGINT)
-        late.wait(30)
+        late.wait(60)
         after = storm.ask("flood 2 1000")
         finish(recorder)
         compare(row, report(path), before, after, "cycle %d" % i)
@@ -190,7 +193,8 @@ def gdb(n):
 
 
 def strace(n):
-    return debugged(n, "strace -f on the same process", ["strace", "-f", "-q", "-o", "/dev/null", "-p", "PID"])
+    return debugged(n, "strace -f on the same process", ["strace", "-f", "-q", "-o", "/dev/null", "-p", "PID"],
+                    interrupt=True)
 
 
 def tracers(n):
