@@ -8,6 +8,10 @@ time), with their spread.
 
     tools/bench.py [--rounds 7] [--seconds 2] [--only PART]
 
+The parts: one event (events), one call into CUDA (calls), a training step (small, demo), dump beside training (dump), a step
+beside other tools (peers, peers-cpu), attaching and letting go (stall), long recordings (report), memory beside a million
+blocks (memory), time in the kernel's programs (bpf). docs/OVERHEAD.md says how each is measured.
+
 Prints tables; writes .output/bench.json.
 """
 import argparse
