@@ -8,7 +8,7 @@ import time
 import harness
 from harness import IS_ROOT, check, equal, finish, own, patched_bytes, python, read_json, record, run, scratch, tool, workload
 
-CYCLES = 12
+CYCLES = 6
 
 
 def train(name, *args):
