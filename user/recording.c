@@ -163,7 +163,7 @@ static void say_written(const struct recording *r, uint64_t bytes, uint64_t drop
 /* The file is whole, or is not there where nothing was ever recorded. What the exit code is now. */
 static int close_output(struct recording *r, int status)
 {
-	bool attached = session__now(r->loop.session);
+	bool attached = r->loop.session && session__now(r->loop.session);
 	uint64_t bytes, dropped;
 	int err;
 
