@@ -139,7 +139,8 @@ def summary(tool, windows):
     return out
 
 
-PAIRS = (("no backward", "PyTorch's recorder", "lines and modules, against PyTorch's own recorder"),
+PAIRS = (("empty probes", "PyTorch's recorder", "empty probes, against PyTorch's own recorder"),
+         ("no backward", "PyTorch's recorder", "lines and modules, against PyTorch's own recorder"),
          ("all", "PyTorch's recorder", "lines, modules and backward, against PyTorch's own recorder"),
          ("no backward or modules", "PyTorch's recorder", "lines, against PyTorch's own recorder"),
          ("all", "bpftrace stacks", "against bpftrace printing native stacks of the same hits"),

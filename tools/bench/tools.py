@@ -100,7 +100,8 @@ class Tool:
 
 
 class Ours(Tool):
-    settle = 1.0  # what the blocks that are there are for is read from the program's objects
+    settle = 3.0  # what the blocks that are there are for is read from the program's objects
+    state = "recorded"
 
     def __init__(self, name, *options):
         self.name, self.options = name, options
@@ -110,7 +111,7 @@ class Ours(Tool):
 
     def start(self, target):
         self.path = harness.scratch("ours.mtr")
-        self.process = attach("recorded", target.pid, self.path, *self.options)
+        self.process = attach(self.state, target.pid, self.path, *self.options)
 
     def root_pid(self):
         return self.process.pid
@@ -119,6 +120,20 @@ class Ours(Tool):
         harness.finish(self.process)
         capture = harness.report(self.path)["capture"]
         return {"events": capture["events"], "lost": capture["lost"], "bytes": os.path.getsize(self.path)}
+
+
+class Empty(Ours):
+    """The same probes, which count and do nothing else: what the kernel's traps cost."""
+
+    state = "empty"
+
+    def __init__(self, name, *options):
+        super().__init__(name, *options)
+        self.records = {"lines": "no", "modules": "no", "backward": "no", "frees": "counted", "before": "no", "memory": "CPU, CUDA"}
+
+    def stop(self, target):
+        super().stop(target)
+        return {"events": None}
 
 
 class InProcess(Tool):
@@ -249,7 +264,7 @@ NO_NAMES = ("BPFTRACE_NO_USER_SYMBOLS=1",)
 
 def all_tools(memray_python):
     """Ours first. bpftrace prints addresses without names: with names it lost 97 of 100 hits here."""
-    return [Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
+    return [Empty("empty probes", "--no-autograd"), Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
             InProcess("PyTorch's recorder", "history", gpu_only=True, records=HISTORY),
             InProcess("torch.profiler", "profiler", fresh=True, records=PROFILER), Memray(memray_python),
             Bpftrace("bpftrace count", "@hits = count();"), Bpftrace("bpftrace stacks", PRINT, env=NO_NAMES),
