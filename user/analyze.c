@@ -6,15 +6,13 @@
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "lib/log.h"
+#include "lib/progress.h"
 #include "lib/text.h"
 #include "record/dict.h"
 
-#define PROGRESS_SIZE (UINT64_C(64) << 20) /* smaller files are read before one could look */
 #define TOGETHER 24 /* events */
-#define PROGRESS_EVERY (1 << 17)	   /* events */
 
 /* A path for a message: it may be a target's doing, as file names are. */
 static const char *clean(char *buf, size_t size, const char *s)
@@ -102,22 +100,10 @@ void analysis__free(struct analysis *a)
 	free(a);
 }
 
-static void progress(const struct analysis *a, bool *shown)
-{
-	uint64_t size = mtr_reader__size(a->reader);
-	char name[64];
-
-	*shown = true;
-	fprintf(stderr, "\r\033[Kreading %s: %" PRIu64 " %%", clean(name, sizeof(name), a->name),
-		mtr_reader__position(a->reader) * 100 / size);
-	fflush(stderr);
-}
-
 /* 1 at the end of what can be read, or the negative error; *whose says what failed. */
-static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx, bool *shown,
+static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx, struct progress *p,
 		const char **whose)
 {
-	bool show = mtr_reader__size(a->reader) >= PROGRESS_SIZE && isatty(STDERR_FILENO);
 	struct event e[TOGETHER];
 	int err, n;
 
@@ -136,9 +122,9 @@ static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e
 				return err;
 			if (e[i].time > a->last_time)
 				a->last_time = e[i].time;
-			if (++a->events % PROGRESS_EVERY == 0 && show)
-				progress(a, shown);
+			a->events++;
 		}
+		progress__at(p, mtr_reader__position(a->reader), a->events);
 	}
 }
 
@@ -174,13 +160,15 @@ static int say_end(const struct analysis *a)
 
 int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx)
 {
+	struct progress p;
 	const char *whose;
-	bool shown = false;
-	int err = feed(a, each, ctx, &shown, &whose);
 	char name[512];
+	int err;
 
-	if (shown)
-		fprintf(stderr, "\r\033[K");
+	snprintf(name, sizeof(name), "reading %s", a->name);
+	p = progress__begin(name, mtr_reader__size(a->reader), "events");
+	err = feed(a, each, ctx, &p, &whose);
+	progress__end(&p);
 	if (err < 0) {
 		log_err("%s: %s: %s", clean(name, sizeof(name), a->path), whose, strerror(-err));
 		return EXIT_FAILED;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/progress.h"
 #include "lib/text.h"
 
 #define LOG_MAX_LINE 4096
@@ -53,6 +54,7 @@ void log__print(enum log_level level, const char *fmt, ...)
 	while (len && line[len - 1] == '\n')
 		line[--len] = '\0';
 	clean_lines(text, sizeof(text), line);
+	progress__clear();
 	/* One call, so that lines of several processes on one terminal do not mix. */
 	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", text);
 }

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What a terminal gets of something that takes its time; bars. */
+#include <locale.h>
+#include <pty.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "lib/bar.h"
+#include "lib/log.h"
+#include "lib/progress.h"
+#include "lib/text.h"
+
+struct work {
+	const char *what;
+	uint64_t total;
+	unsigned ms; /* how long it takes */
+	bool message;
+	bool second; /* another begins within it */
+};
+
+static void do_work(const struct work *w)
+{
+	struct progress p = progress__begin(w->what, w->total, "events"), q = { 0 };
+
+	for (unsigned i = 0; i <= w->ms / 20; i++) {
+		uint64_t done = w->total * i / (w->ms / 20 + 1);
+
+		progress__at(&p, done, 1000 * i);
+		if (w->second && !i)
+			q = progress__begin("within", 10, "events");
+		progress__at(&q, 5, 5);
+		if (w->message && i * 20 == 1200)
+			log_warn("a message");
+		usleep(20000);
+	}
+	progress__end(&q);
+	progress__end(&p);
+}
+
+/* What came out at the other end of a terminal so many columns wide. */
+static char *on_terminal(const struct work *w, unsigned short columns, const char *term, const char *locale)
+{
+	static char buf[65536];
+	struct winsize ws = { .ws_row = 24, .ws_col = columns };
+	size_t len = 0;
+	int master, status;
+	ssize_t n;
+	pid_t pid = forkpty(&master, NULL, NULL, &ws);
+
+	assert_true(pid >= 0);
+	if (!pid) {
+		setenv("TERM", term, 1);
+		_exit(setlocale(LC_ALL, locale) ? (do_work(w), 0) : 9);
+	}
+	while (len < sizeof(buf) - 1 && (n = read(master, buf + len, sizeof(buf) - 1 - len)) > 0)
+		len += (size_t)n;
+	buf[len] = '\0';
+	close(master);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	return buf;
+}
+
+/* What is left to be read once all is written: each line as far as it was not erased. */
+static char *left(char *s)
+{
+	static char out[65536];
+	size_t len = 0, line = 0;
+
+	for (; *s; s++) {
+		if (!strncmp(s, "\r\033[K", 4)) {
+			len = line;
+			s += 3;
+		} else if (*s != '\r') {
+			out[len++] = *s;
+			line = *s == '\n' ? len : line;
+		}
+	}
+	out[len] = '\0';
+	return out;
+}
+
+static void widths(const char *s, unsigned columns)
+{
+	char line[1024];
+
+	for (const char *p = s; (p = strstr(p, "\r\033[K"));) {
+		const char *end;
+
+		p += 4;
+		end = strpbrk(p, "\r\n");
+		assert_true((end ? (size_t)(end - p) : strlen(p)) < sizeof(line));
+		snprintf(line, sizeof(line), "%.*s", (int)(end ? end - p : (long)strlen(p)), p);
+		if (text__width(line) >= columns)
+			fail_msg("%zu columns of %u: '%s'", text__width(line), columns, line);
+	}
+}
+
+static void test_nothing_in_a_second(void **state)
+{
+	struct work w = { .what = "reading x", .total = 100, .ms = 500 };
+
+	(void)state;
+	assert_string_equal(on_terminal(&w, 80, "xterm", "C.UTF-8"), "");
+}
+
+static void test_bar(void **state)
+{
+	struct work w = { .what = "reading run\033[2J\xe2\x80\xae.mtr", .total = 1000, .ms = 1600, .message = true, .second = true };
+	char *s = on_terminal(&w, 80, "xterm", "C.UTF-8");
+
+	(void)state;
+	assert_non_null(strstr(s, "reading run\\x1b[2J\\xe2\\x80\\xae.mtr  \xe2\x96\x88"));
+	assert_non_null(strstr(s, " %  1 s left"));
+	assert_null(strstr(s, "within"));
+	widths(s, 80);
+	assert_string_equal(left(s), "memtrace-bpf: warning: a message\n");
+}
+
+static void test_count(void **state)
+{
+	struct work w = { .what = "reading stdin", .ms = 1200 };
+	char *s = on_terminal(&w, 80, "xterm", "C");
+
+	(void)state;
+	assert_non_null(strstr(s, "reading stdin  "));
+	assert_non_null(strstr(s, ",000 events  1.")); /* 50 events a millisecond, a second and more after the start */
+	assert_null(strchr(s, '%'));
+	assert_string_equal(left(s), "");
+}
+
+static void test_narrow(void **state)
+{
+	struct work w = { .what = "reading \xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97.mtr", .total = 1000, .ms = 1200 };
+	char *s;
+
+	(void)state;
+	for (unsigned short columns = 10; columns <= 50; columns += 20) {
+		s = on_terminal(&w, columns, "xterm", "C");
+		widths(s, columns);
+		assert_string_equal(left(s), "");
+		for (; *s; s++)
+			assert_true(strncmp(s, "\xe2\x96", 2) != 0); /* no blocks but where the locale has them */
+	}
+}
+
+static void test_no_terminal(void **state)
+{
+	struct work w = { .what = "reading x", .total = 100, .ms = 1200 };
+	FILE *err = tmpfile();
+	pid_t pid;
+	int status;
+
+	(void)state;
+	assert_string_equal(on_terminal(&w, 80, "dumb", "C"), "");
+	pid = fork();
+	if (!pid) {
+		setenv("TERM", "xterm", 1);
+		dup2(fileno(err), STDERR_FILENO);
+		do_work(&w);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	fseek(err, 0, SEEK_END);
+	assert_int_equal(ftell(err), 0);
+	fclose(err);
+}
+
+static void test_draw(void **state)
+{
+	char buf[BAR_TEXT];
+
+	(void)state;
+	assert_string_equal(bar__draw(buf, 0, 10, 4, false, false), "");
+	assert_string_equal(bar__draw(buf, 1, 1000000, 4, false, true), "#   ");
+	assert_string_equal(bar__draw(buf, 999999, 1000000, 4, false, true), "### ");
+	assert_string_equal(bar__draw(buf, 10, 10, 4, false, true), "####");
+	assert_string_equal(bar__draw(buf, 11, 10, 4, false, true), "####");
+	assert_string_equal(bar__draw(buf, 5, 0, 4, false, true), "    ");
+	assert_string_equal(bar__draw(buf, UINT64_MAX / 2, UINT64_MAX, 4, true, true), "\xe2\x96\x88\xe2\x96\x89  ");
+	assert_string_equal(bar__draw(buf, 1, 1000, 3, true, false), "\xe2\x96\x8f");
+	assert_string_equal(bar__draw(buf, 1, 2, 3, true, false), "\xe2\x96\x88\xe2\x96\x8c");
+	for (unsigned columns = 0; columns < 200; columns += 7) {
+		bar__draw(buf, 123, 456, columns, true, true);
+		assert_int_equal(text__width(buf), columns < BAR_MAX ? columns : BAR_MAX);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_draw),
+		cmocka_unit_test(test_nothing_in_a_second),
+		cmocka_unit_test(test_bar),
+		cmocka_unit_test(test_count),
+		cmocka_unit_test(test_narrow),
+		cmocka_unit_test(test_no_terminal),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
