@@ -35,7 +35,7 @@ TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(wildcard t
 TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests/tools/*.c))
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
-ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*))
+ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h
 
 .PHONY: all tests test test-kernels demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format
@@ -74,6 +74,30 @@ $(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/embed.sh
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)tools/embed.sh asset_$(subst .,_,$*) $< >$@
+
+# The page of export html: its parts and uPlot as one template. uPlot comes through npm, once: tools/deps.sh keeps it.
+PAGE := user/export/page
+PAGE_STYLES := $(wildcard $(PAGE)/*.css)
+# base.js has what the others stand on, main.js puts them together.
+PAGE_SCRIPTS := $(wildcard user/export/assets/words.js $(PAGE)/base.js) \
+	$(filter-out $(PAGE)/base.js $(PAGE)/main.js,$(sort $(wildcard $(PAGE)/*.js))) $(wildcard $(PAGE)/main.js)
+
+$(OUTPUT)/gen/uplot/.complete: $(PAGE)/package-lock.json
+	$(call msg,UPLOT,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)dir=$$(tools/deps.sh page) && cp $$dir/node_modules/uplot/dist/uPlot.iife.min.js $$dir/node_modules/uplot/dist/uPlot.min.css \
+		$$dir/node_modules/uplot/LICENSE $(dir $@)
+	$(Q)touch $@
+
+$(OUTPUT)/gen/page.html: tools/bundle_page.py $(PAGE)/page.html $(PAGE_STYLES) $(PAGE_SCRIPTS) $(OUTPUT)/gen/uplot/.complete
+	$(call msg,BUNDLE,$@)
+	$(Q)tools/bundle_page.py $(PAGE)/page.html -o $@ --notice $(OUTPUT)/gen/uplot/LICENSE \
+		--style $(OUTPUT)/gen/uplot/uPlot.min.css $(PAGE_STYLES) --script $(OUTPUT)/gen/uplot/uPlot.iife.min.js $(PAGE_SCRIPTS)
+
+$(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/embed.sh
+	$(call msg,EMBED,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)tools/embed.sh asset_page_html $< >$@
 
 # The dry-run CUDA runtime, two libraries by the names that programs look for. Most of its functions ignore most of
 # their arguments; each is one of its own (no folding), since observers put probes on them by name, and calls what it

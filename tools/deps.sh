@@ -13,6 +13,7 @@
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12 or bench
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
+#   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
@@ -257,6 +258,35 @@ foreign() {
 	ln -sfn "$(basename "$dir")" "$VENVS/foreign"
 }
 
+# What is inside the exported page, to the byte as its lock file says. With a network it is had once.
+page() {
+	local lock=user/export/page/package-lock.json dir new
+	dir=$VENVS/page-$(sha256sum "$lock" | cut -c1-12)
+	if [ ! -e "$dir/.complete" ]; then
+		command -v npm >/dev/null ||
+			die "there is no npm, and $dir is not there: tools/deps.sh build installs both (make deps)"
+		mkdir -p "$VENVS"
+		new=$(mktemp -d "$VENVS/page.XXXXXX")
+		cp user/export/page/package.json "$lock" "$new"
+		say "getting uPlot into $dir"
+		(cd "$new" && npm ci --silent --no-audit --no-fund --ignore-scripts >&2) || {
+			rm -rf "$new"
+			die "npm could not get uPlot: with a network run tools/deps.sh page, or copy $dir from where that was done"
+		}
+		touch "$new/.complete"
+		# Another build may have been faster: its copy is as good.
+		mv -T "$new" "$dir" 2>/dev/null || rm -rf "$new"
+		[ -e "$dir/.complete" ] || die "$dir is in the way: remove it"
+	fi
+	echo "$dir"
+}
+
+page_packages() {
+	local dir
+	dir=$VENVS/page-$(sha256sum user/export/page/package-lock.json | cut -c1-12)
+	[ -e "$dir/.complete" ] || packages nodejs:node npm:npm
+}
+
 print_pythons() {
 	local version list=()
 	for version in 3.8 3.9 3.10 3.11 3.12 3.13 3.14; do
@@ -284,11 +314,16 @@ case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
 foreign) print_foreign && exit ;;
+page) page && exit ;;
 kernel-images) print_kernels && exit ;;
 esac
 for what in "$@"; do
 	case $what in
-	build) packages "${BUILD_PACKAGES[@]}" ;;
+	build)
+		packages "${BUILD_PACKAGES[@]}"
+		page_packages
+		page >/dev/null
+		;;
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
 	kernels)
