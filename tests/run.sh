@@ -13,8 +13,12 @@ cd "$(dirname "$0")/.." || exit 1
 OUTPUT=${OUTPUT:-.output}
 export OUTPUT
 LOGS=$OUTPUT/test-logs
-E2E=(test_manual test_errors test_privileges test_hostile test_sites test_run test_exact test_train test_live test_harm test_chaos test_lossless test_foreign test_hard test_census test_dump test_calls test_on_oom test_backward test_attribution test_walk test_layers test_category test_truth test_dryrun test_dryrun_libs)
-E2E+=(test_children)
+# Two at a time, longest first: most of a file's time is spent waiting for a job.
+E2E=(test_dump test_run test_backward test_dryrun_libs test_category test_errors test_truth test_census test_train test_layers
+	test_children test_attribution test_dryrun test_walk test_foreign test_calls test_exact test_hostile test_privileges
+	test_sites test_manual)
+# By themselves: what they look at would be of whoever else is at work.
+ALONE=(test_hard test_harm test_lossless test_live test_chaos test_on_oom)
 MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
 passed=0 failed=0 skipped=0
 
@@ -69,33 +73,80 @@ run_unit() {
 	done
 }
 
-run_e2e() {
+# The file's own process, its output in its log; the exit code beside it.
+start_e2e() {
+	local log=$LOGS/$1.log
+	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 900 python3 "tests/e2e/$1.py" >"$log" 2>"$log.err" </dev/null 9>&-
+	echo $? >"$log.rc"
+}
+
+# Counts what a file that has ended says.
+count_e2e() {
 	local name=$1 log=$LOGS/$1.log rc p f
-	: >"$log"
-	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 900 python3 "tests/e2e/$name.py" >"$log" 2>"$log.err" </dev/null 9>&- &
-	local pid=$!
-	tail -n +1 -f --pid=$pid -s 0.2 "$log" 2>/dev/null
-	wait $pid
-	rc=$?
+	rc=$(cat "$log.rc")
 	cat "$log.err" >>"$log"
 	p=$(count '^PASS ' "$log")
 	f=$(count '^FAIL ' "$log")
-	if [ $rc != 0 ] && [ $rc != 77 ] && [ "$f" = 0 ]; then
-		printf 'FAIL %s: exit %d before its end, see %s\n' "$name" $rc "$log"
+	if [ "$rc" != 0 ] && [ "$rc" != 77 ] && [ "$f" = 0 ]; then
+		printf 'FAIL %s: exit %d before its end, see %s\n' "$name" "$rc" "$log"
 		tail -5 "$log.err"
 		f=1
 	fi
-	rm -f "$log.err"
+	rm -f "$log.err" "$log.rc"
 	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + $(count '^SKIP ' "$log")))
 }
 
-[ $# -gt 0 ] || set -- unit "${E2E[@]}"
-for what in "$@"; do
-	if [ "$what" = unit ]; then
-		run_unit
-	else
-		run_e2e "$what"
-	fi
+run_alone() {
+	local log=$LOGS/$1.log
+	: >"$log"
+	start_e2e "$1" &
+	tail -n +1 -f --pid=$! -s 0.2 "$log" 2>/dev/null
+	wait $!
+	count_e2e "$1"
+}
+
+declare -A under_way=() # PID -> file
+
+# Waits for one of those under way to end.
+end_one() {
+	local pid
+	wait -n -p pid "${!under_way[@]}"
+	cat "$LOGS/${under_way[$pid]}.log"
+	count_e2e "${under_way[$pid]}"
+	unset "under_way[$pid]"
+}
+
+# At most two at a time, each one's lines when it has ended.
+run_together() {
+	local name
+	for name; do
+		[ ${#under_way[@]} -lt 2 ] || end_one
+		: >"$LOGS/$name.log"
+		start_e2e "$name" &
+		under_way[$!]=$name
+	done
+	while [ ${#under_way[@]} -gt 0 ]; do
+		end_one
+	done
+}
+
+[ $# -gt 0 ] || set -- unit "${E2E[@]}" "${ALONE[@]}"
+together=() alone=()
+for what; do
+	case " ${ALONE[*]} " in
+	*" $what "*) alone+=("$what") ;;
+	*)
+		if [ "$what" = unit ]; then
+			run_unit
+		else
+			together+=("$what")
+		fi
+		;;
+	esac
+done
+run_together "${together[@]}"
+for what in "${alone[@]}"; do
+	run_alone "$what"
 done
 
 status=0

@@ -29,6 +29,9 @@ TOOL = os.path.join(OUT, "memtrace-bpf")
 WORKLOADS = os.path.join(REPO, "tests", "workloads")
 PROGRAMS = os.path.join(REPO, "tests", "programs")
 IS_ROOT = os.geteuid() == 0
+# Byte code of what a job imports is kept beside the build: without, most of a short job is compiling PyTorch's Python once more.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(OUT, "pycache")
 
 
 class Skip(Exception):

@@ -33,9 +33,6 @@ NOT_PROBED = ("cudaDeviceGetDefaultMemPool", "cudaSetDevice")  # the second: at 
 
 def environment(dry=True, devices=1, backend="native"):
     env = truth.dry_run(backend, devices=devices)
-    # Most of such a short job is compiling PyTorch's Python, unless that is kept.
-    del env["PYTHONDONTWRITEBYTECODE"]
-    env["PYTHONPYCACHEPREFIX"] = os.path.join(harness.OUT, "pycache")
     if not dry:
         del env["LD_PRELOAD"]
     return env

@@ -251,11 +251,10 @@ def test_invalid_captures():
 # ---- PyTorch --------------------------------------------------------------------------------------------------------
 
 def environment(backend):
-    # Byte code is kept beside the build: without, most of the time goes into compiling PyTorch's Python again and again.
-    env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1", PYTHONPYCACHEPREFIX=os.path.join(OUT, "pycache"),
+    env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1",
                MEMTRACE_DRYRUN_VRAM="2G", MEMTRACE_DRYRUN_DEVICES="2", MEMTRACE_DRYRUN_NAME="A device that is not there",
                MEMTRACE_DRYRUN_SM="8.6", MEMTRACE_DRYRUN_CONTEXT="100M", PYTORCH_CUDA_ALLOC_CONF=BACKENDS[backend])
-    for name in ("PYTHONDONTWRITEBYTECODE", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF"):
+    for name in ("CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF"):
         env.pop(name, None)
     return env
 

@@ -38,14 +38,13 @@ def dynamic(path, *options):
 
 def environment(**more):
     """Under the dry run; what is compiled goes into our own folder."""
-    env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONPYCACHEPREFIX=os.path.join(OUT, "pycache"), PYTHONUNBUFFERED="1",
+    env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1",
                TRITON_LIBCUDA_PATH=FOLDER, MEMTRACE_DRYRUN_LOG=scratch("log"), MASTER_PORT=str(20000 + os.getpid() % 20000))
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "PYTORCH_KERNEL_CACHE_PATH"):
         env[name] = scratch(name)
         os.makedirs(env[name], exist_ok=True)
     if os.path.exists(env["MEMTRACE_DRYRUN_LOG"]):
         os.unlink(env["MEMTRACE_DRYRUN_LOG"])
-    env.pop("PYTHONDONTWRITEBYTECODE", None) # beside the build it is kept: much of a short job is compiling PyTorch's Python
     env.update(more)
     return env
 

@@ -64,7 +64,7 @@ def dry_run(backend="native", vram="80G", devices=1):
     libs = [os.path.join(folder, name) for name in ("libcuda.so.1", "libnvidia-ml.so.1")]
     for lib in libs:
         check(os.path.exists(lib), "%s is not there: run make", lib)
-    env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1", PYTHONDONTWRITEBYTECODE="1", LD_PRELOAD=" ".join(libs),
+    env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=" ".join(libs),
                MEMTRACE_DRYRUN_VRAM=vram, MEMTRACE_DRYRUN_DEVICES=str(devices))
     for key in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
         env.pop(key, None)
