@@ -46,7 +46,7 @@ struct export_format {
 	void (*release)(void *state);
 };
 
-extern const struct export_format export_flamegraph, export_folded, export_speedscope, export_timeline;
+extern const struct export_format export_flamegraph, export_folded, export_pprof, export_speedscope, export_timeline;
 /* NULL-terminated. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);

@@ -4,7 +4,12 @@
 #include "export/export.h"
 
 const struct export_format *const export_formats[] = {
-	&export_flamegraph, &export_folded, &export_speedscope, &export_timeline, NULL,
+	&export_flamegraph,
+	&export_folded,
+	&export_speedscope,
+	&export_timeline,
+	&export_pprof,
+	NULL,
 };
 
 const struct export_format *export__find(const char *name)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "lib/utf8.h"
 
@@ -300,4 +301,24 @@ int text__parse_time(const char *s, uint64_t *ret)
 	};
 
 	return parse_units(s, units, sizeof(units) / sizeof(units[0]), ret);
+}
+
+int text__parse_date(const char *s, uint64_t *ret)
+{
+	struct tm tm = { 0 };
+	const char *rest = strptime(s, "%Y-%m-%dT%H:%M:%S", &tm);
+	uint64_t ns = 0, digit = 100000000;
+	time_t seconds;
+
+	if (rest && *rest == '.')
+		for (rest++; *rest >= '0' && *rest <= '9'; rest++, digit /= 10)
+			ns += (uint64_t)(*rest - '0') * digit;
+	if (!rest || strcmp(rest, "Z"))
+		return -EINVAL;
+	seconds = timegm(&tm);
+	/* The 63 bits that other formats have for it end in 2262. */
+	if (seconds < 0 || seconds >= INT64_MAX / 1000000000)
+		return -EINVAL;
+	*ret = (uint64_t)seconds * 1000000000 + ns;
+	return 0;
 }

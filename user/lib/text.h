@@ -30,5 +30,7 @@ char *text__time(char *buf, size_t size, uint64_t ns);
 /* "64K" "1.5G" "7" -> bytes; "250ms" "30s" "5m" "2h" "10" (seconds) -> ns. 0 or -EINVAL, -ERANGE. */
 int text__parse_size(const char *s, uint64_t *ret);
 int text__parse_time(const char *s, uint64_t *ret);
+/* "2026-01-02T03:04:05.678Z" (UTC alone) -> ns since 1970. 0 or -EINVAL. */
+int text__parse_date(const char *s, uint64_t *ret);
 
 #endif

@@ -144,7 +144,7 @@ struct row_opts {
 	bool innermost; /* --frames all: charge the innermost frame of all, not of user code */
 	bool any_module, any_phase, any_category; /* BY_LINE: not split by them */
 	/*
-	 * Not 0: split by exactly these, by does not matter; bits 1 << BY_*, of line, module, phase, thread and category.
+	 * Not 0: split by exactly these, by does not matter; bits 1 << BY_*, of line, stack, module, phase, thread and category.
 	 * Where line is one and module is not, module says what the row's modules have in common.
 	 */
 	unsigned split;

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A heap profile as Go's tools write it (github.com/google/pprof, proto/profile.proto), under their names, so that
+ * what reads those knows ours: all allocations, and what was in use at the marked moment. Each frame is one location
+ * and one function of its own with its line in the name: some readers keep a single line of a function.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/export.h"
+#include "export/frames.h"
+#include "lib/gzip.h"
+#include "lib/pb.h"
+#include "lib/text.h"
+#include "record/dict.h"
+
+/* Numbers of fields in profile.proto. */
+enum { TYPE_TYPE = 1, TYPE_UNIT };
+enum { LABEL_KEY = 1, LABEL_STR, LABEL_NUM };
+enum { SAMPLE_LOCATION = 1, SAMPLE_VALUE, SAMPLE_LABEL };
+enum { LINE_FUNCTION = 1, LINE_LINE };
+enum { LOCATION_ID = 1, LOCATION_LINE = 4 };
+enum { FUNCTION_ID = 1, FUNCTION_NAME, FUNCTION_SYSTEM_NAME, FUNCTION_FILE };
+enum {
+	PROFILE_TYPE = 1,
+	PROFILE_SAMPLE,
+	PROFILE_LOCATION = 4,
+	PROFILE_FUNCTION,
+	PROFILE_STRING,
+	PROFILE_TIME = 9,
+	PROFILE_DURATION,
+	PROFILE_COMMENT = 13,
+	PROFILE_DEFAULT_TYPE,
+};
+
+#define TYPES 4 /* of values: of all allocations two, of what is in use two */
+
+struct pprof {
+	struct gzip *z;
+	struct frames *frames;
+	struct dict *strings; /* the string table: a dict of nothing else, whose string 0 is "" as it has to be */
+	struct pb part, inner, inmost;
+	int err;
+};
+
+static uint32_t string(struct pprof *p, const char *s)
+{
+	uint32_t id = dict__string(p->strings, s, strlen(s));
+
+	if (id == UINT32_MAX) {
+		p->err = -errno;
+		return 0;
+	}
+	return id;
+}
+
+/* p->part becomes a field of the profile. */
+static void put_part(struct pprof *p, uint32_t field)
+{
+	if (p->part.failed) {
+		p->err = -ENOMEM;
+		return;
+	}
+	pb__clear(&p->inner);
+	pb__message(&p->inner, field, &p->part);
+	gzip__write(p->z, p->inner.data, p->inner.len);
+	if (p->inner.failed)
+		p->err = -ENOMEM;
+}
+
+static void put_number(struct pprof *p, uint32_t field, uint64_t v)
+{
+	pb__clear(&p->inner);
+	pb__uint(&p->inner, field, v);
+	gzip__write(p->z, p->inner.data, p->inner.len);
+}
+
+static void put_types(struct pprof *p)
+{
+	static const char *const types[TYPES][2] = {
+		{"alloc_objects", "count"}, {"alloc_space", "bytes"}, {"inuse_objects", "count"}, {"inuse_space", "bytes"},
+	};
+
+	for (int i = 0; i < TYPES; i++) {
+		pb__clear(&p->part);
+		pb__uint(&p->part, TYPE_TYPE, string(p, types[i][0]));
+		pb__uint(&p->part, TYPE_UNIT, string(p, types[i][1]));
+		put_part(p, PROFILE_TYPE);
+	}
+	put_number(p, PROFILE_DEFAULT_TYPE, string(p, types[TYPES - 1][0]));
+}
+
+static void add_label(struct pprof *p, const char *key, const char *value)
+{
+	if (!value || !*value)
+		return;
+	pb__clear(&p->inmost);
+	pb__uint(&p->inmost, LABEL_KEY, string(p, key));
+	pb__uint(&p->inmost, LABEL_STR, string(p, value));
+	pb__message(&p->part, SAMPLE_LABEL, &p->inmost);
+}
+
+static void add_number_label(struct pprof *p, const char *key, uint64_t value)
+{
+	pb__clear(&p->inmost);
+	pb__uint(&p->inmost, LABEL_KEY, string(p, key));
+	pb__uint(&p->inmost, LABEL_NUM, value);
+	pb__message(&p->part, SAMPLE_LABEL, &p->inmost);
+}
+
+static void add_labels(struct pprof *p, const char *device, const struct row *row, bool total)
+{
+	add_label(p, "device", device);
+	add_label(p, "module", row->module);
+	add_label(p, "module_class", row->module_class);
+	if (!total) /* what an allocation was for is known by its end, and of all there ever were it is not kept */
+		add_label(p, "category", row->category);
+	if (row->before_attach)
+		return;
+	add_label(p, "phase", phase__name(row->phase));
+	add_label(p, "thread", row->thread);
+	if (row->tid)
+		add_number_label(p, "tid", row->tid);
+}
+
+/* One sample; the values of the other kind are 0. */
+static int put_sample(struct pprof *p, const char *device, const struct row *row, bool total)
+{
+	const uint32_t *frames;
+	uint32_t n;
+	int err = frames__of_row(p->frames, row, &frames, &n);
+
+	if (err)
+		return err;
+	pb__clear(&p->part);
+	while (n--) /* the innermost first */
+		pb__uint(&p->part, SAMPLE_LOCATION, (uint64_t)frames[n] + 1);
+	pb__uint(&p->part, SAMPLE_VALUE, total ? row->count : 0);
+	pb__uint(&p->part, SAMPLE_VALUE, total ? row->bytes : 0);
+	pb__uint(&p->part, SAMPLE_VALUE, total ? 0 : row->count);
+	pb__uint(&p->part, SAMPLE_VALUE, total ? 0 : row->bytes);
+	add_labels(p, device, row, total);
+	put_part(p, PROFILE_SAMPLE);
+	return p->err;
+}
+
+static int put_view(struct export_ctx *c, struct pprof *p, size_t device, enum row_when when)
+{
+	const struct row_opts opts = {
+		.split = 1 << BY_STACK | 1 << BY_MODULE | 1 << BY_PHASE | 1 << BY_THREAD | 1 << BY_CATEGORY,
+		.when = when,
+	};
+	struct model_device d;
+	struct row *rows;
+	size_t n;
+	int err = model__rows(c->model, device, &opts, &rows, &n);
+
+	if (err)
+		return err;
+	model__device(c->model, device, &d);
+	for (size_t i = 0; i < n && !err; i++)
+		if (rows[i].bytes || rows[i].count)
+			err = put_sample(p, d.name, &rows[i], when == ROWS_TOTAL);
+	free(rows);
+	return err;
+}
+
+static int put_samples(struct export_ctx *c, struct pprof *p)
+{
+	size_t n = model__devices(c->model);
+	bool marked = false;
+	int err = n ? 0 : -ENODATA;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		if (c->device >= 0 && (size_t)c->device != i)
+			continue;
+		err = put_view(c, p, i, ROWS_AT_MARK);
+		marked |= !err;
+		if (!err || err == -ENOENT)
+			err = put_view(c, p, i, ROWS_TOTAL);
+	}
+	return err ? err : marked ? 0 : -ENOENT;
+}
+
+static int put_frame(struct pprof *p, uint32_t i)
+{
+	const struct frame *f = frames__at(p->frames, i);
+	char *name = NULL;
+
+	if (f->line && asprintf(&name, "%s:%" PRIu32, f->name, f->line) < 0)
+		return -ENOMEM;
+	pb__clear(&p->part);
+	pb__uint(&p->part, FUNCTION_ID, (uint64_t)i + 1);
+	pb__uint(&p->part, FUNCTION_NAME, string(p, name ? name : f->name));
+	pb__uint(&p->part, FUNCTION_SYSTEM_NAME, string(p, f->name));
+	if (f->file)
+		pb__uint(&p->part, FUNCTION_FILE, string(p, f->file));
+	put_part(p, PROFILE_FUNCTION);
+	free(name);
+	pb__clear(&p->inmost);
+	pb__uint(&p->inmost, LINE_FUNCTION, (uint64_t)i + 1);
+	if (f->line)
+		pb__uint(&p->inmost, LINE_LINE, f->line);
+	pb__clear(&p->part);
+	pb__uint(&p->part, LOCATION_ID, (uint64_t)i + 1);
+	pb__message(&p->part, LOCATION_LINE, &p->inmost);
+	put_part(p, PROFILE_LOCATION);
+	return p->err;
+}
+
+static void put_facts(struct export_ctx *c, struct pprof *p)
+{
+	const char *start = facts__get(c->facts, "start"), *version = facts__get(c->facts, "version");
+	char comment[256], name[128];
+	uint64_t time;
+
+	if (start && !text__parse_date(start, &time))
+		put_number(p, PROFILE_TIME, time);
+	put_number(p, PROFILE_DURATION, c->duration);
+	text__clean(name, sizeof(name), c->name, strlen(c->name));
+	snprintf(comment, sizeof(comment), "%s; in use: at %s; memtrace-bpf %s", name, c->moment, version ? version : "unknown");
+	put_number(p, PROFILE_COMMENT, string(p, comment));
+}
+
+static void put_strings(struct pprof *p)
+{
+	uint32_t n = dict__counts(p->strings).strings;
+
+	for (uint32_t i = 0; i < n; i++) {
+		pb__clear(&p->inner);
+		pb__string(&p->inner, PROFILE_STRING, dict__str(p->strings, i));
+		gzip__write(p->z, p->inner.data, p->inner.len);
+		if (p->inner.failed)
+			p->err = -ENOMEM;
+	}
+}
+
+static int put_profile(struct export_ctx *c, struct pprof *p)
+{
+	int err;
+
+	put_types(p);
+	put_facts(c, p);
+	err = put_samples(c, p);
+	for (size_t i = 0; i < frames__count(p->frames) && !err; i++)
+		err = put_frame(p, i);
+	put_strings(p);
+	return err ? err : p->err;
+}
+
+static int pprof_end(struct export_ctx *c, void *state)
+{
+	struct pprof p = {
+		.z = gzip__new(c->out),
+		.frames = frames__new(c->dict, c->facts),
+		.strings = dict__new(),
+	};
+	int err = p.z && p.frames && p.strings ? put_profile(c, &p) : -ENOMEM;
+
+	(void)state;
+	gzip__end(p.z);
+	frames__free(p.frames);
+	dict__free(p.strings);
+	pb__free(&p.part);
+	pb__free(&p.inner);
+	pb__free(&p.inmost);
+	return err;
+}
+
+const struct export_format export_pprof = {
+	.name = "pprof",
+	.suffix = ".pb.gz",
+	.help = "a heap profile, in use at the moment and in all: pprof, Pyroscope, Parca",
+	.next = "\"go tool pprof -http=:\" or \"pprof -http=:\" and its name open it; inuse_space is the moment, alloc_space all",
+	.end = pprof_end,
+};
