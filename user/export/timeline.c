@@ -9,80 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <linux/types.h>
-
 #include "export/export.h"
 #include "export/timeline.h"
 #include "lib/json.h"
-#include "memtrace.h"
 #include "record/dict.h"
 
 #define SNAPSHOT_EVERY 1000000000 /* ns */
-
-static bool wanted(const struct export_ctx *c, const char *device)
-{
-	const char *want = c->device_name;
-	size_t n = strlen(want ? want : "");
-
-	if (!want || !strcmp(want, device))
-		return true;
-	/* "cuda" is "cuda:0". */
-	return !strncmp(want, device, n) && !strcmp(device + n, ":0");
-}
-
-/*
- * A device as it was, with what is known only later to have been there: what tensors hold on the CPU is read when events
- * come already.
- */
-static void look(const struct export_ctx *c, size_t i, struct model_device *ret)
-{
-	struct model_device ahead;
-	int k;
-
-	model__device(c->model, i, ret);
-	k = c->ahead ? model__find_device(c->ahead, ret->name) : -1;
-	if (k < 0)
-		return;
-	model__device(c->ahead, k, &ahead);
-	ret->allocated += ahead.late - ret->late;
-	ret->peak_allocated += ahead.late - ret->late;
-}
-
-/* The device of an event as the model has it now. False: not there (yet). */
-static bool find_device(struct export_ctx *c, struct timeline *t, struct device want,
-			struct model_device *ret)
-{
-	size_t n = model__devices(c->model);
-
-	for (size_t i = 0; i < n; i++) {
-		size_t k = (t->device + i) % n;
-
-		look(c, k, ret);
-		if (ret->device.type == want.type && ret->device.index == want.index) {
-			t->device = k;
-			return true;
-		}
-	}
-	return false;
-}
-
-bool timeline__main_device(const struct export_ctx *c, struct model_device *ret)
-{
-	const struct model *whole = c->ahead ? c->ahead : c->model;
-	int i = c->device_name ? model__find_device(whole, c->device_name) : model__main_device(whole), now;
-	struct model_device d;
-
-	memset(ret, 0, sizeof(*ret));
-	if (i < 0)
-		return false;
-	model__device(whole, i, &d);
-	now = model__find_device(c->model, d.name);
-	if (now >= 0)
-		look(c, now, ret);
-	else
-		memcpy(ret->name, d.name, sizeof(ret->name));
-	return true;
-}
 
 static double fragmentation(const struct model_device *d)
 {
@@ -106,6 +38,18 @@ void timeline__open_event(struct timeline *t, uint64_t time, const char *type, u
 	json__string(t->j, "device", d->name);
 }
 
+/* Of a layer: beside the device that was told before. */
+static void put_layer(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
+{
+	struct timeline *t = ctx;
+	struct dict_module m = dict__get_module(t->dict, module);
+
+	timeline__open_event(t, time, enter ? "layer_enter" : "layer_exit", 0, spans__name(t->dict, module), &t->beside);
+	json__string(t->j, "layer_class", dict__str(t->dict, m.cls));
+	json__uint(t->j, "thread", dict__get_thread(t->dict, thread).tid);
+	json__close_object(t->j);
+}
+
 static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d, const char *reason)
 {
 	timeline__open_event(t, time, "snapshot", 0, NULL, d);
@@ -120,8 +64,8 @@ static void put_snapshots(struct export_ctx *c, struct timeline *t, uint64_t tim
 	struct model_device d;
 
 	for (size_t i = 0; i < model__devices(c->model); i++) {
-		look(c, i, &d);
-		if (wanted(c, d.name))
+		passing__look(c, i, &d);
+		if (passing__wanted(c, d.name))
 			put_snapshot(t, time, &d, reason);
 	}
 }
@@ -162,16 +106,14 @@ static void put_memory(struct export_ctx *c, struct timeline *t, const struct ev
 
 	model__charge(c->model, &charged);
 	module = stack ? model__stack_module(c->model, charged.stack) : 0;
-	timeline__open_event(t, e->time, type, size, timeline__layer_name(c, module), after);
+	timeline__open_event(t, e->time, type, size, spans__name(c->dict, module), after);
 	if (e->addr) {
 		snprintf(address, sizeof(address), "0x%" PRIx64, e->addr);
 		json__string(t->j, "address", address);
 	}
 	json__uint(t->j, "thread", dict__get_thread(c->dict, e->thread).tid);
 	if (stack) {
-		json__string(t->j, "phase",
-			     phase__name(e->node ? PHASE_BACKWARD :
-						   model__stack_phase(c->model, e->stack, e->thread, e->walk)));
+		json__string(t->j, "phase", phase__name(passing__phase(c, e)));
 		if (model__stack_line(c->model, charged.stack, false, &line)) {
 			json__string(t->j, "file", line.file);
 			json__uint(t->j, "line", line.line);
@@ -192,16 +134,17 @@ static void put_lost(struct timeline *t, const struct event *e)
 
 static int put_on_device(struct export_ctx *c, struct timeline *t, const struct event *e)
 {
-	const struct model_device *before = &t->before;
+	const struct model_device *before = &t->wait.before;
 	struct model_device after;
 	uint64_t size = e->size;
 	int err = 0;
 
-	if (!find_device(c, t, e->device, &after) || !wanted(c, after.name))
+	if (!passing__device(c, &t->wait, e->device, &after) || !passing__wanted(c, after.name))
 		return 0;
 	switch (e->kind) {
 	case EVENT_ALLOC:
-		err = t->calls ? 0 : timeline__layers_of(c, t, e, before->name[0] ? before : &after);
+		t->beside = before->name[0] ? *before : after;
+		err = spans__alloc(t->spans, e);
 		if (!err)
 			put_memory(c, t, e, "alloc", size, &after);
 		break;
@@ -224,19 +167,21 @@ static int put_on_device(struct export_ctx *c, struct timeline *t, const struct 
 /* Writes the event that waits; the model has seen it and none after it. */
 static int flush(struct export_ctx *c, struct timeline *t)
 {
-	const struct event *e = &t->event;
-	size_t steps = model__steps(c->model);
+	const struct event *e = &t->wait.event;
+	size_t steps = passing__steps(c);
 	int err;
 
-	if (!t->any)
+	if (!t->wait.any)
 		return 0;
-	t->any = false;
+	t->wait.any = false;
 	if (e->kind == EVENT_LOST && e->size)
 		put_lost(t, e);
-	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE)
-		err = timeline__call(c, t, e);
-	else
+	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE) {
+		passing__main(c, &t->beside);
+		err = spans__call(t->spans, e);
+	} else {
 		err = put_on_device(c, t, e);
+	}
 	if (steps != t->steps) {
 		bool ended = steps > t->steps;
 
@@ -256,11 +201,20 @@ static int timeline_event(struct export_ctx *c, void *state, const struct event 
 	struct timeline *t = state;
 	int err = flush(c, t);
 
-	t->event = *e;
-	t->any = true;
-	if (!find_device(c, t, e->device, &t->before))
-		memset(&t->before, 0, sizeof(t->before));
+	passing__wait(c, &t->wait, e);
 	return err;
+}
+
+static void timeline_release(void *state)
+{
+	struct timeline *t = state;
+
+	if (!t)
+		return;
+	json__free(t->j);
+	spans__free(t->spans);
+	free(t->highs);
+	free(t);
 }
 
 static int timeline_begin(struct export_ctx *c, void **state)
@@ -269,14 +223,15 @@ static int timeline_begin(struct export_ctx *c, void **state)
 
 	if (!t)
 		return -ENOMEM;
+	t->dict = c->dict;
 	t->j = json__new(c->out, false);
-	if (!t->j) {
-		free(t);
+	t->spans = spans__new(c->dict, c->ahead && model__sees_calls(c->ahead), put_layer, t);
+	if (!t->j || !t->spans) {
+		timeline_release(t);
 		return -ENOMEM;
 	}
 	json__open_object(t->j, NULL);
 	json__open_array(t->j, "events");
-	t->calls = c->ahead && model__sees_calls(c->ahead);
 	*state = t;
 	return 0;
 }
@@ -284,19 +239,20 @@ static int timeline_begin(struct export_ctx *c, void **state)
 static int timeline_end(struct export_ctx *c, void *state)
 {
 	struct timeline *t = state;
-	uint64_t last = t->event.time;
+	uint64_t last = t->wait.event.time;
 	uint64_t end = c->duration > last ? c->duration : last;
 	struct model_device d;
 	int err = flush(c, t);
 
 	for (size_t i = 0; i < model__devices(c->model) && !err; i++) {
-		look(c, i, &d);
-		if (wanted(c, d.name))
+		passing__look(c, i, &d);
+		if (passing__wanted(c, d.name))
 			err = put_peak(t, &d);
 	}
 	if (err)
 		return err;
-	timeline__close_layers(c, t, last);
+	passing__main(c, &t->beside);
+	spans__close(t->spans, last);
 	put_snapshots(c, t, end, "end");
 	json__close_array(t->j);
 	err = timeline__layers(c, t->j);
@@ -307,20 +263,6 @@ static int timeline_end(struct export_ctx *c, void *state)
 	json__free(t->j); /* writes the last line end: not later, when the stream may be gone */
 	t->j = NULL;
 	return 0;
-}
-
-static void timeline_release(void *state)
-{
-	struct timeline *t = state;
-
-	if (!t)
-		return;
-	for (uint32_t i = 0; i < t->nthreads; i++)
-		free(t->threads[i]);
-	json__free(t->j);
-	free(t->threads);
-	free(t->highs);
-	free(t);
 }
 
 const struct export_format export_timeline = {

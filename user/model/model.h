@@ -248,6 +248,8 @@ struct model_step {
 	uint64_t end_allocated; /* when the end was noticed */
 };
 size_t model__steps(const struct model *m); /* steps that ended */
+/* No step of an optimizer was seen: steps are calls of outermost modules. */
+bool model__steps_are_calls(const struct model *m);
 /* The last steps are kept (at most 4096): i counts from the first kept. false: out of range. */
 bool model__step(const struct model *m, size_t i, struct model_step *ret);
 /* Median duration of the steps kept but the very first, whose beginning was not seen, ns; 0: no such step. */

@@ -129,6 +129,11 @@ static enum step_kind steps__kind(const struct model *m)
 	return m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL;
 }
 
+bool model__steps_are_calls(const struct model *m)
+{
+	return steps__kind(m) == STEP_CALL;
+}
+
 size_t model__steps(const struct model *m)
 {
 	return m->steps.n[steps__kind(m)];
