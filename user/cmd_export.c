@@ -221,6 +221,7 @@ static int convert(struct export_run *r)
 		.facts = a->facts,
 		.model = a->model,
 		.ahead = r->ahead ? r->ahead->model : NULL,
+		.ahead_duration = r->ahead ? r->ahead->duration : 0,
 		.device = -1,
 		.name = a->name,
 		.moment = r->moment,

@@ -18,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct {
 	int (*run)(int argc, char **argv);
 	const char *argv[MAX_ARGS];
-	char kind; /* t: text; j: JSON; h: markup */
+	char kind; /* t: text; j: JSON; h: markup; b: binary */
 } commands[] = {
 	{ cmd_report, { "report" }, 't' },
 	{ cmd_report, { "report", "--by", "stack", "--top", "0" }, 't' },
@@ -38,6 +38,8 @@ static const struct {
 	{ cmd_export, { "export", "-o", "-", "timeline" }, 'h' },
 	{ cmd_export, { "export", "-o", "-", "flamegraph" }, 'h' },
 	{ cmd_export, { "export", "-o", "-", "folded" }, 't' },
+	{ cmd_export, { "export", "-o", "-", "perfetto" }, 'j' },
+	{ cmd_export, { "export", "-o", "-", "pprof" }, 'b' },
 };
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 

@@ -286,7 +286,8 @@ static void test_flamegraph_sums(void **state)
 
 /* --- all of them */
 
-static const char *const all_formats[] = {"flamegraph", "folded", "speedscope", "timeline"};
+static const char *const all_formats[] = {"flamegraph", "folded", "speedscope", "timeline", "perfetto"};
+#define FORMATS (sizeof(all_formats) / sizeof(all_formats[0]))
 
 static void test_hostile_names(void **state)
 {
@@ -313,7 +314,7 @@ static void test_hostile_names(void **state)
 	const size_t n = sizeof(names) / sizeof(names[0]);
 
 	(void)state;
-	for (size_t k = 0; k < 4; k++) {
+	for (size_t k = 0; k < FORMATS; k++) {
 		struct world w;
 		json_t *j = NULL;
 
@@ -429,7 +430,7 @@ static void test_formats_are_found(void **state)
 		assert_int_equal(export_formats[n]->suffix[0], '.');
 		assert_true(!export_formats[n]->begin == !export_formats[n]->release);
 	}
-	assert_int_equal(n, 4);
+	assert_true(n >= FORMATS);
 	assert_null(export__find("nothing"));
 }
 

@@ -18,6 +18,7 @@ struct export_ctx {
 	const struct facts *facts;
 	struct model *model;
 	const struct model *ahead; /* of formats that look ahead: all of the recording; NULL where it cannot be read twice */
+	uint64_t ahead_duration; /* ns; 0 without ahead */
 	int device;	    /* index into the model's devices; -1: all of them, where the format can */
 	const char *name;   /* what to call it: the recording's file name */
 	const char *moment; /* what the model's marked moment is called: "peak", "end", "oom", "12.8 s" */
@@ -46,7 +47,8 @@ struct export_format {
 	void (*release)(void *state);
 };
 
-extern const struct export_format export_flamegraph, export_folded, export_pprof, export_speedscope, export_timeline;
+extern const struct export_format export_flamegraph, export_folded, export_perfetto, export_pprof, export_speedscope,
+	export_timeline;
 /* NULL-terminated. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);

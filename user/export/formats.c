@@ -8,6 +8,7 @@ const struct export_format *const export_formats[] = {
 	&export_folded,
 	&export_speedscope,
 	&export_timeline,
+	&export_perfetto,
 	&export_pprof,
 	NULL,
 };
