@@ -44,8 +44,10 @@ def test_a_thousand_times():
     equal(gpu["out_of_memory"][0]["asked"], BIG, "asked for")
     doc, of_window = at_oom(window)
     equal(of_window, rows, "rows at the first time, from the flight recorder")
-    gpu = device(doc, "cuda:0")
-    equal((gpu["ooms"], gpu["drift"]), (TIMES, 0), "of the window")
+    # Where a tenth of a second passes without one, as on a busy machine, the next one is in the next file.
+    more = [path for path in (scratch("window-2.mtr"), scratch("window-3.mtr")) if os.path.exists(path)]
+    gpus = [device(doc, "cuda:0")] + [device(report(path, at="oom"), "cuda:0") for path in more]
+    equal((sum(gpu["ooms"] for gpu in gpus), [gpu["drift"] for gpu in gpus]), (TIMES, [0] * len(gpus)), "of the window")
 
 
 def test_none():
