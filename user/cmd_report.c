@@ -7,10 +7,12 @@
 
 #include "analyze.h"
 #include "commands.h"
+#include "lib/array.h"
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
 #include "report_doc.h"
+#include "report_filter.h"
 #include "report_text.h"
 #include "report_words.h"
 
@@ -27,12 +29,17 @@ struct report_args {
 	bool top_given;
 	size_t top;
 	bool innermost, segments;
+	struct report_select select;
+	enum report_choice bars, colour;
+	bool no_overview;
+	size_t hide_room;
 	enum format format;
 	char **files;
 	size_t n;
 };
 
-enum { OPT_AT = 0x3000, OPT_BY, OPT_TREE, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT };
+enum { OPT_AT = 0x3000, OPT_BY, OPT_TREE, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT, OPT_FILTER, OPT_HIDE,
+       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
@@ -43,6 +50,16 @@ static const struct argp_option options[] = {
 	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: the one with the largest peak, CUDA first)", 0 },
 	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
 	{ "frames", OPT_FRAMES, "WHICH", 0, "user (default): charge the innermost line of user code; all: of any code", 0 },
+	{ "filter", OPT_FILTER, "EXPR", 0,
+	  "Show what matches: words, or fields as in 'category:activation module:blocks.3 line:model.py phase:backward size:>1M'; "
+	  "the rest is one row. docs/REPORT.md has all of it", 0 },
+	{ "hide", OPT_HIDE, "PATTERN", 0,
+	  "Charge nothing to this file, or to files in this folder: the next frame out is charged; may be given again", 0 },
+	{ "bars", OPT_BARS, NULL, 0, "Bars in table and tree (default: on a terminal with room for them)", 0 },
+	{ "no-bars", OPT_NO_BARS, NULL, 0, "No bars in table and tree", 0 },
+	{ "no-overview", OPT_NO_OVERVIEW, NULL, 0, "Not the lists of categories and modules in front of the table of lines", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ "colour", OPT_COLOR, "WHEN", OPTION_ALIAS | OPTION_HIDDEN, NULL, 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or csv", 0 },
 	{ 0 },
 };
@@ -120,6 +137,63 @@ static void parse_top(struct report_args *a, const char *arg, struct argp_state 
 	a->top_given = true;
 }
 
+static void parse_colour(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	static const char *const names[] = { [REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never" };
+
+	for (int i = 0; i < 3; i++)
+		if (!strcmp(arg, names[i])) {
+			a->colour = i;
+			return;
+		}
+	argp_error(state, "--color: '%s' is none of auto, always, never", arg);
+}
+
+static void parse_filter(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	char why[256];
+
+	filter__free(a->select.filter);
+	a->select.expr = arg;
+	a->select.filter = filter__parse(arg, why, sizeof(why));
+	if (!a->select.filter)
+		argp_error(state, "--filter: %s", why);
+}
+
+static void parse_hide(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	size_t len = strlen(arg);
+	char *pattern;
+
+	while (len && arg[len - 1] == '/') /* a folder is meant without it */
+		len--;
+	if (!len) {
+		argp_error(state, "--hide: which file or folder?");
+		return;
+	}
+	pattern = strndup(arg, len);
+	if (!pattern || array__grow(&a->select.hide, &a->hide_room, a->select.nhide + 1, sizeof(*a->select.hide)))
+		argp_failure(state, EXIT_FAILED, 0, "out of memory");
+	else
+		a->select.hide[a->select.nhide++] = pattern;
+}
+
+/* Is the table not asked for by lines with nothing else? */
+static bool other_than_lines(const struct report_args *a)
+{
+	return a->segments || a->split || a->by != BY_LINE;
+}
+
+static void check_options(struct report_args *a, struct argp_state *state)
+{
+	if (a->tree && (a->segments || a->split || (a->by != BY_LINE && a->by != BY_MODULE) || a->format != FORMAT_TEXT))
+		argp_error(state, "--tree is a text by module, no other --by or --format; see --by layer");
+	if (a->segments && (a->select.filter || a->select.nhide))
+		argp_error(state, "--by segment: --filter and --hide are of lines, not of segments");
+	if (a->tree)
+		a->by = BY_MODULE;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct report_args *a = state->input;
@@ -147,6 +221,22 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_FORMAT:
 		parse_format(a, arg, state);
 		break;
+	case OPT_FILTER:
+		parse_filter(a, arg, state);
+		break;
+	case OPT_HIDE:
+		parse_hide(a, arg, state);
+		break;
+	case OPT_BARS:
+	case OPT_NO_BARS:
+		a->bars = key == OPT_BARS ? REPORT_ALWAYS : REPORT_NEVER;
+		break;
+	case OPT_NO_OVERVIEW:
+		a->no_overview = true;
+		break;
+	case OPT_COLOR:
+		parse_colour(a, arg, state);
+		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
 		a->n = state->argc - state->next;
@@ -155,10 +245,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		argp_error(state, "which recording? memtrace-bpf report FILE");
 		break;
 	case ARGP_KEY_END:
-		if (a->tree && (a->segments || a->split || (a->by != BY_LINE && a->by != BY_MODULE) || a->format != FORMAT_TEXT))
-			argp_error(state, "--tree is a text by module, no other --by or --format; see --by layer");
-		if (a->tree)
-			a->by = BY_MODULE;
+		check_options(a, state);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -177,6 +264,10 @@ static int print_text(const struct analysis *a, const struct report_args *args, 
 		.at_time = args->at.at_time,
 		.innermost = args->innermost,
 		.segments = args->segments,
+		.select = &args->select,
+		.bars = args->bars,
+		.colour = args->colour,
+		.overview = !args->no_overview && !args->tree && !other_than_lines(args),
 		.top = args->top_given ? args->top : DEFAULT_TOP,
 		.duration = a->duration,
 		.cut = a->complete ? NULL : a->end_why,
@@ -209,6 +300,7 @@ static int print(const struct analysis *a, const struct report_args *args, int d
 		.split = args->split,
 		.innermost = args->innermost,
 		.segments = args->segments,
+		.select = &args->select,
 		.top = args->top,
 	};
 
@@ -328,6 +420,10 @@ int cmd_report(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
 	status = report_files(&args);
+	filter__free(args.select.filter);
+	for (size_t i = 0; i < args.select.nhide; i++)
+		free(args.select.hide[i]);
+	free(args.select.hide);
 	if (analyze__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	return status;

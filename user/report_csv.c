@@ -6,6 +6,7 @@
 
 #include "lib/text.h"
 #include "report_doc.h"
+#include "report_filter.h"
 #include "report_words.h"
 
 /*
@@ -161,20 +162,26 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
 	struct model_device d;
-	struct row *rows;
-	size_t n;
+	struct row *rows, sum = { .source = "filtered", .module = "", .module_class = "", .before_attach = true };
+	size_t n, kept;
 	int err;
 
 	if (doc->device < 0)
 		return 0;
 	if (doc->segments)
 		return put_segments(out, doc);
+	report_select__apply(doc->select, &o);
 	err = model__rows(doc->model, doc->device, &o, &rows, &n);
 	if (err)
 		return err;
 	model__device(doc->model, doc->device, &d);
-	for (size_t i = 0; i < n && !err && (!doc->top || i < doc->top); i++)
+	kept = report_select__kept(rows, n, &sum.bytes, &sum.count);
+	for (size_t i = 0; i < kept && !err && (!doc->top || i < doc->top); i++)
 		err = put_row(out, doc, d.name, &rows[i]);
+	if (kept < n && !err && (doc->split || doc->by != BY_LAYER)) {
+		sum.cumulative = rows[n - 1].cumulative;
+		err = put_row(out, doc, d.name, &sum);
+	}
 	free(rows);
 	return err;
 }

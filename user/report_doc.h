@@ -11,6 +11,7 @@
 #include "record/stream.h"
 
 struct json;
+struct report_select;
 
 /* What a document is made from: a recording that was read, or a capture under way. */
 struct report_doc {
@@ -28,6 +29,7 @@ struct report_doc {
 	unsigned split;		 /* as in struct row_opts: not 0, by does not matter */
 	bool innermost;
 	bool segments;		 /* --by segment: by does not matter then */
+	const struct report_select *select; /* report_filter.h; NULL: all. Not of segments */
 	size_t top;		 /* 0: all rows */
 };
 

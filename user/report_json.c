@@ -8,6 +8,7 @@
 #include "lib/json.h"
 #include "memtrace.h"
 #include "report_doc.h"
+#include "report_filter.h"
 #include "report_words.h"
 
 static double seconds(uint64_t ns)
@@ -193,6 +194,18 @@ static int put_devices(struct json *j, const struct report_doc *doc)
 	return err;
 }
 
+/* What was asked for; not there where nothing was. */
+static void put_select(struct json *j, const struct report_select *s)
+{
+	if (!s || (!s->filter && !s->nhide))
+		return;
+	json__string(j, "filter", s->expr);
+	json__open_array(j, "hide");
+	for (size_t i = 0; i < s->nhide; i++)
+		json__string(j, NULL, s->hide[i]);
+	json__close_array(j);
+}
+
 static void put_moment(struct json *j, const struct report_doc *doc)
 {
 	struct model_device d;
@@ -203,6 +216,7 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	json__string(j, "at", report__moment(doc->at));
 	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
 	json__string(j, "by", doc->segments ? "segment" : report__groups(by, doc->by, doc->split));
+	put_select(j, doc->select);
 	json__uint(j, "allocated", d.mark_allocated);
 	json__string(j, "allocated_is", figure__name(d.mark_is));
 	put_reserved(j, "reserved", &d, d.mark_reserved);
@@ -271,34 +285,42 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	json__close_object(j);
 }
 
+static void put_left_out(struct json *j, const struct report_doc *doc, const char *key, size_t rows, uint64_t bytes)
+{
+	json__open_object(j, key);
+	json__uint(j, "rows", rows);
+	if (doc->split || doc->by != BY_LAYER)
+		json__uint(j, "bytes", bytes);
+	json__close_object(j);
+}
+
 static int put_rows(struct json *j, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
-	size_t n = 0, shown;
+	size_t n = 0, kept, shown;
 	struct row *rows = NULL;
 	struct model_device d;
 	char *buf = malloc(REPORT_TEXT);
-	uint64_t left = 0;
+	uint64_t left = 0, out, count;
 	int err = buf ? 0 : -ENOMEM;
 
+	report_select__apply(doc->select, &o);
 	if (!err && doc->device >= 0) {
 		model__device(doc->model, doc->device, &d);
 		err = model__rows(doc->model, doc->device, &o, &rows, &n);
 	}
-	shown = doc->top && doc->top < n ? doc->top : n;
+	kept = report_select__kept(rows, n, &out, &count);
+	shown = doc->top && doc->top < kept ? doc->top : kept;
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < shown; i++)
 		put_row(j, doc, &rows[i], d.mark_allocated, buf);
 	json__close_array(j);
-	for (size_t i = shown; i < n; i++)
+	for (size_t i = shown; i < kept; i++)
 		left += rows[i].bytes;
-	if (shown < n) {
-		json__open_object(j, "rows_left_out");
-		json__uint(j, "rows", n - shown);
-		if (doc->split || doc->by != BY_LAYER)
-			json__uint(j, "bytes", left);
-		json__close_object(j);
-	}
+	if (shown < kept)
+		put_left_out(j, doc, "rows_left_out", kept - shown, left);
+	if (doc->select && doc->select->filter)
+		put_left_out(j, doc, "rows_filtered_out", n - kept, out);
 	free(rows);
 	free(buf);
 	return err;

@@ -142,9 +142,9 @@ static void print_cell(const struct table *t, int col, const char *s)
 		fprintf(t->out, "%s%*s", s, (int)pad + GAP, "");
 }
 
-static void print_rows(struct table *t)
+static void print_rows(struct table *t, const struct report_text_opts *o)
 {
-	bool colour = report_text__colour(t->out);
+	bool colour = report_text__colour(t->out, o);
 	char bytes[24], count[32];
 	uint64_t rest = 0;
 
@@ -227,7 +227,7 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
 	print_sums(out, &s);
 	if (s.n) {
 		choose_columns(t, report_text__width(out, o));
-		print_rows(t);
+		print_rows(t, o);
 	}
 	print_unknown(out, &s);
 	model__free_segments(&s);

@@ -6,9 +6,11 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "lib/bar.h"
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
+#include "report_filter.h"
 #include "report_text.h"
 #include "report_words.h"
 
@@ -17,9 +19,9 @@
 #define WHERE_WANTED 40 /* before Module and Category are shown */
 #define MODULE_MAX 32
 
-enum { COL_MEM, COL_CUMULATIVE, COL_MEDIAN, COL_COUNT, COL_CATEGORY, COL_PHASE, COL_THREAD, COL_MODULE, COL_WHERE, COL_NR };
+enum { COL_MEM, COL_BAR, COL_CUMULATIVE, COL_MEDIAN, COL_COUNT, COL_CATEGORY, COL_PHASE, COL_THREAD, COL_MODULE, COL_WHERE, COL_NR };
 
-static const char *const titles[COL_NR] = { "Mem", "Cumulative", "Median", "Count", "Category", "Phase", "Thread", "Module",
+static const char *const titles[COL_NR] = { "Mem", "", "Cumulative", "Median", "Count", "Category", "Phase", "Thread", "Module",
 					      "" };
 
 struct table {
@@ -29,7 +31,9 @@ struct table {
 	const char *cwd;
 	struct row *rows;
 	size_t n, shown;
-	struct row rest; /* the sum of what is not shown */
+	struct row rest;     /* the sum of what --top leaves out */
+	size_t nout;	     /* rows of what --filter leaves out, behind the n ... */
+	struct row out_rest; /* ... and their sum */
 	enum group last; /* what the last column is of */
 	bool has[COL_NR];
 	size_t width[COL_NR], where_width;
@@ -55,11 +59,18 @@ unsigned report_text__width(FILE *out, const struct report_text_opts *o)
 	return width < 40 ? 40 : width;
 }
 
-bool report_text__colour(FILE *out)
+bool report_text__colour(FILE *out, const struct report_text_opts *o)
 {
 	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
 
+	if (o->colour != REPORT_AUTO)
+		return o->colour == REPORT_ALWAYS;
 	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
+}
+
+bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
+{
+	return o->bars == REPORT_AUTO ? room && isatty(fileno(out)) : o->bars == REPORT_ALWAYS;
 }
 
 static const char *where_title(enum group by)
@@ -147,6 +158,8 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	switch (col) {
 	case COL_MEM:
 		return text__bytes(t->text, 24, r->bytes);
+	case COL_BAR:
+		return bar__draw(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR, bar__unicode(), true);
 	case COL_CUMULATIVE:
 		return text__bytes(t->text, 24, r->cumulative);
 	case COL_MEDIAN:
@@ -192,8 +205,10 @@ static void measure(struct table *t, size_t width)
 				t->width[c] = w;
 		}
 	}
-	for (int c = COL_MEM; c <= COL_COUNT && t->shown < t->n; c++) {
-		size_t w = text__width(cell(t, &t->rest, c, 0));
+	for (int c = COL_MEM; c <= COL_COUNT; c++) {
+		size_t rest = t->shown < t->n ? text__width(cell(t, &t->rest, c, 0)) : 0;
+		size_t out = t->nout ? text__width(cell(t, &t->out_rest, c, 0)) : 0;
+		size_t w = rest > out ? rest : out;
 
 		t->width[c] = w > t->width[c] ? w : t->width[c];
 	}
@@ -224,6 +239,12 @@ static bool overlap(const struct table *t)
 	return t->last == BY_LAYER;
 }
 
+/* Where nothing else has to go for them. */
+static void add_bars(struct table *t, size_t width)
+{
+	t->has[COL_BAR] = report_text__bars(t->out, t->o, used(t) + REPORT_BAR + GAP + t->where_width <= width);
+}
+
 static void choose_columns(struct table *t, size_t width)
 {
 	static const enum group groups[COL_NR] = {
@@ -239,12 +260,14 @@ static void choose_columns(struct table *t, size_t width)
 	for (int c = 0; c < COL_NR; c++)
 		t->has[c] = c < COL_CATEGORY || c == COL_WHERE || ((of & 1U << groups[c]) && groups[c] != t->last);
 	t->has[COL_CUMULATIVE] = !overlap(t); /* nothing adds up */
+	t->has[COL_BAR] = t->o->bars == REPORT_ALWAYS;
 	if (t->o->split) { /* asked for: figures go first */
 		static const int order[] = { COL_MEDIAN, COL_CUMULATIVE, COL_COUNT, COL_CATEGORY, COL_THREAD, COL_MODULE, COL_PHASE };
 
 		measure(t, width);
 		for (size_t i = 0; i < sizeof(order) / sizeof(*order) && !fits(t, width, WHERE_MIN / 2); i++)
 			t->has[order[i]] = false;
+		add_bars(t, width);
 		return;
 	}
 	t->has[COL_CATEGORY] &= known; /* a column that says nothing is none */
@@ -256,25 +279,29 @@ static void choose_columns(struct table *t, size_t width)
 		t->has[COL_MODULE] = false;
 	if (!fits(t, width, WHERE_MIN))
 		t->has[COL_PHASE] = false;
-	if (!fits(t, width, WHERE_MIN / 2))
+	if (!fits(t, width, t->has[COL_BAR] ? WHERE_MIN : WHERE_MIN / 2))
 		t->has[COL_MEDIAN] = false;
+	if (t->has[COL_BAR] && !fits(t, width, WHERE_MIN))
+		t->has[COL_CUMULATIVE] = false;
+	add_bars(t, width);
 }
 
 static void print_cell(const struct table *t, int col, const char *s)
 {
+	bool colour = col == COL_BAR && report_text__colour(t->out, t->o);
 	size_t pad = text__width(s) < t->width[col] ? t->width[col] - text__width(s) : 0;
 
 	if (col == COL_WHERE)
 		fputs(s, t->out);
 	else if (col <= COL_COUNT)
-		fprintf(t->out, "%*s%s%*s", (int)pad, "", s, GAP, "");
+		fprintf(t->out, "%*s%s%s%s%*s", (int)pad, "", colour ? "\033[36m" : "", s, colour ? "\033[0m" : "", GAP, "");
 	else
 		fprintf(t->out, "%s%*s", s, (int)pad + GAP, "");
 }
 
 static void print_titles(struct table *t)
 {
-	bool colour = report_text__colour(t->out);
+	bool colour = report_text__colour(t->out, t->o);
 	char title[32];
 
 	snprintf(title, sizeof(title), "%s", where_title(t->last));
@@ -307,21 +334,21 @@ static void print_stack(struct table *t, const struct row *r)
 	fputc('\n', t->out);
 }
 
-static void print_rest(struct table *t)
+/* The sum of n rows that are not shown, with what they are. */
+static void print_sum(struct table *t, const struct row *sum, size_t n, const char *before, const char *behind)
 {
-	char words[48], count[32];
+	char words[64], count[32];
 
-	snprintf(words, sizeof(words), "(%s more row%s)", text__count(count, sizeof(count), t->n - t->shown),
-		 t->n - t->shown == 1 ? "" : "s");
+	snprintf(words, sizeof(words), "(%s %s%s%s)", text__count(count, sizeof(count), n), before, n == 1 ? "" : "s", behind);
 	for (int c = 0; c < COL_NR; c++) {
 		if (!t->has[c])
 			continue;
 		if (c == COL_WHERE)
 			print_cell(t, c, report__cut(words, t->width[c]));
-		else if (c >= COL_CATEGORY || c == COL_MEDIAN || overlap(t))
+		else if (c >= COL_CATEGORY || c == COL_MEDIAN || c == COL_BAR || overlap(t))
 			print_cell(t, c, "");
 		else
-			print_cell(t, c, cell(t, &t->rest, c, 0));
+			print_cell(t, c, cell(t, sum, c, 0));
 	}
 	fputc('\n', t->out);
 }
@@ -337,7 +364,9 @@ static void print_rows(struct table *t)
 			print_stack(t, &t->rows[i]);
 	}
 	if (t->shown < t->n)
-		print_rest(t);
+		print_sum(t, &t->rest, t->n - t->shown, "more row", "");
+	if (t->nout)
+		print_sum(t, &t->out_rest, t->nout, "row", " not shown");
 }
 
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev)
@@ -368,7 +397,7 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 static void print_check(const struct table *t, const struct model_device *dev)
 {
 	uint64_t mem = t->o->when == ROWS_AT_MARK ? dev->mark_allocated : dev->allocated;
-	uint64_t sum = t->n ? t->rows[t->n - 1].cumulative : 0;
+	uint64_t sum = t->n + t->nout ? t->rows[t->n + t->nout - 1].cumulative : 0;
 	char a[24], b[24], c[24];
 
 	if (overlap(t))
@@ -391,7 +420,10 @@ static int fetch(struct table *t, const struct model *m, size_t device, const st
 		return err;
 	free(t->rows);
 	t->rows = rows;
-	t->n = n;
+	t->n = report_select__kept(rows, n, &t->out_rest.bytes, &t->out_rest.count);
+	t->nout = n - t->n;
+	t->out_rest.cumulative = n ? rows[n - 1].cumulative : 0;
+	n = t->n;
 	t->shown = t->o->top && t->o->top < n ? t->o->top : n;
 	t->rest = (struct row){ 0 };
 	for (size_t i = t->shown; i < n; i++) {
@@ -413,6 +445,7 @@ static int prepare(struct table *t, const struct model *m, size_t device)
 	size_t width = report_text__width(t->out, t->o);
 	int err;
 
+	report_select__apply(t->o->select, &opts);
 	/* A line is one row for all the layers that run it; what it is called in them stands beside. */
 	opts.any_module = t->o->by == BY_LINE;
 	err = fetch(t, m, device, &opts);

@@ -118,7 +118,7 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	uint64_t duration = o->duration ? o->duration : report__fact_number(f, "duration_ns"), n = lost(m, f, o);
 	struct line l = line__begin(out, o);
 	char cmd[REPORT_TEXT / 2], time[24], events[32], count[32];
-	bool red = n && report_text__colour(out);
+	bool red = n && report_text__colour(out, o);
 
 	command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
 	part(&l, "%s (pid %" PRIu64 ")", cmd, report__fact_number(f, "pid"));
@@ -389,10 +389,14 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 		if (model__devices(m) > 1)
 			fprintf(out, "\n%s", dev.name);
 		fputc('\n', out);
+		if (o->overview)
+			err = report_text__overview(out, m, device, o);
+	}
+	if (!err && device >= 0) {
 		err = o->segments ? report_text__segments(out, m, device, f, o) :
 		      o->tree	  ? report_text__tree(out, m, device, o) :
 				    report_text__table(out, m, device, d, f, o);
-	} else {
+	} else if (device < 0) {
 		fputs("No memory event was seen.\n", out);
 	}
 	if (!err)

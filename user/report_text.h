@@ -15,6 +15,9 @@
 
 struct dict;
 struct facts;
+struct report_select;
+
+enum report_choice { REPORT_AUTO, REPORT_ALWAYS, REPORT_NEVER };
 
 struct report_text_opts {
 	enum group by;
@@ -25,6 +28,10 @@ struct report_text_opts {
 	uint64_t at_time;
 	bool innermost;	      /* --frames all */
 	bool segments;	      /* --by segment: by does not matter then */
+	const struct report_select *select; /* report_filter.h; NULL: all, charged as ever */
+	enum report_choice bars;   /* REPORT_AUTO: on a terminal with room for them */
+	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
+	bool overview;	      /* categories and modules with bars, in front of the table */
 	size_t top;	      /* rows before "(N more rows)"; 0: all */
 	unsigned width;	      /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */
 	uint64_t duration;    /* ns; 0: the fact duration_ns */
@@ -40,6 +47,8 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		       const struct report_text_opts *o);
 /* --tree: modules under those that they are in, with what the table has in front. */
 int report_text__tree(FILE *out, const struct model *m, size_t device, const struct report_text_opts *o);
+/* The moment's memory by category and by module, as bars that add up to it. */
+int report_text__overview(FILE *out, const struct model *m, size_t device, const struct report_text_opts *o);
 /* The lines in front of a table: what there was at the moment, and in all. */
 void report_text__sums(FILE *out, const struct report_text_opts *o, const struct model_device *dev);
 /* The table of --by segment, with what the segments add up to in front. */
@@ -55,6 +64,9 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o);
 unsigned report_text__width(FILE *out, const struct report_text_opts *o); /* columns, 40 at least */
-bool report_text__colour(FILE *out); /* a terminal, and nobody said no */
+bool report_text__colour(FILE *out, const struct report_text_opts *o);
+/* room: there is some for them. */
+bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room);
+#define REPORT_BAR 10 /* columns of a bar in a table */
 
 #endif

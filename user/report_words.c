@@ -104,6 +104,8 @@ char *report__location(char *buf, const struct row *r, const char *cwd, size_t c
 	if (!r->file) {
 		if (!strcmp(r->source, "native"))
 			strcpy(buf, "native (no Python thread)");
+		else if (!strcmp(r->source, "hidden"))
+			strcpy(buf, "(hidden)");
 		else
 			strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)" : "untraced");
 		return report__cut(buf, columns);

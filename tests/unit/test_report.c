@@ -353,8 +353,7 @@ static void test_text(void **state)
 
 	(void)state;
 	setenv("COLUMNS", "140", 1);
-	o = report(recording, NULL);
-	unsetenv("COLUMNS");
+	o = report("--no-overview", recording, NULL);
 	assert_int_equal(o->status, 0);
 	assert_string_equal(o->err, "");
 	assert_string_equal(o->out,
@@ -374,6 +373,16 @@ static void test_text(void **state)
 		"  1.00 MiB  186.00 MiB   1.00 MiB      1  gradient    backward                       untraced (autograd thread)\n"
 		"\n"
 		"events 10 · lost 0 · drift 0 B · stacks 80.0 % whole · 20.0 % without Python frames\n");
+	o = report(recording, NULL);
+	unsetenv("COLUMNS");
+	assert_non_null(strstr(o->out, "\n\n"
+		"By category                                                    By module\n"
+		"  unknown          105.00 MiB   56.5 %  ###########              layers.7.self_attn   64.00 MiB   34.4 %  ######\n"
+		"  activation        80.00 MiB   43.0 %  ########                 <Gemma> itself       16.00 MiB    8.6 %  #\n"
+		"  gradient           1.00 MiB    0.5 %  #                        (in no module)        6.00 MiB    3.2 %  #\n"
+		"                                                                 before attach       100.00 MiB   53.8 %  ##########\n"
+		"\n"
+		"Max mem: 186.00 MiB\n"));
 }
 
 static void test_text_is_80_columns(void **state)
@@ -479,6 +488,159 @@ static json_int_t rows_sum(json_t *doc)
 		assert_true(json_is_string(json_object_get(row, "source")));
 	}
 	return sum;
+}
+
+static json_int_t filtered(const char *expr, json_int_t *out)
+{
+	json_t *doc, *rest;
+	json_int_t sum;
+	struct output *o = report("--format", "json", "--filter", expr, recording, NULL);
+
+	assert_int_equal(o->status, 0);
+	doc = parse(o->out);
+	rest = json_object_get(doc, "rows_filtered_out");
+	sum = rows_sum(doc);
+	assert_int_equal(sum + integer(rest, "bytes"), 186 * MIB);
+	assert_string_equal(json_string_value(json_object_get(doc, "filter")), expr);
+	*out = integer(rest, "rows");
+	json_decref(doc);
+	return sum;
+}
+
+/* In MiB, of the 186 of the recording: 100 before, 64 and 16 of activations, 5 of the optimizer, 1 of backward. */
+static void test_filter(void **state)
+{
+	static const struct {
+		const char *expr;
+		json_int_t mib, rows;
+	} cases[] = {
+		{ "category:activation", 80, 3 },	  { "-category:activation", 106, 2 },
+		{ "category:activation|gradient", 81, 2 }, { "module:layers.7", 64, 4 },
+		{ "module:layers.*.self_attn", 64, 4 },	  { "module:self_attn", 64, 4 },
+		{ "module:layer", 0, 5 },		  { "module:attn", 0, 5 },
+		{ "module:\"\"", 122, 1 },		  { "line:model.py", 80, 3 },
+		{ "line:MODEL.py:336", 64, 4 },		  { "line:model.py:33", 0, 5 },
+		{ "model.py:336", 64, 4 },		  { "model.py:33", 0, 5 },
+		{ "line:\"\"", 101, 3 },		  { "phase:backward", 1, 4 },
+		{ "size:>5M", 80, 3 },			  { "size:>=5M", 85, 2 },
+		{ "size:<5M", 1, 4 },			  { "size:8M", 16, 4 },
+		{ "category:activation !size:8M", 64, 4 }, { "before", 100, 4 },
+		{ "\"before attach\"", 100, 4 },	  { "source:census", 100, 4 },
+		{ "class:attention", 64, 4 },		  { "thread:pt_autograd", 1, 4 },
+		{ "func:Gemma.forward", 16, 4 },	  { "text:optimizer", 5, 4 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		json_int_t rows, mib = filtered(cases[i].expr, &rows);
+
+		if (mib != cases[i].mib * (json_int_t)MIB || rows != cases[i].rows)
+			fail_msg("%s: %lld bytes, %lld rows out", cases[i].expr, mib, rows);
+	}
+}
+
+static void test_filter_in_text_and_csv(void **state)
+{
+	static const char *const by[] = { "line", "module", "category", "phase", "thread", "stack", "line,category" };
+	struct output *o = report("--filter", "category:activation", recording, NULL);
+	char *last;
+
+	(void)state;
+	assert_non_null(strstr(o->out,
+		"Max mem: 186.00 MiB\n"
+		"Total mem allocated: 86.00 MiB\n"
+		"       Mem  Cumulative     Median  Count  Phase    Location\n"
+		" 64.00 MiB   64.00 MiB  64.00 MiB      1  forward  gemma/model.py:336 (forward)\n"
+		" 16.00 MiB   80.00 MiB   8.00 MiB      2  forward  gemma/model.py:100 (forward)\n"
+		"106.00 MiB  186.00 MiB                 2           (3 rows not shown)\n"));
+	assert_null(strstr(o->out, "add up"));
+	for (size_t i = 0; i < sizeof(by) / sizeof(*by); i++) {
+		o = report("--by", by[i], "--filter", "size:>1000G", recording, NULL);
+		assert_non_null(strstr(o->out, " rows not shown)\n"));
+		assert_non_null(strstr(o->out, "\n186.00 MiB  186.00 MiB"));
+	}
+	o = report("--filter", "category:activation", "--top", "1", recording, NULL);
+	assert_non_null(strstr(o->out, " 16.00 MiB   80.00 MiB                 2           (1 more row)\n"
+				       "106.00 MiB  186.00 MiB                 2           (3 rows not shown)\n"));
+	o = report("--tree", "--filter", "module:7", recording, NULL);
+	assert_non_null(strstr(o->out, " 64.00 MiB         0 B          1  <Gemma>\n"));
+	assert_non_null(strstr(o->out, "122.00 MiB                      4  (not shown)\n"));
+	o = report("--format", "csv", "--filter", "category:activation", recording, NULL);
+	last = strstr(o->out, "\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,\r\n");
+	assert_true(last && !last[strlen("\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,\r\n")]);
+	o = report("--format", "csv", "--filter", "size:<1T|>=1T before|-before", recording, NULL);
+	assert_non_null(strstr(o->out, "filtered"));
+}
+
+static void test_filter_errors(void **state)
+{
+	static const char *const wrong[] = { "", "  ", "-", "size:big", "size:=>1M", "size:>", "category:weights", "phase:",
+					     "phase:fwd", "colour:red", "line:\"x", "line:\"x\"y", "source:here", "a||b", "\x1b" "category:x" };
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong) - 1; i++) {
+		struct output *o = report("--filter", wrong[i], recording, NULL);
+
+		if (o->status != EXIT_USAGE || !strstr(o->err, "--filter: "))
+			fail_msg("'%s': %d %s", wrong[i], o->status, o->err);
+		assert_string_equal(o->out, "");
+	}
+	assert_int_equal(report("--filter", "x", "--by", "segment", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--hide", "", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--hide", "//", recording, NULL)->status, EXIT_USAGE);
+	assert_int_equal(report("--color", "red", recording, NULL)->status, EXIT_USAGE);
+}
+
+static void test_hide(void **state)
+{
+	static const struct {
+		const char *pattern, *row;
+	} cases[] = {
+		{ "model.py", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    train.py:12 (<module>)\n" },
+		{ "gemma/gemma", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    train.py:12 (<module>)\n" },
+		{ "gemma/", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    module.py:1775 (_wrapped_...\n" },
+		{ "gemma/*.py", "\n  5.00 MiB  185.00 MiB  5.00 MiB      1  optimizer  adamw.py:150 (_init_group)\n" },
+		{ "*", "\n 80.00 MiB  180.00 MiB  8.00 MiB      3  forward    (hidden)\n"
+		       "  5.00 MiB  185.00 MiB  5.00 MiB      1  optimizer  (hidden)\n" },
+		{ "ain.py", "  train.py:20 (<module>)\n" },
+		{ "/home/u/gemma/train.py", "  torch/optim/adamw.py:150 (_init_group)\n" },
+	};
+	json_t *doc;
+	struct output *o;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		o = report("--hide", cases[i].pattern, recording, NULL);
+		if (!strstr(o->out, cases[i].row))
+			fail_msg("--hide %s: no '%s' in\n%s", cases[i].pattern, cases[i].row, o->out);
+		doc = parse(report("--format", "json", "--hide", cases[i].pattern, recording, NULL)->out);
+		assert_int_equal(rows_sum(doc), 186 * MIB);
+		assert_true(json_is_null(json_object_get(doc, "filter")));
+		assert_int_equal(json_array_size(json_object_get(doc, "hide")), 1);
+		json_decref(doc);
+	}
+	o = report("--hide", "model.py", "--hide", "train.py", "--frames", "all", recording, NULL);
+	assert_non_null(strstr(o->out, "  module.py:1775"));
+	o = report("--format", "csv", "--hide", "*", "--filter", "source:hidden", recording, NULL);
+	assert_non_null(strstr(o->out, ",hidden,"));
+}
+
+static void test_bars_and_colour(void **state)
+{
+	struct output *o = report("--bars", "--no-overview", recording, NULL);
+
+	(void)state;
+	assert_non_null(strstr(o->out,
+		"       Mem              Cumulative  Count  Location\n"
+		"100.00 MiB  ##########  100.00 MiB      -  before attach\n"
+		" 64.00 MiB  ######      164.00 MiB      1  gemma/model.py:336 (forward)\n"
+		" 16.00 MiB  #           180.00 MiB      2  gemma/model.py:100 (Gemma.forward)\n"));
+	assert_null(strchr(o->out, '\033'));
+	o = report("--color=always", "--bars", recording, NULL);
+	assert_non_null(strstr(o->out, "\033[36m######    \033[0m"));
+	assert_non_null(strstr(o->out, "\033[1mBy category\033[0m"));
+	o = report("--tree", "--bars", recording, NULL);
+	assert_non_null(strstr(o->out, " 64.00 MiB  ###          64.00 MiB          1        self_attn (Attention)\n"));
 }
 
 static void has_keys(json_t *o, ...)
@@ -819,6 +981,11 @@ int main(void)
 		cmocka_unit_test(test_combinations),
 		cmocka_unit_test(test_named),
 		cmocka_unit_test(test_top),
+		cmocka_unit_test(test_filter),
+		cmocka_unit_test(test_filter_in_text_and_csv),
+		cmocka_unit_test(test_filter_errors),
+		cmocka_unit_test(test_hide),
+		cmocka_unit_test(test_bars_and_colour),
 		cmocka_unit_test(test_cpu_text),
 		cmocka_unit_test(test_rows_that_do_not_add_up),
 		cmocka_unit_test(test_json),

@@ -421,4 +421,24 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 	return &m->layers.all[m->layers.pool[c->off + i]];
 }
 
+/* --- pattern.c */
+/*
+ * Makes pattern cover a module's name too: components that differ become "*"; names of different depth keep what they begin
+ * with. pattern only ever gets shorter or gains a "*" in place of a component, so that its room suffices.
+ */
+void pattern__cover(char *pattern, const char *name);
+
+/* --- select.c: what a row is charged to, where the caller has hidden files */
+struct select {
+	struct model *m;
+	const struct row_opts *opts;
+	uint8_t *files; /* by string id */
+	uint32_t nfiles;
+	uint32_t *locs; /* by stack id: 1 + location, 0: not looked at yet */
+	uint32_t nlocs;
+};
+/* The dict location that a stack is charged to; 0: it has none, or all are hidden. */
+uint32_t select__loc(struct select *s, uint32_t stack);
+void select__free(struct select *s);
+
 #endif

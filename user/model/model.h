@@ -123,12 +123,13 @@ struct row {
 	enum phase phase;
 	const char *category; /* "unknown" as far as nothing tells; NULL: of several */
 	const char *name;     /* of the one tensor that it is, as the program's objects have it; NULL: not one, or not known */
-	const char *source;   /* "frame" | "autograd" (a line of forward, by the node) | "native" | "untraced" | "census" (before attach) */
+	const char *source;   /* "frame" | "autograd" (a line of forward, by the node) | "native" | "untraced" | "hidden" | "census" (before attach) */
 	const char *node_class; /* of the autograd node that ran, of the largest part; NULL: none */
 	bool charged;	      /* source is "autograd": the stack is that of the forward call */
 	const char *thread;
 	uint32_t tid;
 	bool before_attach; /* there before the first event; file is NULL. What nothing names is one row */
+	bool filtered;	    /* of blocks that the caller did not choose */
 };
 
 /* Does node_class go below the stack as the innermost frame? Where Python ran in the node, that is what is below. */
@@ -148,6 +149,17 @@ struct row_opts {
 	 * Where line is one and module is not, module says what the row's modules have in common.
 	 */
 	unsigned split;
+	/*
+	 * Files that are not charged, by path: the innermost line that remains is, of user code if there is some. Where none
+	 * remains, file is NULL and source "hidden". NULL: all are.
+	 */
+	bool (*hide)(void *ctx, const char *file);
+	/*
+	 * Which blocks to show; NULL: all. r has all words of some blocks that are alike: their sum in bytes, their size in
+	 * median, 0 where it is not known (and then count is). What is refused has rows of its own, filtered, behind the others.
+	 */
+	bool (*keep)(void *ctx, const struct row *r);
+	void *ctx;
 };
 /*
  * The rows of a device, largest first; they add up to the device's live bytes at that moment (BY_LAYER

@@ -8,7 +8,7 @@
 
 struct key { /* what a row's blocks have in common; 0 where it is not split by it. No padding: it is compared as bytes */
 	uint32_t file, func, line, stack, module, layer1, thread, name, node;
-	uint8_t phase1, category, has_line, native, walk, census, charged, pad;
+	uint8_t phase1, category, has_line, native, walk, census, charged, filtered;
 };
 
 struct bucket {
@@ -36,6 +36,7 @@ struct part { /* blocks of one size and module in a group */
 struct table {
 	struct model *m;
 	const struct row_opts *opts;
+	struct select sel;
 	unsigned split; /* bits 1 << BY_* */
 	bool by_name;	/* what was there before attach is split by name */
 	struct kin *kin;
@@ -66,6 +67,20 @@ static void row__set_line(const struct model *m, bool innermost, uint32_t stack,
 		r->func = f.func;
 		r->line = f.line;
 	}
+}
+
+/* As the rows of this table have it. False: there is a line, and it is hidden. */
+static bool table__set_line(struct table *t, uint32_t stack, struct row *r)
+{
+	uint32_t id = select__loc(&t->sel, stack);
+	struct dict_loc loc = dict__get_loc(t->m->dict, id);
+
+	if (!id)
+		return !words__stack(t->m->words, stack).has_line;
+	r->file = dict__str(t->m->dict, loc.file);
+	r->func = dict__str(t->m->dict, loc.func);
+	r->line = loc.line;
+	return true;
 }
 
 static void row__set_module(const struct model *m, uint32_t module, struct row *r)
@@ -183,8 +198,8 @@ static void bucket__describe(struct table *t, struct row *r, const struct kin *k
 		r->phase = s->phase;
 		r->source = s->walk == WALK_CENSUS ? "census" : row__source(s->walk, w.has_line);
 		row__set_node(t->m, s->stack, s->node, r);
-		if (lines)
-			row__set_line(t->m, t->opts->innermost, s->stack, r);
+		if (lines && !table__set_line(t, s->stack, r))
+			r->source = "hidden";
 		if (t->split & (SPLIT(BY_THREAD) | SPLIT(BY_STACK)))
 			bucket__set_thread(t, r, s->thread);
 	}
@@ -194,12 +209,11 @@ static void bucket__describe(struct table *t, struct row *r, const struct kin *k
 		row__set_module(t->m, kin__module(t, k), r);
 }
 
-static struct key kin__key(const struct table *t, const struct kin *k, uint32_t layer1)
+static struct key kin__key(struct table *t, const struct kin *k, uint32_t layer1)
 {
 	const struct site *s = &t->m->sites[k->site];
 	struct words *w = t->m->words;
 	struct stack_words sw = words__stack(w, s->stack);
-	struct dict_loc loc = dict__get_loc(t->m->dict, t->opts->innermost ? sw.inner_loc : sw.user_loc);
 	struct key key = { .layer1 = layer1 };
 	bool charged = words__charged(w, s->stack, s->node);
 
@@ -213,10 +227,13 @@ static struct key kin__key(const struct table *t, const struct kin *k, uint32_t 
 		return key;
 	}
 	if (t->split & SPLIT(BY_LINE)) {
+		uint32_t id = select__loc(&t->sel, s->stack);
+		struct dict_loc loc = dict__get_loc(t->m->dict, id);
+
 		key.file = loc.file;
 		key.func = loc.func;
 		key.line = loc.line;
-		key.has_line = sw.has_line;
+		key.has_line = !sw.has_line ? 0 : id ? 1 : 2; /* 2: hidden */
 		key.native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
 	}
 	if (t->split & SPLIT(BY_STACK)) {
@@ -251,7 +268,31 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 	return 0;
 }
 
-static int table__add(struct table *t, const struct kin *k, uint32_t layer1)
+/* Is it one of those to be shown? */
+static bool kin__kept(struct table *t, const struct kin *k)
+{
+	const struct site *s = &t->m->sites[k->site];
+	struct row r = { .bytes = s->size * k->count, .count = k->count, .median = s->size, .stack = s->stack,
+			 .category = category__name(k->category), .name = kin__name(t, k) ? dict__str(t->m->dict, kin__name(t, k)) : NULL };
+
+	if (!t->opts->keep)
+		return true;
+	r.module = r.module_class = r.module_root = "";
+	if (s->walk == WALK_CENSUS) {
+		row__set_before_attach(&r);
+	} else {
+		r.phase = s->phase;
+		r.source = row__source(s->walk, words__stack(t->m->words, s->stack).has_line);
+		row__set_node(t->m, s->stack, s->node, &r);
+		if (!table__set_line(t, s->stack, &r))
+			r.source = "hidden";
+		bucket__set_thread(t, &r, s->thread);
+	}
+	row__set_module(t->m, kin__module(t, k), &r);
+	return t->opts->keep(t->opts->ctx, &r);
+}
+
+static int table__add(struct table *t, const struct kin *k, uint32_t layer1, bool kept)
 {
 	const struct site *s = &t->m->sites[k->site];
 	struct key key = kin__key(t, k, layer1);
@@ -259,6 +300,7 @@ static int table__add(struct table *t, const struct kin *k, uint32_t layer1)
 	uint64_t bytes = s->size * k->count;
 	struct bucket *g;
 
+	key.filtered = !kept;
 	if (table__group(t, &key, &id) ||
 	    array__reserve(&t->parts, &t->capparts, sizeof(*t->parts), (uint64_t)t->nparts + 1))
 		return -ENOMEM;
@@ -284,16 +326,17 @@ static int table__add(struct table *t, const struct kin *k, uint32_t layer1)
 
 static int table__add_kin(struct table *t, const struct kin *k)
 {
+	bool kept = kin__kept(t, k);
 	struct chain c;
 	int err;
 
 	if (!(t->split & SPLIT(BY_LAYER)) || is_before(t, k))
-		return table__add(t, k, 0);
+		return table__add(t, k, 0, kept);
 	err = layers__chain(t->m, kin__module(t, k), &c);
 	if (!err && !c.n)
-		err = table__add(t, k, 0);
+		err = table__add(t, k, 0, kept);
 	for (uint32_t i = 0; i < c.n && !err; i++)
-		err = table__add(t, k, t->m->layers.pool[c.off + i] + 1);
+		err = table__add(t, k, t->m->layers.pool[c.off + i] + 1, kept);
 	return err;
 }
 
@@ -383,54 +426,6 @@ static int cmp_module(const void *a, const void *b)
 	return x->module < y->module ? -1 : x->module > y->module;
 }
 
-static size_t components(const char *s)
-{
-	size_t n = 1;
-
-	for (; *s; s++)
-		n += *s == '.';
-	return n;
-}
-
-/*
- * Makes pattern cover name too: components that differ become "*"; names of different depth keep what they begin
- * with. pattern only ever gets shorter or gains a "*" in place of a component, so that its room suffices.
- */
-static void pattern__cover(char *pattern, const char *name)
-{
-	bool same_depth = components(pattern) == components(name), more = true;
-	char *out = pattern, *in = pattern;
-
-	if (!*pattern) { /* the outermost module: "" has nothing in common with any other */
-		strcpy(pattern, "*");
-		return;
-	}
-	while (more) {
-		size_t a = strcspn(in, "."), b = strcspn(name, ".");
-		bool equal = a == b && !memcmp(in, name, a);
-
-		more = in[a] && name[b];
-		if (equal) {
-			memmove(out, in, a);
-			out += a;
-		} else if (a) {
-			*out++ = '*'; /* an empty component has no room for it, and no module's name has one */
-		}
-		if (!same_depth && (!equal || !more)) {
-			if (equal) {
-				*out++ = '.';
-				*out++ = '*';
-			}
-			break;
-		}
-		in += a + more;
-		name += b + more;
-		if (more)
-			*out++ = '.';
-	}
-	*out = '\0';
-}
-
 /* How many modules each group has, and what they have in common. */
 static int table__modules(struct table *t)
 {
@@ -476,6 +471,8 @@ static int cmp_row(const void *a, const void *b)
 	const struct row *x = a, *y = b;
 	int c;
 
+	if (x->filtered != y->filtered)
+		return x->filtered ? 1 : -1;
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
 	c = cmp_text(x->file, y->file);
@@ -501,48 +498,56 @@ static int cmp_row(const void *a, const void *b)
 }
 
 /* The row of what nothing names: the others from before attach have a category, a module or a name. */
-static bool is_anonymous(const struct bucket *g)
+static bool is_anonymous(const struct bucket *g, bool filtered)
 {
-	return g->key.census && !g->key.category && !g->key.module && !g->key.name;
+	return g->key.census && !g->key.category && !g->key.module && !g->key.name && g->key.filtered == filtered;
 }
 
-static void table__row(const struct table *t, const struct bucket *g, char *text, uint64_t *before, struct row *r)
+/* Bytes of which not even the blocks are known. */
+static struct row before_row(uint64_t bytes)
+{
+	struct row r = { .bytes = bytes, .anonymous = bytes, .category = category__name(CATEGORY_UNKNOWN) };
+
+	row__set_before_attach(&r);
+	return r;
+}
+
+static void table__row(const struct table *t, const struct bucket *g, char *text, struct row *before, struct row *r)
 {
 	*r = g->row;
+	r->filtered = g->key.filtered;
 	if (r->modules > 1 && !(t->split & (SPLIT(BY_MODULE) | SPLIT(BY_LAYER) | SPLIT(BY_STACK))) &&
 	    (t->split & SPLIT(BY_LINE)))
 		r->module = text + g->pattern - 1;
 	r->category = g->categories ? NULL : category__name(g->category);
 	r->name = g->names || !g->name ? NULL : dict__str(t->m->dict, g->name);
-	if (is_anonymous(g)) {
-		r->requested = *before ? 0 : r->requested;
-		r->anonymous = *before;
-		r->bytes += *before;
-		*before = 0;
+	if (is_anonymous(g, before->filtered)) {
+		r->requested = before->bytes ? 0 : r->requested;
+		r->anonymous = before->bytes;
+		r->bytes += before->bytes;
+		before->bytes = 0;
 	}
 	if (g->asked != r->count)
 		r->requested = 0;
 }
 
-static int table__rows(struct table *t, uint64_t before, struct row **ret, size_t *n)
+static int table__rows(struct table *t, uint64_t outside, struct row **ret, size_t *n)
 {
-	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns);
+	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns), before = before_row(outside);
 	uint64_t sum = 0;
 	size_t nr = 0;
 	char *text;
 
 	if (!rows)
 		return -ENOMEM;
+	before.filtered = t->opts->keep && !t->opts->keep(t->opts->ctx, &before);
 	text = (char *)(rows + t->n + 1); /* one allocation, so that one free() does */
 	if (t->npatterns)
 		memcpy(text, t->patterns, t->npatterns);
 	for (uint32_t i = 0; i < t->n; i++)
 		table__row(t, &t->groups[i], text, &before, &rows[nr++]);
-	if (before) {
-		rows[nr].bytes = rows[nr].anonymous = before;
-		rows[nr].category = category__name(CATEGORY_UNKNOWN);
-		row__set_before_attach(&rows[nr++]);
-	}
+	if (before.bytes)
+		rows[nr++] = before;
 	qsort(rows, nr, sizeof(*rows), cmp_row);
 	for (size_t i = 0; i < nr; i++) {
 		sum += rows[i].bytes;
@@ -567,6 +572,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	dev = m->devs[number];
 	if (opts->when == ROWS_AT_MARK && !dev->pub.marked)
 		return -ENOENT;
+	t.sel = (struct select){ .m = t.m, .opts = opts };
 	t.split = split_of(opts);
 	t.by_name = !opts->split && opts->by == BY_LINE && !opts->any_module && !opts->any_category;
 	err = table__gather(&t, dev, number);
@@ -588,5 +594,6 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	free(t.parts);
 	free(t.patterns);
 	free(t.index.slots);
+	select__free(&t.sel);
 	return err;
 }

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the names of several modules have in common. */
+#include "model/internal.h"
+
+#include <string.h>
+
+static size_t components(const char *s)
+{
+	size_t n = 1;
+
+	for (; *s; s++)
+		n += *s == '.';
+	return n;
+}
+
+void pattern__cover(char *pattern, const char *name)
+{
+	bool same_depth = components(pattern) == components(name), more = true;
+	char *out = pattern, *in = pattern;
+
+	if (!*pattern) { /* the outermost module: "" has nothing in common with any other */
+		strcpy(pattern, "*");
+		return;
+	}
+	while (more) {
+		size_t a = strcspn(in, "."), b = strcspn(name, ".");
+		bool equal = a == b && !memcmp(in, name, a);
+
+		more = in[a] && name[b];
+		if (equal) {
+			memmove(out, in, a);
+			out += a;
+		} else if (a) {
+			*out++ = '*'; /* an empty component has no room for it, and no module's name has one */
+		}
+		if (!same_depth && (!equal || !more)) {
+			if (equal) {
+				*out++ = '.';
+				*out++ = '*';
+			}
+			break;
+		}
+		in += a + more;
+		name += b + more;
+		if (more)
+			*out++ = '.';
+	}
+	*out = '\0';
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_REPORT_FILTER_H
+#define MT_REPORT_FILTER_H
+/*
+ * --filter: which blocks a report shows; --hide: files that nothing is charged to.
+ *
+ * An expression is terms with spaces between, all of which must hold. A term is KEY:VALUE, or a word that any text of the row may
+ * have in it; "-" or "!" in front of it turns it round. VALUE is alternatives with "|" between; in double quotes it may have
+ * spaces and "|" in it. docs/REPORT.md has the keys.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "model/model.h"
+
+struct filter;
+
+/* NULL: why says what is wrong with the expression, cleaned, or that memory ran out. */
+struct filter *filter__parse(const char *expr, char *why, size_t size);
+void filter__free(struct filter *f); /* NULL is fine */
+/* The blocks of a row as struct row_opts' keep() gets them. */
+bool filter__matches(const struct filter *f, const struct row *r);
+
+/*
+ * Does a path, or a folder that it is in, match one of the n patterns? A pattern stands for the end of a path or of a folder's,
+ * from the start of a name on; * and ? for any text and character but "/".
+ */
+bool filter__hides(char *const *patterns, size_t n, const char *path);
+
+/* What of a recording a report is about; zeroed: all of it. */
+struct report_select {
+	const char *expr; /* of --filter, and the filter that it is; NULL: none */
+	struct filter *filter;
+	char **hide; /* patterns of --hide */
+	size_t nhide;
+};
+/* s may be NULL, and must outlive o. */
+void report_select__apply(const struct report_select *s, struct row_opts *o);
+/* Rows of the kept blocks, which come first; *bytes and *count: of the others. */
+size_t report_select__kept(const struct row *rows, size_t n, uint64_t *bytes, uint64_t *count);
+
+#endif
