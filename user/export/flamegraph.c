@@ -12,6 +12,7 @@
 #include "assets/flamegraph.css.h"
 #include "assets/flamegraph.html.h"
 #include "assets/flamegraph.js.h"
+#include "assets/words.js.h"
 #include "export/export.h"
 #include "export/frames.h"
 #include "lib/json.h"
@@ -322,6 +323,7 @@ static int put_page(struct page *p)
 	html = put_until(out, html, end, "@@DATA@@");
 	err = put_data(p);
 	html = put_until(out, html, end, "@@SCRIPT@@");
+	fwrite(asset_words_js, 1, asset_words_js_len, out);
 	fwrite(asset_flamegraph_js, 1, asset_flamegraph_js_len, out);
 	fwrite(html, 1, end - html, out);
 	return err;

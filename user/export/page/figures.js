@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The figures of what is chosen, by row, and how rows go together. One more row than the data has stands at the end:
+// what was there before attaching and of which nothing is known.
+"use strict";
+(() => {
+	const { state } = Page;
+	const UNKNOWN = { stack: -1, file: "", line: 0, function: "", module: "", module_class: "", phase: "", category: "unknown",
+		source: "census", name: "", thread: "", before_attach: true, nothing: true };
+	const MEASURES = {
+		allocated: ["Allocated in it", "allocated in the window"],
+		kept: ["Kept", "allocated in the window and still there at its end"],
+		grew: ["Grew", "more, or less, at the end than at the beginning"],
+		live: ["Live at its end", "live at the end of the window"],
+	};
+	let rows = [], unknownStack, byCache = new Map(), mask = null, masked = null, last = null, lastKey = "", ends = new Map();
+
+	function opened() {
+		const data = Page.data;
+		rows = [...data.rows, UNKNOWN];
+		Page.rows = rows;
+		// Its stack is one frame that says so.
+		Page.frames = data.frames.slice();
+		unknownStack = Int32Array.of(Page.frames.push({ name: "[before attach]", file: "", line: 0, kind: "note" }) - 1);
+		Page.stack = id => id === -1 ? unknownStack : data.stack(id);
+	}
+
+	// Whether a row passes the filter; null: all do.
+	function maskOf() {
+		if (masked === state.filter)
+			return mask;
+		masked = state.filter;
+		const { terms, test } = Page.filter.compile(state.filter);
+		mask = terms.length ? Uint8Array.from(rows, r => test(r) ? 1 : 0) : null;
+		return mask;
+	}
+
+	// allocated, reserved and unknown at a moment; the last few are kept, since a window's beginning stays while its end moves.
+	function endOf(m) {
+		const key = state.device + ":" + m;
+		let e = ends.get(key);
+		if (!e) {
+			if (ends.size > 64)
+				ends = new Map();
+			if (m < 0)
+				e = { allocated: 0, reserved: 0, unknown: 0 };
+			if (m < 0 && Page.moments().length) {
+				const f = Page.data.live(state.device, -1);
+				e = { allocated: f.allocated, reserved: f.reserved, unknown: f.unknown };
+			} else if (m >= 0) {
+				const f = Page.data.live(state.device, m);
+				e = { allocated: f.allocated, reserved: f.reserved, unknown: f.unknown };
+			}
+			ends.set(key, e);
+		}
+		return e;
+	}
+
+	function withLast(array, type, value) {
+		const out = new type(rows.length);
+		out.set(array);
+		out[rows.length - 1] = value;
+		return out;
+	}
+
+	function windowFigures(measure) {
+		const w = Page.data.window(state.device, state.from, state.moment);
+		const a = endOf(state.from), b = endOf(state.moment), n = rows.length;
+		let bytes, count;
+		if (measure === "grew") {
+			bytes = new Float64Array(n);
+			count = new Float64Array(n);
+			for (let i = 0; i < n - 1; i++) {
+				bytes[i] = w.allocated[i] - w.freed[i];
+				count[i] = w.allocs[i] - w.frees[i];
+			}
+			bytes[n - 1] = b.unknown - a.unknown;
+		} else {
+			bytes = withLast(measure === "kept" ? w.kept : w.allocated, Float64Array, 0);
+			count = withLast(measure === "kept" ? (w.keptCount ?? new Float64Array(n - 1)) : w.allocs, Float64Array, 0);
+		}
+		return { bytes, count, noCount: measure === "kept" && !w.keptCount, begin: a, end: b };
+	}
+
+	// {bytes, count: by row, after the filter; all: sum before it, sum: after it, measure, allocated, reserved, begin, end}
+	function figures() {
+		const measure = state.from === null ? "live" : state.measure;
+		const key = [state.device, state.moment, state.from, measure, state.filter].join("\n");
+		if (key === lastKey)
+			return last;
+		let f;
+		if (measure === "live") {
+			const l = Page.data.live(state.device, state.moment);
+			f = { bytes: withLast(l.bytes, Float64Array, l.unknown), count: withLast(l.count, Float64Array, 0) };
+			f.end = { allocated: l.allocated, reserved: l.reserved, unknown: l.unknown };
+			f.begin = state.from === null ? null : endOf(state.from);
+		} else {
+			f = windowFigures(measure);
+		}
+		f.measure = measure;
+		f.all = 0;
+		f.sum = 0;
+		const pass = maskOf();
+		for (let i = 0; i < rows.length; i++) {
+			f.all += f.bytes[i];
+			if (pass && !pass[i])
+				f.bytes[i] = f.count[i] = 0;
+			f.sum += f.bytes[i];
+		}
+		last = f;
+		lastKey = key;
+		return f;
+	}
+
+	// ---- rows that go together
+
+	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
+	const KEYS = {
+		line: r => [r.file, r.line, r.function, r.phase, r.category, r.before_attach ? r.source : "", r.before_attach ? r.name : "", r.nothing],
+		category: r => [r.category, r.nothing],
+		module: r => [r.module, r.module_class, r.nothing],
+		stack: r => [r.stack, r.phase, r.category, r.before_attach ? r.name : ""],
+	};
+
+	function placeOf(r) {
+		if (r.nothing)
+			return "before attach, nothing known";
+		if (r.before_attach)
+			return "before attach" + (r.name ? ": " + r.name : "");
+		if (r.file || r.function)
+			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? " (" + r.function + ")" : "");
+		return r.source === "native" ? "native thread" : "untraced";
+	}
+
+	// What modules have in common: blocks.*.mlp
+	function common(names) {
+		const list = [...names];
+		if (list.length === 1)
+			return list[0];
+		const split = list.map(n => n.split("."));
+		if (split.some(s => s.length !== split[0].length))
+			return "";
+		return split[0].map((p, i) => split.every(s => s[i] === p) ? p : "*").join(".");
+	}
+
+	// {of: group of each row, list: [{row, rows, modules, module, place, title}]}
+	function groups(by) {
+		if (byCache.has(by))
+			return byCache.get(by);
+		const of = new Int32Array(rows.length), list = [], seen = new Map();
+		rows.forEach((r, i) => {
+			const key = KEYS[by](r).join("\u0001");
+			let g = seen.get(key);
+			if (g === undefined) {
+				seen.set(key, g = list.length);
+				list.push({ row: r, modules: new Set(), categories: new Set(), places: new Set(), of: [] });
+			}
+			of[i] = g;
+			list[g].of.push(i);
+			list[g].modules.add(r.module ?? "");
+			list[g].categories.add(r.category);
+			if (list[g].places.size < 9)
+				list[g].places.add(placeOf(r));
+		});
+		for (const g of list) {
+			const common_ = common(g.modules);
+			g.module = common_ || (g.modules.size > 1 ? `(${g.modules.size} modules)` : "");
+			g.inModules = g.modules.size > 1 && common_ ? g.modules.size : 0;
+			g.place = g.places.size === 1 ? [...g.places][0] : `(${g.places.size > 8 ? "many" : g.places.size} places)`;
+			g.category = g.categories.size === 1 ? g.row.category : "";
+		}
+		const made = { of, list };
+		byCache.set(by, made);
+		return made;
+	}
+
+	// Figures by group: {bytes, count, order: groups with any, largest first}
+	function grouped(by, f = figures()) {
+		const { of, list } = groups(by);
+		const bytes = new Float64Array(list.length), count = new Float64Array(list.length);
+		for (let i = 0; i < of.length; i++)
+			if (f.bytes[i] || f.count[i]) {
+				bytes[of[i]] += f.bytes[i];
+				count[of[i]] += f.count[i];
+			}
+		const order = [];
+		for (let g = 0; g < list.length; g++)
+			if (bytes[g] || count[g])
+				order.push(g);
+		order.sort((a, b) => Math.abs(bytes[b]) - Math.abs(bytes[a]) || a - b);
+		return { bytes, count, order, list };
+	}
+
+	Object.assign(Page, { opened, figures, grouped, groups, maskOf, placeOf, endOf, MEASURES });
+})();

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// A list of any length of which only what is on the screen is made. Arrow keys move its mark, Enter uses it.
+"use strict";
+(() => {
+	const { el } = Page;
+
+	/*
+	 * box: scrolls. make(): an element of a row, empty. fill(element, i): what stands in it. use(i): Enter or click.
+	 * Returns {update(count), reset(head), mark(i), at()}: update() draws again what is seen, reset() makes all rows anew.
+	 */
+	function list(box, { make, fill, use, keys }) {
+		const space = el("div", { className: "space", role: "presentation" });
+		const pool = [];
+		let n = 0, at = 0, rowHeight = 26, head = null;
+		box.replaceChildren(space);
+
+		function draw() {
+			rowHeight = parseFloat(getComputedStyle(box).getPropertyValue("--rh")) || 26;
+			space.style.height = n * rowHeight + "px";
+			const first = Math.max(0, Math.floor((box.scrollTop - (head?.offsetHeight ?? 0)) / rowHeight) - 4);
+			const last = Math.min(n, Math.ceil((box.scrollTop + box.clientHeight) / rowHeight) + 4);
+			while (pool.length < last - first) {
+				const e = make();
+				e.classList.add("row");
+				pool.push(e);
+				space.append(e);
+			}
+			pool.forEach((e, k) => {
+				const i = first + k;
+				e.hidden = i >= last;
+				if (i >= last)
+					return;
+				e.style.transform = `translateY(${i * rowHeight}px)`;
+				e.dataset.i = i;
+				e.id = box.id + "-" + i;
+				e.setAttribute("aria-rowindex", i + 2);
+				e.classList.toggle("at", i === at && document.activeElement === box);
+				fill(e, i);
+			});
+			if (document.activeElement === box && n)
+				box.setAttribute("aria-activedescendant", box.id + "-" + at);
+			else
+				box.removeAttribute("aria-activedescendant");
+		}
+
+		function mark(i) {
+			at = Math.max(0, Math.min(n - 1, i));
+			const top = at * rowHeight, bottom = top + rowHeight + (head?.offsetHeight ?? 0);
+			if (top < box.scrollTop)
+				box.scrollTop = top;
+			else if (bottom > box.scrollTop + box.clientHeight)
+				box.scrollTop = bottom - box.clientHeight;
+			draw();
+		}
+
+		box.addEventListener("scroll", draw, { passive: true });
+		box.addEventListener("focus", draw);
+		box.addEventListener("blur", draw);
+		box.addEventListener("click", e => {
+			const row = e.target.closest(".row");
+			if (row) {
+				at = Number(row.dataset.i);
+				use(at, e);
+				draw();
+			}
+		});
+		box.addEventListener("keydown", e => {
+			if (e.ctrlKey || e.metaKey || e.altKey || e.target !== box)
+				return;
+			const page = Math.max(1, Math.floor(box.clientHeight / rowHeight) - 2);
+			const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: n - 1 }[e.key];
+			if (to !== undefined)
+				mark(to);
+			else if (e.key === "Enter" || e.key === " ")
+				use(at, e);
+			else if (!keys?.(e, at))
+				return;
+			e.preventDefault();
+			e.stopPropagation();
+		});
+		new ResizeObserver(draw).observe(box);
+		return {
+			update(count) {
+				n = count;
+				at = Math.max(0, Math.min(n - 1, at));
+				box.setAttribute("aria-rowcount", n + 1);
+				draw();
+			},
+			reset(header) {
+				head = header;
+				pool.length = 0;
+				space.replaceChildren();
+				box.replaceChildren(...(head ? [head] : []), space);
+			},
+			mark,
+			at: () => at,
+		};
+	}
+
+	Page.list = list;
+})();

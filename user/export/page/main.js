@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// Puts the page together: who was traced, what is chosen, the keys, and the events once they are read.
+"use strict";
+(() => {
+	const { $, head, state, el } = Page;
+	const { bytes, count, seconds, percent } = Words;
+	const ORDER = ["flame", "lives", "segments", "modules"];
+
+	// ---- the top: who, and how far to trust the figures
+
+	function command() {
+		const words = head.target?.cmdline;
+		return Array.isArray(words) && words.length ? words.join(" ") : head.target?.comm ?? head.name ?? "";
+	}
+
+	function top() {
+		const t = head.target ?? {}, c = head.capture ?? {};
+		$("command").textContent = command();
+		$("command").title = command();
+		const facts = [t.pid !== undefined && t.pid !== null && `PID ${t.pid}`, t.torch && `torch ${t.torch}`, t.python && `Python ${t.python}`,
+			seconds(head.duration), c.steps && `${count(c.steps)} steps`];
+		$("facts").textContent = facts.filter(Boolean).join("  ·  ");
+		const d = Page.device();
+		const items = [[`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]];
+		if (d.drift === null || d.drift === undefined)
+			items.push(["no totals to check with", ""]);
+		else
+			items.push([`drift ${bytes(d.drift)}`, d.drift ? "bad" : "good"]);
+		if (c.complete === false)
+			items.push(["recording cut short", "bad"]);
+		if (head.moments === "chosen")
+			items.push(["exact at chosen moments", ""]);
+		$("trust").replaceChildren(...items.map(([text, cls]) => el("li", { className: cls, textContent: text })));
+		$("trust").title = d.drift === 0 ? "After every event our sum is what the allocator itself says." : "";
+		$("device-box").hidden = head.devices.length < 2;
+		document.title = `${bytes(d.peak_allocated ?? 0)} peak, ${d.name} · ${command()}`;
+	}
+
+	function devices() {
+		$("device").replaceChildren(...head.devices.map((d, i) => el("option", { value: i, textContent: d.name, selected: i === state.device })));
+		$("device").addEventListener("change", e => {
+			const t = state.time;
+			Page.set({ device: Number(e.target.value), from: null, moment: -1 });
+			if (state.ready)
+				Page.chooseTime(t);
+		});
+	}
+
+	// ---- what is chosen, in words
+
+	const clock = t => t.toFixed(t < 1 ? 6 : t < 100 ? 4 : 3) + " s";
+
+	function say() {
+		const d = Page.device(), step = Page.stepAt(state.time);
+		const b = (text, cls) => el("b", { textContent: text, className: cls ?? "" });
+		const phase = (head.phases ?? []).find(p => p[0] <= state.time && state.time <= p[1]);
+		const where = [step && `step ${step[0]}`, phase && phase[2] !== "other" && phase[2]].filter(Boolean).join(", ");
+		if (!state.ready) {
+			$("choice-text").replaceChildren(b(bytes(d.peak_allocated ?? 0)), ` at the peak, ${clock(d.peak_time ?? 0)}`);
+			return;
+		}
+		const f = Page.figures(), end = f.end;
+		if (state.from === null) {
+			const what = Math.abs(state.time - d.peak_time) < 1e-9 ? "Peak" : "Moment";
+			$("choice-text").replaceChildren(`${what} `, b(clock(state.time)), where ? ` · ${where}` : "", " · ", b(bytes(end.allocated)), " allocated",
+				end.reserved ? ` · ${bytes(end.reserved)} reserved · ${percent(end.reserved - end.allocated, end.reserved)} of it free` : "");
+			return;
+		}
+		const a = Page.timeOf(state.from), grew = end.allocated - f.begin.allocated;
+		$("choice-text").replaceChildren("Window ", b(`${clock(a)} – ${clock(state.time)}`), ` · ${count(state.moment - state.from)} ${head.moments === "chosen" ? "moments" : "events"} · `,
+			`${bytes(f.begin.allocated)} → `, b(bytes(end.allocated)), ` (${grew > 0 ? "+" : ""}${bytes(grew)})`);
+	}
+
+	function measures() {
+		$("measures").hidden = state.from === null;
+		$("clear-window").hidden = state.from === null;
+		$("measures").replaceChildren(...Object.entries(Page.MEASURES).map(([id, [text, title]]) => el("button", {
+			type: "button", role: "radio", "aria-checked": String(state.measure === id), title, textContent: text, tabIndex: state.measure === id ? 0 : -1,
+			onclick: () => Page.set({ measure: id }),
+		})));
+	}
+
+	$("measures").addEventListener("keydown", e => {
+		const by = { ArrowRight: 1, ArrowLeft: -1 }[e.key];
+		if (!by)
+			return;
+		const ids = Object.keys(Page.MEASURES), at = (ids.indexOf(state.measure) + by + ids.length) % ids.length;
+		e.preventDefault();
+		e.stopPropagation();
+		Page.set({ measure: ids[at] });
+		Page.settle();
+		$("measures").children[at].focus();
+	});
+
+	let saying = 0;
+	Page.say = text => {
+		$("filter-says").textContent = text;
+		clearTimeout(saying);
+		saying = setTimeout(filterSays, 2500);
+	};
+
+	function filterSays() {
+		if (!state.ready || !state.filter) {
+			$("filter-says").textContent = "";
+			return;
+		}
+		const f = Page.figures();
+		$("filter-says").textContent = f.all ? `${bytes(f.sum)} · ${percent(f.sum, f.all)}` : "";
+	}
+
+	// Terms into the filter box, or out of it if they are all that is there.
+	Page.find = terms => {
+		const text = terms.join(" ");
+		$("filter").value = $("filter").value.trim() === text ? "" : text;
+		Page.set({ filter: $("filter").value.trim() });
+	};
+
+	// ---- views
+
+	function tabs() {
+		const there = ORDER.filter(id => Page.views[id] && (!Page.views[id].here || Page.views[id].here()));
+		$("tabs").replaceChildren(...there.map((id, i) => el("button", {
+			type: "button", role: "tab", id: "tab-" + id, textContent: Page.views[id].title, "aria-selected": String(state.tab === id), "aria-controls": "view",
+			tabIndex: state.tab === id ? 0 : -1, title: `${Page.views[id].title} (${i + 1})`, onclick: () => Page.set({ tab: id }),
+		})));
+		Page.tabsHere = there;
+	}
+
+	let opened = null;
+	function view() {
+		if (opened === state.tab)
+			return;
+		if (opened)
+			Page.views[opened].close();
+		opened = state.tab;
+		$("view").setAttribute("aria-labelledby", "tab-" + opened);
+		Page.views[opened].open($("view"));
+	}
+
+	$("tabs").addEventListener("keydown", e => {
+		const by = { ArrowRight: 1, ArrowLeft: -1 }[e.key], n = Page.tabsHere.length;
+		if (!by)
+			return;
+		e.preventDefault();
+		e.stopPropagation();
+		Page.set({ tab: Page.tabsHere[(Page.tabsHere.indexOf(state.tab) + by + n) % n] });
+		Page.settle();
+		$("tab-" + state.tab).focus();
+	});
+
+	// While a brush moves, what is costly waits for it to rest.
+	let later = 0;
+	function renew(changed) {
+		const v = Page.views[state.tab];
+		if (opened !== state.tab)
+			return;
+		clearTimeout(later);
+		if (v.slow && state.brushing)
+			later = setTimeout(() => v.renew(new Set()), 150);
+		else
+			v.renew(changed);
+	}
+
+	// ---- the line between table and view
+
+	function split() {
+		const bar = $("split"), main = $("views");
+		const to = p => {
+			p = Math.max(20, Math.min(80, p));
+			main.style.setProperty("--left", p + "%");
+			bar.setAttribute("aria-valuenow", Math.round(p));
+		};
+		bar.addEventListener("pointerdown", e => { bar.setPointerCapture(e.pointerId); bar.dataset.held = "1"; e.preventDefault(); });
+		bar.addEventListener("pointermove", e => {
+			const r = main.getBoundingClientRect();
+			if (bar.dataset.held)
+				to((e.clientX - r.left) / r.width * 100);
+		});
+		bar.addEventListener("pointerup", () => { delete bar.dataset.held; });
+		bar.addEventListener("keydown", e => {
+			const by = { ArrowLeft: -3, ArrowRight: 3 }[e.key];
+			if (!by)
+				return;
+			to(Number(bar.getAttribute("aria-valuenow")) + by);
+			e.preventDefault();
+			e.stopPropagation();
+		});
+	}
+
+	function wide() {
+		const on = document.body.classList.toggle("wide");
+		$("wide").setAttribute("aria-pressed", on);
+	}
+
+	// ---- keys
+
+	const goPeak = () => Page.chooseTime(Page.device().peak_time);
+	const goEnd = () => Page.chooseMoment(Page.moments().length - 1);
+	function goOom() {
+		const all = Page.timeline.oomsHere();
+		if (all.length)
+			Page.chooseTime((all.find(o => o.time > state.time + 1e-9) ?? all[0]).time);
+	}
+	function chooseStep(t = state.time) {
+		const s = Page.stepAt(t);
+		if (s)
+			Page.chooseWindow(Page.data.at(state.device, s[1]), Page.data.at(state.device, s[2]));
+	}
+	function byStep(dir) {
+		const steps = head.steps ?? [];
+		if (!steps.length)
+			return;
+		const ends = steps.map(s => Page.data.at(state.device, s[1]));
+		const i = dir > 0 ? ends.findIndex(m => m > state.moment) : ends.findLastIndex(m => m < state.moment);
+		if (i >= 0)
+			Page.chooseMoment(ends[i]);
+	}
+	function moveEdge(which) {
+		if (which === "from")
+			Page.chooseWindow(state.moment, state.from === null ? Page.moments().length - 1 : state.moment);
+		else
+			Page.chooseWindow(state.from ?? -1, state.moment);
+	}
+
+	const KEYS = [
+		["← →", "the event before, or after", null],
+		["Shift ← →", "the step before, or after", null],
+		["Alt ← →", "move the end of the window, event by event", null],
+		["p", "the peak", goPeak],
+		["e", "the end", goEnd],
+		["o", "the next out of memory", goOom],
+		["s", "the step around the moment, as a window", () => chooseStep()],
+		["[", "a window begins here", () => moveEdge("from")],
+		["]", "a window from the beginning to here", () => moveEdge("to")],
+		["+ −", "zoom the timeline in, out", null],
+		["0", "the whole recording", () => Page.show(0, head.duration)],
+		["z", "zoom to what is chosen", () => Page.timeline.showChoice()],
+		["/", "filter", null],
+		["m", "what of the window is shown: allocated, kept, grew, live", () => {
+			const ids = Object.keys(Page.MEASURES);
+			Page.set({ measure: ids[(ids.indexOf(state.measure) + 1) % ids.length] });
+		}],
+		["b", "the table by line, category, module, stack", () => {
+			const all = [...$("by").options].map(o => o.value);
+			Page.set({ by: all[(all.indexOf(state.by) + 1) % all.length] });
+		}],
+		["c", "copy the table as TSV", () => Page.table.copy()],
+		["1 – 4", "flame graph, lifetimes, segments, modules", null],
+		["w", "the view wider, or as before", wide],
+		["t", "light or dark", Page.toggleTheme],
+		["Esc", "out of the window, then of the filter", null],
+		["?", "these keys", () => $("keys").showModal()],
+		["In a graph", "arrows move, Enter zooms, Esc goes out, f filters to a frame", null],
+	];
+
+	function typing(e) {
+		return e.target.matches("input:not([type=checkbox]), select, textarea");
+	}
+
+	function onKey(e) {
+		if (e.ctrlKey || e.metaKey || $("keys").open || e.defaultPrevented)
+			return;
+		if (e.key === "Escape") {
+			if (e.target === $("filter") && $("filter").value === "")
+				$("plot").focus();
+			else if (state.from !== null && e.target !== $("filter"))
+				Page.chooseMoment(state.moment);
+			else if (state.filter)
+				Page.find([]);
+			return;
+		}
+		if (typing(e) || !state.ready)
+			return;
+		const dir = { ArrowLeft: -1, ArrowRight: 1 }[e.key];
+		if (dir && e.altKey)
+			Page.chooseWindow(state.from ?? state.moment, Math.max((state.from ?? state.moment), state.moment + dir));
+		else if (dir && e.shiftKey)
+			byStep(dir);
+		else if (dir)
+			Page.chooseMoment(Math.max(0, state.moment + dir));
+		else if (e.altKey)
+			return;
+		else if (e.key === "+" || e.key === "=")
+			Page.timeline.zoomBy(0.5);
+		else if (e.key === "-")
+			Page.timeline.zoomBy(2);
+		else if (e.key === "/")
+			$("filter").focus();
+		else if (Page.tabsHere[Number(e.key) - 1])
+			Page.set({ tab: Page.tabsHere[Number(e.key) - 1] });
+		else {
+			const key = KEYS.find(k => k[0] === e.key && k[2]);
+			if (!key)
+				return;
+			key[2]();
+		}
+		e.preventDefault();
+		follow();
+	}
+
+	// What the keys chose is on the picture.
+	function follow() {
+		const [a, b] = state.view, t = state.time;
+		if (t < a || t > b)
+			Page.show(t - (b - a) / 2, t + (b - a) / 2);
+	}
+
+	function buttons() {
+		$("keys-list").replaceChildren(...KEYS.flatMap(([k, what]) => [el("kbd", { textContent: k }), el("span", { textContent: what })]));
+		$("help").addEventListener("click", () => $("keys").showModal());
+		$("theme").addEventListener("click", Page.toggleTheme);
+		$("wide").addEventListener("click", wide);
+		const go = fn => () => { if (state.ready) { fn(); follow(); } };
+		$("go-peak").addEventListener("click", go(goPeak));
+		$("go-end").addEventListener("click", go(goEnd));
+		$("go-oom").addEventListener("click", go(goOom));
+		$("go-step").addEventListener("click", go(() => chooseStep()));
+		$("clear-window").addEventListener("click", go(() => Page.chooseMoment(state.moment)));
+		$("go-step").hidden = !(head.steps ?? []).length;
+		$("find").addEventListener("submit", e => e.preventDefault());
+		let wait = 0;
+		$("filter").addEventListener("input", () => {
+			clearTimeout(wait);
+			wait = setTimeout(() => Page.set({ filter: $("filter").value.trim() }), 60);
+		});
+		addEventListener("keydown", onKey);
+	}
+
+	// ---- what is chosen stays in the address, so that reloading and bookmarks keep it
+
+	let addressWait = 0;
+	function keepAddress() {
+		clearTimeout(addressWait);
+		addressWait = setTimeout(() => {
+			const p = new URLSearchParams();
+			p.set("t", state.time.toFixed(9));
+			if (state.from !== null)
+				p.set("from", Page.timeOf(state.from).toFixed(9));
+			for (const k of ["by", "tab", "filter", "measure"])
+				if (state[k])
+					p.set(k, state[k]);
+			if (head.devices.length > 1)
+				p.set("device", Page.device().name);
+			try {
+				history.replaceState(null, "", "#" + p);
+			} catch {
+				// some browsers keep addresses of files as they are
+			}
+		}, 300);
+	}
+
+	function fromAddress() {
+		const p = new URLSearchParams(location.hash.slice(1)), patch = {};
+		const d = head.devices.findIndex(x => x.name === p.get("device"));
+		if (d >= 0)
+			patch.device = d;
+		if ([...$("by").options].some(o => o.value === p.get("by")))
+			patch.by = p.get("by");
+		if (ORDER.includes(p.get("tab")))
+			patch.tab = p.get("tab");
+		if (Page.MEASURES[p.get("measure")])
+			patch.measure = p.get("measure");
+		patch.filter = $("filter").value = p.get("filter") ?? "";
+		Object.assign(state, patch);
+		const number = k => p.has(k) && isFinite(p.get(k)) ? Number(p.get(k)) : null;
+		return { t: number("t"), from: number("from") };
+	}
+
+	// Where something happens: most of a recording can be the time before the first step.
+	function firstView() {
+		const steps = head.steps ?? [], s = Page.device().series, end = head.duration;
+		const i = s ? s.allocated_max.findIndex(v => v > 0) : -1;
+		let a = steps.length ? steps[0][0] : i > 0 ? s.t[i] : 0, b = steps.length ? steps[steps.length - 1][1] : end;
+		const peak = Page.device().peak_time ?? 0;
+		a = Math.min(a, peak);
+		b = Math.max(b, peak);
+		if (b - a < 0.6 * end && b > a)
+			Page.show(a - (b - a) * 0.04, b + (b - a) * 0.04);
+	}
+
+	// ---- the events
+
+	async function open(place) {
+		try {
+			Page.data = await Data.open(head, $("data").textContent);
+		} catch (err) {
+			$("sum").textContent = `The events of this page cannot be read: ${err.message}`;
+			$("sum").classList.add("warn");
+			document.body.dataset.state = "failed";
+			return;
+		}
+		Page.opened();
+		state.ready = true;
+		const t = place.t ?? head.at ?? Page.device().peak_time ?? 0;
+		Page.set({ moment: Page.data.at(state.device, t), device: state.device });
+		state.time = Page.timeOf(state.moment);
+		if (place.from !== null)
+			Page.chooseWindow(Page.data.at(state.device, place.from), state.moment);
+		state.ready = false;
+		Page.set({ ready: true });
+		tabs();
+		Page.settle();
+		document.body.dataset.state = "ready";
+	}
+
+	function start() {
+		const place = fromAddress();
+		top();
+		devices();
+		buttons();
+		tabs();
+		measures();
+		split();
+		firstView();
+		const oom = () => { $("go-oom").hidden = !Page.timeline.oomsHere().length; };
+		oom();
+		Page.watch(["device", "ready"], () => { top(); oom(); tabs(); });
+		Page.watch(["tab"], () => { tabs(); view(); });
+		Page.watch(["from", "measure"], measures);
+		Page.watch(["moment", "from", "measure", "filter", "device", "ready", "view", "theme"], renew);
+		Page.watch(["moment", "from", "measure", "filter", "device", "ready"], () => { say(); filterSays(); keepAddress(); });
+		Page.watch(["by", "tab"], keepAddress);
+		Page.timeline.start();
+		Page.table.start();
+		view();
+		say();
+		Page.settle();
+		document.body.dataset.state = "head";
+		performance.mark("first-picture");
+		// The events come after this script in the file: they are not there yet. Then a picture, then the work.
+		const later_ = () => requestAnimationFrame(() => setTimeout(() => open(place), 0));
+		if (document.readyState === "loading")
+			document.addEventListener("DOMContentLoaded", later_);
+		else
+			later_();
+	}
+
+	start();
+})();

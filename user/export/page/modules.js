@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The tree of modules: what each holds itself and with all inside it. It is its own text.
+"use strict";
+(() => {
+	const { state, el } = Page;
+	const { bytes, count } = Words;
+	let box = null, list, says, nodes = null, seen = [], open_ = null, leaves;
+
+	// Nodes by dotted name, parents first; the one for "no module" stands beside the root.
+	function build() {
+		const by = new Map();
+		nodes = [];
+		const get = (key, label, parent) => {
+			let n = by.get(key);
+			if (n === undefined) {
+				n = nodes.length;
+				by.set(key, n);
+				nodes.push({ label, parent, depth: parent < 0 ? 0 : nodes[parent].depth + 1, cls: "", name: key.slice(1), kids: [] });
+				if (parent >= 0)
+					nodes[parent].kids.push(n);
+			}
+			return n;
+		};
+		leaves = Int32Array.from(Page.rows, r => {
+			if (!r.module && !r.module_class)
+				return get("!", r.nothing ? "not known" : "(no module)", -1);
+			let n = get("m", "(the model)", -1), name = "";
+			if (r.module)
+				for (const part of r.module.split(".")) {
+					name += (name ? "." : "") + part;
+					n = get("m" + name, part, n);
+				}
+			nodes[n].cls ||= r.module_class ?? "";
+			return n;
+		});
+		if (!open_) {
+			open_ = new Set(nodes.map((n, i) => n.depth < 2 ? i : -1));
+		}
+	}
+
+	function weigh() {
+		const f = Page.figures();
+		for (const n of nodes) {
+			n.own = n.all = n.count = 0;
+			n.by = {};
+		}
+		f.bytes.forEach((b, i) => {
+			if (!b && !f.count[i])
+				return;
+			const n = nodes[leaves[i]], c = Page.rows[i].category;
+			n.own += b;
+			n.all += b;
+			n.count += f.count[i];
+			n.by[c] = (n.by[c] ?? 0) + b;
+		});
+		for (let i = nodes.length - 1; i >= 0; i--) {
+			const n = nodes[i], p = nodes[n.parent];
+			if (!p)
+				continue;
+			p.all += n.all;
+			p.count += n.count;
+			for (const [c, b] of Object.entries(n.by))
+				p.by[c] = (p.by[c] ?? 0) + b;
+		}
+	}
+
+	function order() {
+		seen = [];
+		const go = i => {
+			const n = nodes[i];
+			if (!n.all && !n.count)
+				return;
+			seen.push(i);
+			if (open_.has(i))
+				[...n.kids].sort((a, b) => Math.abs(nodes[b].all) - Math.abs(nodes[a].all)).forEach(go);
+		};
+		nodes.map((n, i) => i).filter(i => nodes[i].parent < 0).sort((a, b) => nodes[b].all - nodes[a].all).forEach(go);
+	}
+
+	const make = () => el("div", { role: "row" }, el("span", { role: "gridcell", className: "c-tree" }), el("span", { role: "gridcell", className: "c-size" }),
+		el("span", { role: "gridcell", className: "c-size quiet" }), el("span", { role: "gridcell", className: "c-mix" }));
+
+	function fill(e, i) {
+		const n = nodes[seen[i]], isOpen = open_.has(seen[i]), [tree, all, own, mix] = e.children;
+		e.setAttribute("aria-level", n.depth + 1);
+		const kids = n.kids.some(k => nodes[k].all || nodes[k].count);
+		if (kids)
+			e.setAttribute("aria-expanded", isOpen);
+		else
+			e.removeAttribute("aria-expanded");
+		tree.style.paddingLeft = n.depth * 14 + 4 + "px";
+		tree.replaceChildren(el("i", { className: "fold", textContent: kids ? isOpen ? "▾" : "▸" : "" }), n.label, n.cls ? el("small", { textContent: " " + n.cls }) : "");
+		tree.title = n.name;
+		all.textContent = bytes(n.all);
+		own.textContent = n.own ? bytes(n.own) : "";
+		const most = Math.max(1, ...nodes.filter(x => x.parent < 0).map(x => Math.abs(x.all)));
+		mix.replaceChildren(...(Page.head.categories ?? Object.keys(n.by)).filter(c => n.by[c] > 0).map(c => {
+			const bar = el("i", { title: c.replace("_", " ") + ": " + bytes(n.by[c]) });
+			bar.style.width = 100 * n.by[c] / most + "%";
+			bar.style.backgroundColor = Page.categoryColour(c);
+			return bar;
+		}));
+	}
+
+	function use(i, e) {
+		const n = nodes[seen[i]];
+		if (e.type === "click" && e.target.closest(".c-tree") && n.kids.length) {
+			toggle(seen[i]);
+			return;
+		}
+		Page.find([Page.filter.term("module", n.name)]);
+	}
+
+	function toggle(id, to = !open_.has(id)) {
+		if (to)
+			open_.add(id);
+		else
+			open_.delete(id);
+		order();
+		list.update(seen.length);
+	}
+
+	function keys(e, at) {
+		const id = seen[at];
+		if (e.key === "ArrowRight")
+			toggle(id, true);
+		else if (e.key === "ArrowLeft" && open_.has(id) && nodes[id].kids.length)
+			toggle(id, false);
+		else if (e.key === "ArrowLeft")
+			list.mark(Math.max(0, seen.indexOf(nodes[id].parent)));
+		else
+			return false;
+		return true;
+	}
+
+	function renew() {
+		if (!state.ready || !box)
+			return;
+		if (!nodes)
+			build();
+		weigh();
+		order();
+		list.update(seen.length);
+		const calls = (Page.data.layers ?? []).length;
+		says.textContent = `${count(nodes.length)} modules` + (calls ? ", sizes as chosen above; Enter filters to one" : "");
+	}
+
+	function open(where) {
+		box = where;
+		says = el("output", { className: "quiet says" });
+		const grid = el("div", { id: "modules", className: "fill", tabIndex: 0, role: "treegrid", "aria-label": "Modules" });
+		box.replaceChildren(says, grid);
+		list = Page.list(grid, { make, fill, use, keys });
+		list.reset(el("div", { className: "row-head", role: "row" }, ...[["c-tree", "Module"], ["c-size", "With all inside"], ["c-size", "Own"], ["c-mix", "By category"]]
+			.map(([c, t]) => el("span", { className: c, role: "columnheader", textContent: t }))));
+		renew();
+	}
+
+	Page.views.modules = { title: "Modules", open, renew, close: () => { box = null; }, rows: () => seen.map(i => nodes[i]) };
+})();

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// Memory over time: uPlot draws the curves, a canvas above it what is chosen, so that a brush redraws that alone.
+"use strict";
+(() => {
+	const { $, head, state, el, colour } = Page;
+	const { bytes, count, seconds } = Words;
+	const STRIP = 5; // px of the phases, below the curves
+	let plot = null, over = null, shown = null, names = [], hover = null;
+
+	const deviceSeries = () => Page.device().series ?? { t: [], allocated_min: [], allocated_max: [], reserved_max: [] };
+
+	// Times as short as the distance between two labels allows.
+	function timeLabels(u, splits) {
+		const step = splits.length > 1 ? splits[1] - splits[0] : 1;
+		const [unit, by] = splits[splits.length - 1] < 1 ? ["ms", 1e3] : ["s", 1];
+		const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step * by + 1e-15) + 1e-9)));
+		return splits.map(s => (s * by).toFixed(digits) + " " + unit);
+	}
+
+	// Curves between t0 and t1: from the events once they are here, before that from the head's picture.
+	function fetch(t0, t1, width) {
+		const n = Math.max(60, Math.min(2000, Math.round(width)));
+		if (!state.ready)
+			return { ...deviceSeries(), names: [], stack: [] };
+		const s = Page.data.series(state.device, t0, t1, n);
+		if (!state.bands)
+			return { ...s, names: [], stack: [] };
+		const b = Page.data.stackedSeries(state.device, t0, t1, n, state.bands);
+		return { ...s, ...top(b, s.t.length) };
+	}
+
+	// At most eight bands, the largest; the rest is one. Categories keep the order that they always have.
+	function top(b, n) {
+		let order = b.names.map((name, i) => ({ name, i, most: Math.max(0, ...b.bytes[i]) })).filter(x => x.most > 0);
+		if (state.bands === "category") {
+			const rank = name => (head.categories ?? []).indexOf(name);
+			order.sort((x, y) => rank(x.name) - rank(y.name));
+		} else {
+			order.sort((x, y) => y.most - x.most);
+		}
+		const kept = order.length > 9 ? order.slice(0, 8) : order;
+		const stack = kept.map(x => b.bytes[x.i]), list = kept.map(x => x.name);
+		if (kept.length < order.length) {
+			const rest = new Float64Array(n);
+			for (const x of order.slice(8))
+				for (let k = 0; k < n; k++)
+					rest[k] += b.bytes[x.i][k];
+			stack.push(rest);
+			list.push(`${order.length - 8} more`);
+		}
+		return { names: list, stack };
+	}
+
+	function bandColour(name, i) {
+		if (state.bands === "category")
+			return Page.categoryColour(name);
+		if (state.bands === "phase")
+			return Page.phaseColour(name || "other");
+		return i >= 8 ? colour("c-unknown") : Page.nthColour(i);
+	}
+	const bandName = name => name === "" ? state.bands === "module1" ? "(no module)" : "before attach" : name.replace("_", " ");
+
+	// x, allocated (filled), bands from the top one down, allocated, reserved
+	function columns(s) {
+		const n = s.t.length;
+		const sums = [];
+		let below = new Float64Array(n);
+		for (const b of s.stack) {
+			const sum = new Float64Array(n);
+			for (let i = 0; i < n; i++)
+				sum[i] = below[i] + b[i];
+			sums.push(sum);
+			below = sum;
+		}
+		return [s.t, s.allocated_max, ...sums.reverse(), s.allocated_max, s.reserved_max];
+	}
+
+	function options(width, height) {
+		const stepped = uPlot.paths.stepped({ align: 1 });
+		const axis = { stroke: colour("soft"), font: "11px " + colour("font"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
+		const series = [{}, { stroke: null, width: 0, fill: colour("rest"), paths: stepped, points: { show: false } }];
+		for (let i = names.length - 1; i >= 0; i--)
+			series.push({ stroke: colour("panel"), width: 0.5, fill: bandColour(names[i], i), paths: stepped, points: { show: false } });
+		series.push({ stroke: colour("ink"), width: 1.25, paths: stepped, points: { show: false } });
+		series.push({ stroke: colour("reserved"), width: 1.5, dash: [5, 4], paths: stepped, points: { show: false } });
+		return {
+			width, height, series,
+			padding: [12, 8, 0, 0],
+			legend: { show: false },
+			cursor: { y: false, points: { show: false }, drag: { x: false, y: false, setScale: false } },
+			scales: { x: { time: false, range: () => state.view }, y: { range: (u, lo, hi) => [0, Math.max(1, hi) * 1.06] } },
+			axes: [
+				{ ...axis, size: 26, gap: 8, space: 90, values: timeLabels },
+				{ ...axis, size: 72, gap: 6, space: 34, incrs: Array.from({ length: 52 }, (x, i) => 2 ** i), values: (u, splits) => splits.map(v => v ? bytes(v).replace(/\.0+ /, " ") : "0") },
+			],
+			// Sizes and scales stand when it draws, not before.
+			hooks: { draw: [marks, drawChoice], setCursor: [moved] },
+		};
+	}
+
+	// ---- what stands on the picture: phases, steps, out of memory, the peak
+
+	function marks(u) {
+		const c = u.ctx, r = devicePixelRatio || 1, { left, top, width, height } = u.bbox;
+		const x = t => u.valToPos(t, "x", true), y = v => u.valToPos(v, "y", true);
+		c.save();
+		c.beginPath();
+		c.rect(left, 0, width, u.ctx.canvas.height);
+		c.clip();
+		for (const [a, b, phase] of head.phases ?? []) {
+			if (b < state.view[0] || a > state.view[1] || phase === "other")
+				continue;
+			c.fillStyle = Page.phaseColour(phase);
+			c.fillRect(x(a), top + height + r, Math.max(r, x(b) - x(a)), STRIP * r);
+		}
+		const steps = (head.steps ?? []).filter(s => s[1] >= state.view[0] && s[0] <= state.view[1]);
+		if (steps.length && steps.length < width / (4 * r)) {
+			c.strokeStyle = colour("step");
+			c.fillStyle = colour("soft");
+			c.font = 10 * r + "px " + colour("font");
+			c.lineWidth = r;
+			const first = (head.steps ?? []).indexOf(steps[0]);
+			steps.forEach((s, i) => {
+				c.beginPath();
+				c.moveTo(x(s[1]), top);
+				c.lineTo(x(s[1]), top + height);
+				c.stroke();
+				const w = x(s[1]) - x(s[0]), label = "step " + (first + i);
+				if (w > c.measureText(label).width + 8 * r)
+					c.fillText(label, Math.max(x(s[0]), left) + 4 * r, top - 2 * r);
+			});
+		}
+		const d = Page.device();
+		for (const o of oomsHere()) {
+			c.fillStyle = c.strokeStyle = colour("warn");
+			c.lineWidth = 1.5 * r;
+			c.beginPath();
+			c.moveTo(x(o.time), top);
+			c.lineTo(x(o.time), top + height);
+			c.stroke();
+			c.beginPath();
+			c.moveTo(x(o.time) - 5 * r, top);
+			c.lineTo(x(o.time) + 5 * r, top);
+			c.lineTo(x(o.time), top + 8 * r);
+			c.fill();
+		}
+		if (d.peak_allocated) {
+			const px = x(d.peak_time), py = y(d.peak_allocated);
+			c.fillStyle = colour("ink");
+			c.beginPath();
+			c.moveTo(px, py - 2 * r);
+			c.lineTo(px - 4.5 * r, py - 9 * r);
+			c.lineTo(px + 4.5 * r, py - 9 * r);
+			c.fill();
+		}
+		c.restore();
+	}
+
+	const oomsHere = () => (head.ooms ?? []).filter(o => o.device === Page.device().name || o.device === state.device);
+
+	// ---- what is chosen
+
+	function drawChoice() {
+		if (!plot || !over)
+			return;
+		const w = plot.over.clientWidth, h = plot.over.clientHeight;
+		const c = Page.fit(over, w, h);
+		const x = t => plot.valToPos(t, "x");
+		const b = x(state.time);
+		if (state.from !== null) {
+			const a = x(Page.timeOf(state.from));
+			c.fillStyle = colour("brush");
+			c.fillRect(a, 0, Math.max(1, b - a), h);
+			c.fillStyle = colour("accent");
+			c.fillRect(a - 1, 0, 2, h);
+		}
+		c.fillStyle = colour("accent");
+		c.fillRect(b - 1, 0, 2, h);
+		c.beginPath();
+		c.arc(b, 3, 3.5, 0, 7);
+		c.fill();
+	}
+
+	// ---- pointer and wheel
+
+	function moved(u) {
+		hover = u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null;
+		if (hover === null || state.brushing || !shown || !matchMedia("(hover: hover)").matches) {
+			Page.hideTip();
+			return;
+		}
+		const s = shown;
+		let i = upper(s.t, hover) - 1;
+		if (i < 0) {
+			Page.hideTip();
+			return;
+		}
+		const near = oomsHere().find(o => Math.abs(u.valToPos(o.time, "x") - u.cursor.left) < 6);
+		const r = u.over.getBoundingClientRect();
+		const lines = [timeText(hover), `${bytes(s.allocated_max[i])} allocated`, s.reserved_max[i] ? `${bytes(s.reserved_max[i])} reserved` : null];
+		s.names.map((name, k) => [name, s.stack[k][i]]).filter(b => b[1] > 0).sort((a, b) => b[1] - a[1]).slice(0, 8)
+			.forEach(([name, v]) => lines.push(`${bytes(v)} ${bandName(name)}`));
+		const step = Page.stepAt(hover);
+		if (step)
+			lines[0] += `, step ${step[0]}`;
+		const phase = (head.phases ?? []).find(p => p[0] <= hover && hover <= p[1]);
+		if (phase && phase[2] !== "other")
+			lines[0] += `, ${phase[2]}`;
+		if (near)
+			lines.splice(1, 0, `Out of memory: ${bytes(near.asked)} asked for` + (near.file ? `, ${near.file.slice(near.file.lastIndexOf("/") + 1)}:${near.line}` : ""));
+		Page.tip(lines, r.left + u.cursor.left, r.top + Math.min(u.cursor.top, 60));
+	}
+
+	function upper(a, v) {
+		let lo = 0, hi = a.length;
+		while (lo < hi) {
+			const mid = (lo + hi) >> 1;
+			if (a[mid] <= v)
+				lo = mid + 1;
+			else
+				hi = mid;
+		}
+		return lo;
+	}
+
+	function timeText(t) {
+		const range = state.view[1] - state.view[0];
+		const digits = Math.max(1, Math.min(6, 3 - Math.floor(Math.log10(range))));
+		return t.toFixed(digits) + " s";
+	}
+
+	// A mark within a few pixels is meant.
+	function timeAt(px) {
+		const near = [Page.device().peak_time, ...oomsHere().map(o => o.time)].find(t => Math.abs(plot.valToPos(t, "x") - px) < 4);
+		return near ?? plot.posToVal(Math.max(0, Math.min(plot.over.clientWidth, px)), "x");
+	}
+
+	function pointers(box) {
+		let down = null;
+		const px = e => e.clientX - box.getBoundingClientRect().left;
+		box.addEventListener("pointerdown", e => {
+			if (e.button || !state.ready)
+				return;
+			down = { x: px(e), m: Page.data.at(state.device, timeAt(px(e))), moved: false };
+			box.setPointerCapture(e.pointerId);
+			$("plot").focus({ preventScroll: true });
+			e.preventDefault();
+		});
+		box.addEventListener("pointermove", e => {
+			if (!down || (!down.moved && Math.abs(px(e) - down.x) < 4))
+				return;
+			down.moved = true;
+			Page.hideTip();
+			Page.set({ brushing: true });
+			Page.chooseWindow(down.m, Page.data.at(state.device, timeAt(px(e))));
+		});
+		const up = e => {
+			if (!down)
+				return;
+			if (!down.moved && e.type === "pointerup")
+				Page.chooseTime(timeAt(px(e)));
+			down = null;
+			Page.set({ brushing: false });
+		};
+		box.addEventListener("pointerup", up);
+		box.addEventListener("pointercancel", up);
+		box.addEventListener("dblclick", () => Page.show(0, head.duration));
+		box.addEventListener("wheel", e => {
+			e.preventDefault();
+			const [a, b] = state.view, at = plot.posToVal(px(e), "x");
+			if (Math.abs(e.deltaX) > Math.abs(e.deltaY) || e.shiftKey) {
+				const by = (e.deltaX || e.deltaY) / box.clientWidth * (b - a);
+				Page.show(a + by, b + by);
+			} else {
+				const k = Math.exp(Math.max(-60, Math.min(60, e.deltaY)) * 0.006);
+				Page.show(at - (at - a) * k, at + (b - at) * k);
+			}
+		}, { passive: false });
+	}
+
+	function zoomBy(k) {
+		const [a, b] = state.view, at = state.time >= a && state.time <= b ? state.time : (a + b) / 2;
+		Page.show(at - (at - a) * k, at + (b - at) * k);
+	}
+
+	function showChoice() {
+		const a = state.from === null ? null : Page.timeOf(state.from), step = Page.stepAt(state.time);
+		if (a !== null)
+			Page.show(a - (state.time - a) * 0.05, state.time + (state.time - a) * 0.05);
+		else if (step)
+			Page.show(step[1] - (step[2] - step[1]) * 0.1, step[2] + (step[2] - step[1]) * 0.1);
+	}
+
+	// ---- the whole, small
+
+	function drawMap() {
+		const map = $("map"), w = map.parentElement.clientWidth - 2 * parseFloat(colour("pad")), h = 26;
+		if (w <= 0)
+			return;
+		const c = Page.fit(map, w, h), s = deviceSeries(), end = head.duration || 1;
+		const most = Math.max(1, ...s.allocated_max);
+		c.fillStyle = colour("map");
+		c.beginPath();
+		c.moveTo(0, h);
+		let y = h;
+		for (let i = 0; i < s.t.length; i++) {
+			const x = s.t[i] / end * w;
+			c.lineTo(x, y);
+			y = h - s.allocated_max[i] / most * (h - 3);
+			c.lineTo(x, y);
+		}
+		c.lineTo(w, y);
+		c.lineTo(w, h);
+		c.fill();
+		const a = state.view[0] / end * w, b = Math.max(a + 3, state.view[1] / end * w);
+		c.fillStyle = colour("veil");
+		c.fillRect(0, 0, a, h);
+		c.fillRect(b, 0, w - b, h);
+		c.strokeStyle = colour("accent");
+		c.strokeRect(a + 0.5, 0.5, Math.max(2, b - a - 1), h - 1);
+		c.fillStyle = colour("accent");
+		c.fillRect(state.time / end * w - 0.5, 0, 1.5, h);
+	}
+
+	function mapPointers() {
+		const map = $("map");
+		let held = false;
+		const go = e => {
+			const r = map.getBoundingClientRect(), t = (e.clientX - r.left) / r.width * head.duration, half = (state.view[1] - state.view[0]) / 2;
+			Page.show(t - half, t + half);
+		};
+		map.addEventListener("pointerdown", e => { held = true; map.setPointerCapture(e.pointerId); go(e); });
+		map.addEventListener("pointermove", e => held && go(e));
+		map.addEventListener("pointerup", () => { held = false; });
+	}
+
+	// ---- together
+
+	function legend() {
+		const items = names.map((name, i) => {
+			const swatch = el("i");
+			swatch.style.backgroundColor = bandColour(name, i);
+			return el("li", {}, swatch, bandName(name));
+		});
+		if (shown.reserved_max.some(v => v > 0))
+			items.push(el("li", {}, el("i", { className: "dash" }), "reserved"));
+		$("legend").replaceChildren(...items);
+	}
+
+	function make() {
+		const box = $("plot");
+		plot?.destroy();
+		over = el("canvas", { className: "choice" });
+		plot = new uPlot(options(box.clientWidth, box.clientHeight), columns(shown), box);
+		plot.over.append(over);
+		pointers(plot.over);
+		plot.over.addEventListener("pointerleave", Page.hideTip);
+		legend();
+	}
+
+	function draw(changed) {
+		const box = $("plot");
+		if (!box.clientWidth)
+			return;
+		shown = fetch(state.view[0], state.view[1], box.clientWidth - 80);
+		const same = plot && names.length === shown.names.length && names.every((x, i) => x === shown.names[i]);
+		names = shown.names;
+		if (!same || changed?.has("theme") || changed?.has("bands"))
+			make();
+		else
+			plot.setData(columns(shown));
+		drawMap();
+		twin();
+	}
+
+	let twin = () => {};
+	function start() {
+		twin = Page.twin($("time").querySelector("details"), () => ({
+			columns: ["time", "allocated, least", "allocated, most", "reserved, most", ...shown.names.map(bandName)],
+			rows: Array.from({ length: Math.min(40, shown.t.length) }, (x, k) => Math.floor(k * shown.t.length / Math.min(40, shown.t.length)))
+				.map(i => [timeText(shown.t[i]), ...[shown.allocated_min[i], shown.allocated_max[i], shown.reserved_max[i], ...shown.stack.map(b => b[i])].map(v => bytes(v))]),
+			note: `What the picture shows now, ${timeText(state.view[0])} to ${timeText(state.view[1])}. Peak: ${bytes(Page.device().peak_allocated)} at ${seconds(Page.device().peak_time)}, ` +
+				`${count((head.steps ?? []).length)} steps, ${count(oomsHere().length)} out of memory.`,
+		}));
+		mapPointers();
+		$("zoom-in").addEventListener("click", () => zoomBy(0.5));
+		$("zoom-out").addEventListener("click", () => zoomBy(2));
+		$("zoom-all").addEventListener("click", () => Page.show(0, head.duration));
+		$("zoom-choice").addEventListener("click", showChoice);
+		$("bands").addEventListener("change", e => Page.set({ bands: e.target.value }));
+		Page.watch(["view", "device", "bands", "ready", "theme"], draw);
+		Page.watch(["moment", "from", "time"], () => { drawChoice(); drawMap(); });
+		let size = "";
+		new ResizeObserver(() => {
+			const box = $("plot"), now = box.clientWidth + "x" + box.clientHeight;
+			if (now === size || !plot)
+				return;
+			size = now;
+			plot.setSize({ width: box.clientWidth, height: box.clientHeight });
+			draw();
+		}).observe($("plot"));
+		draw();
+	}
+
+	Page.timeline = { start, zoomBy, showChoice, oomsHere, get plot() { return plot; } };
+})();
