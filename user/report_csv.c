@@ -13,7 +13,7 @@
  * Control characters are escaped as in text, line ends among them: a table is looked at on terminals too. What a spreadsheet
  * takes for a formula (a name that begins with "=") stays as it is: the data would be others.
  */
-static void field(FILE *out, const char *s)
+void report_csv__field(FILE *out, const char *s)
 {
 	size_t size = s ? 4 * strlen(s) + 1 : 0;
 	char *clean = s ? malloc(size) : NULL;
@@ -51,9 +51,9 @@ void report_csv__header(FILE *out, bool segments)
 }
 
 /* Root first, frames parted by ";" as in folded stacks. */
-static int put_stack(FILE *out, const struct report_doc *doc, const struct row *r)
+int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
 {
-	struct dict_stack s = dict__get_stack(doc->dict, r->stack);
+	struct dict_stack s = dict__get_stack(d, r->stack);
 	char *frame = malloc(REPORT_TEXT), *text = NULL;
 	size_t size;
 	FILE *f = frame ? open_memstream(&text, &size) : NULL;
@@ -63,7 +63,7 @@ static int put_stack(FILE *out, const struct report_doc *doc, const struct row *
 		return -ENOMEM;
 	}
 	for (uint32_t i = s.n; i-- > 0;)
-		fprintf(f, "%s%s", report__frame(frame, doc->dict, s.frames[i]), i ? ";" : "");
+		fprintf(f, "%s%s", report__frame(frame, d, s.frames[i]), i ? ";" : "");
 	if (row__has_leaf(r))
 		fprintf(f, "%s%s", s.n ? ";" : "", r->node_class);
 	free(frame);
@@ -71,7 +71,7 @@ static int put_stack(FILE *out, const struct report_doc *doc, const struct row *
 		free(text);
 		return -ENOMEM;
 	}
-	field(out, text);
+	report_csv__field(out, text);
 	free(text);
 	return 0;
 }
@@ -85,23 +85,23 @@ static int put_row(FILE *out, const struct report_doc *doc, const char *device, 
 	if (r->file && r->line)
 		snprintf(line, sizeof(line), "%u", r->line);
 	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, r->bytes, r->count, r->median, r->cumulative);
-	field(out, doc->name);
-	field(out, device);
-	field(out, r->file);
-	field(out, line);
-	field(out, r->func);
-	field(out, r->module);
-	field(out, r->module_class);
-	field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL);
-	field(out, r->category);
-	field(out, r->source);
-	field(out, r->thread);
+	report_csv__field(out, doc->name);
+	report_csv__field(out, device);
+	report_csv__field(out, r->file);
+	report_csv__field(out, line);
+	report_csv__field(out, r->func);
+	report_csv__field(out, r->module);
+	report_csv__field(out, r->module_class);
+	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL);
+	report_csv__field(out, r->category);
+	report_csv__field(out, r->source);
+	report_csv__field(out, r->thread);
 	if ((of & 1U << BY_STACK) && !r->before_attach)
-		err = put_stack(out, doc, r);
+		err = report_csv__stack(out, doc->dict, r);
 	else
-		field(out, NULL);
-	field(out, r->name);
-	field(out, of & 1U << BY_LINE ? r->node_class : NULL);
+		report_csv__field(out, NULL);
+	report_csv__field(out, r->name);
+	report_csv__field(out, of & 1U << BY_LINE ? r->node_class : NULL);
 	fputs("\r\n", out);
 	return err;
 }
@@ -112,9 +112,9 @@ static void put_where(FILE *out, const struct row *r)
 
 	if (r && r->file && r->line)
 		snprintf(line, sizeof(line), "%u", r->line);
-	field(out, r ? r->file : NULL);
-	field(out, line);
-	field(out, r ? r->func : NULL);
+	report_csv__field(out, r ? r->file : NULL);
+	report_csv__field(out, line);
+	report_csv__field(out, r ? r->func : NULL);
 }
 
 static void put_segment(FILE *out, const struct report_doc *doc, const char *device, const struct segment *s)
@@ -123,23 +123,23 @@ static void put_segment(FILE *out, const struct report_doc *doc, const char *dev
 
 	fprintf(out, "0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, s->addr, s->size,
 		s->allocated, s->free, s->stuck, s->largest_gap, s->blocks);
-	field(out, doc->name);
-	field(out, device);
+	report_csv__field(out, doc->name);
+	report_csv__field(out, device);
 	snprintf(text, sizeof(text), "0x%" PRIx64, s->cuda_stream);
-	field(out, s->stream_known ? text : NULL);
+	report_csv__field(out, s->stream_known ? text : NULL);
 	snprintf(text, sizeof(text), "%" PRIu64 ":%" PRIu64, s->pool[0], s->pool[1]);
-	field(out, s->pool_known ? text : NULL);
-	field(out, report__segment_kind(s));
-	field(out, s->expandable ? "true" : "false");
-	field(out, s->foreign ? "true" : "false");
+	report_csv__field(out, s->pool_known ? text : NULL);
+	report_csv__field(out, report__segment_kind(s));
+	report_csv__field(out, s->expandable ? "true" : "false");
+	report_csv__field(out, s->foreign ? "true" : "false");
 	snprintf(text, sizeof(text), "%.9f", (double)s->time / 1e9);
-	field(out, s->seen ? text : NULL);
+	report_csv__field(out, s->seen ? text : NULL);
 	put_where(out, &s->taken);
 	put_where(out, s->npins ? &s->pins[0] : NULL);
 	snprintf(text, sizeof(text), "%" PRIu64, s->npins ? s->pins[0].bytes : 0);
-	field(out, text);
+	report_csv__field(out, text);
 	snprintf(text, sizeof(text), "%" PRIu64, s->npins + s->more_pins);
-	field(out, text);
+	report_csv__field(out, text);
 	fputs("\r\n", out);
 }
 

@@ -46,5 +46,8 @@ void report_json__line(struct json *j, const struct row *r);
 /* The header line, then the rows of any number of documents (RFC 4180). 0 or -ENOMEM. */
 void report_csv__header(FILE *out, bool segments);
 int report_csv__rows(FILE *out, const struct report_doc *doc);
+void report_csv__field(FILE *out, const char *s); /* a comma and a field; NULL: an empty one */
+/* The same of a row's stack: frames parted by ";", root first. 0 or -ENOMEM. */
+int report_csv__stack(FILE *out, const struct dict *d, const struct row *r);
 
 #endif

@@ -75,8 +75,7 @@ static struct line line__begin(FILE *out, const struct report_text_opts *o)
 	return (struct line){ .out = out, .width = report_text__width(out, o), .first = true };
 }
 
-/* "python train.py --lr 1": the program's own name without its folder, cut to what is worth reading. */
-static void command(char *buf, size_t size, const struct facts *f, size_t columns)
+void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns)
 {
 	char **argv = report__cmdline(f), **a = argv, word[REPORT_TEXT / 4];
 	const char *comm = facts__get(f, "comm"), *slash;
@@ -120,7 +119,7 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	char cmd[REPORT_TEXT / 2], time[24], events[32], count[32];
 	bool red = n && report_text__colour(out, o);
 
-	command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
+	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
 	part(&l, "%s (pid %" PRIu64 ")", cmd, report__fact_number(f, "pid"));
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");

@@ -63,6 +63,8 @@ int report_text__reconcile(FILE *out, const struct model *m, size_t device, cons
 /* Events, losses, drift, how whole the stacks are: one line, printed always. */
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o);
+/* "python train.py --lr 1", cleaned: the program's own name without its folder, cut to so many columns. */
+void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns);
 unsigned report_text__width(FILE *out, const struct report_text_opts *o); /* columns, 40 at least */
 bool report_text__colour(FILE *out, const struct report_text_opts *o);
 /* room: there is some for them. */

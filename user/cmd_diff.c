@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf diff: what changed between two recordings. */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyze.h"
+#include "commands.h"
+#include "diff.h"
+#include "lib/log.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "report_words.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_NR };
+
+#define DEFAULT_TOP 20 /* of text; programs get all rows */
+
+struct diff_args {
+	struct diff_opts opts;
+	const char *device, *output;
+	bool force, top_given;
+	size_t top;
+	enum format format;
+	enum report_choice colour;
+	const char *files[MATCH_SIDES];
+};
+
+enum { OPT_AT = 0x4000, OPT_BY, OPT_DEVICE, OPT_TOP, OPT_FORMAT, OPT_COLOR };
+
+static const struct argp_option options[] = {
+	{ "at", OPT_AT, "MOMENT", 0,
+	  "peak (default), end, oom (the first out of memory) or seconds since the start; OLD,NEW for one each", 0 },
+	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase, category or thread", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: NEW's with the largest peak, CUDA first)", 0 },
+	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or csv", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ "output", 'o', "OUT", 0, "Where to (default: standard output)", 0 },
+	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
+	{ 0 },
+};
+
+static void parse_by(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	for (int by = 0; by < BY_NR; by++)
+		if (!strcmp(arg, report__group(by))) {
+			a->opts.by = by;
+			return;
+		}
+	argp_error(state, "--by: '%s' is none of line, stack, module, layer, phase, category, thread", arg);
+}
+
+static void parse_format(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	static const char *const names[FORMAT_NR] = { "text", "json", "csv" };
+
+	for (int i = 0; i < FORMAT_NR; i++)
+		if (!strcmp(arg, names[i])) {
+			a->format = i;
+			return;
+		}
+	argp_error(state, "--format: '%s' is none of text, json, csv", arg);
+}
+
+static void parse_color(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	static const char *const names[] = { [REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never" };
+
+	for (int i = 0; i < 3; i++)
+		if (!strcmp(arg, names[i])) {
+			a->colour = i;
+			return;
+		}
+	argp_error(state, "--color: '%s' is none of auto, always, never", arg);
+}
+
+/* "peak", or "5,10": of both, or of one each. */
+static void parse_at(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	const char *comma = strchr(arg, ',');
+	char *first = comma ? strndup(arg, comma - arg) : strdup(arg);
+
+	if (!first || analyze__parse_at(first, &a->opts.at[MATCH_OLD]) ||
+	    analyze__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
+		argp_error(state, "--at: '%s' is none of peak, end, oom and no time in seconds, nor two of them", arg);
+	free(first);
+}
+
+static void parse_top(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	char *end;
+	unsigned long long n;
+
+	errno = 0;
+	n = strtoull(arg, &end, 10);
+	if (errno || end == arg || *end || strchr(arg, '-') || n > SIZE_MAX)
+		argp_error(state, "--top: '%s' is no number of rows", arg);
+	a->top = n;
+	a->top_given = true;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct diff_args *a = state->input;
+
+	switch (key) {
+	case OPT_AT:
+		parse_at(a, arg, state);
+		break;
+	case OPT_BY:
+		parse_by(a, arg, state);
+		break;
+	case OPT_DEVICE:
+		a->device = arg;
+		break;
+	case OPT_TOP:
+		parse_top(a, arg, state);
+		break;
+	case OPT_FORMAT:
+		parse_format(a, arg, state);
+		break;
+	case OPT_COLOR:
+		parse_color(a, arg, state);
+		break;
+	case 'o':
+		a->output = arg;
+		break;
+	case 'f':
+		a->force = true;
+		break;
+	case ARGP_KEY_ARG:
+		if (state->arg_num >= MATCH_SIDES)
+			argp_error(state, "'%s': two recordings, no more; see memtrace-bpf compare", arg);
+		else
+			a->files[state->arg_num] = arg;
+		break;
+	case ARGP_KEY_END:
+		if (!a->files[MATCH_NEW])
+			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
+		else if (!strcmp(a->files[0], "-") && !strcmp(a->files[1], "-"))
+			argp_error(state, "only one of them can be standard input");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static int read_side(const struct diff_args *args, enum match_side side, struct analysis **ret)
+{
+	int status = analysis__open(args->files[side], &args->opts.at[side], ret);
+
+	return status ? status : analysis__run(*ret, NULL, NULL);
+}
+
+/* Unless told which: the main one of the new recording, if the old one has it too, else the other way round. */
+static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args, size_t ret[MATCH_SIDES])
+{
+	const char *name = args->device;
+	struct model_device d = { 0 };
+
+	for (int k = MATCH_NEW; !name && k >= MATCH_OLD; k--) {
+		int main = model__main_device(a[k]->model);
+
+		if (main < 0)
+			continue;
+		model__device(a[k]->model, main, &d);
+		if (model__find_device(a[!k]->model, d.name) >= 0)
+			name = d.name;
+	}
+	for (int k = 0; k < MATCH_SIDES; k++) {
+		int status = analysis__device(a[k], name ? name : *d.name ? d.name : NULL, &ret[k]);
+		struct model_device dev;
+		char path[512];
+
+		if (status)
+			return status;
+		model__device(a[k]->model, ret[k], &dev);
+		if (!dev.marked) {
+			log_err("%s: no out-of-memory event of %s in it; try --at peak", text__clean(path, sizeof(path), a[k]->path, strlen(a[k]->path)),
+				dev.name);
+			return EXIT_UNUSABLE;
+		}
+	}
+	return 0;
+}
+
+static int print(FILE *out, struct diff *d, const struct diff_args *args)
+{
+	struct diff_text_opts o = { .top = args->top_given ? args->top : DEFAULT_TOP, .colour = args->colour };
+
+	switch (args->format) {
+	case FORMAT_JSON:
+		return diff_json__print(out, d, args->top);
+	case FORMAT_CSV:
+		return diff_csv__print(out, d, args->top);
+	default:
+		return diff_text__print(out, d, &o);
+	}
+}
+
+/* To OUT, under its name when it is whole. */
+static int write_out(struct diff *d, const struct diff_args *args)
+{
+	const char *path = args->output ? args->output : "-";
+	struct outfile *file;
+	char name[512];
+	int err = outfile__create(path, OUTFILE_RENAME, args->force, &file);
+
+	text__clean(name, sizeof(name), path, strlen(path));
+	if (err) {
+		log_err("%s: cannot create: %s", name, outfile__why(err));
+		return EXIT_FAILED;
+	}
+	outfile__discard_on_signal(file);
+	err = outfile__stream(file) ? print(outfile__stream(file), d, args) : -ENOMEM;
+	if (err) {
+		log_err("%s: %s", name, strerror(-err));
+		outfile__discard(file);
+		return EXIT_FAILED;
+	}
+	err = outfile__commit(file);
+	if (err)
+		log_err("%s: cannot write: %s", !strcmp(path, "-") ? "standard output" : name, outfile__why(err));
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
+static int run(struct diff_args *args)
+{
+	struct analysis *a[MATCH_SIDES] = { NULL };
+	size_t device[MATCH_SIDES];
+	struct diff *d = NULL;
+	int status = 0, err;
+
+	for (int k = 0; k < MATCH_SIDES && !status; k++)
+		status = read_side(args, k, &a[k]);
+	if (!status)
+		status = choose_devices(a, args, device);
+	if (!status) {
+		args->opts.any_module = args->format == FORMAT_TEXT;
+		err = diff__new(a[MATCH_OLD], device[MATCH_OLD], a[MATCH_NEW], device[MATCH_NEW], &args->opts, &d);
+		if (err)
+			log_err("%s", strerror(-err));
+		status = err ? EXIT_FAILED : write_out(d, args);
+	}
+	diff__free(d);
+	analysis__free(a[MATCH_OLD]);
+	analysis__free(a[MATCH_NEW]);
+	return status;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "OLD NEW",
+		.doc = "What changed between two recordings: what grew, shrank, is new or gone, at the peak or another moment. Lines are "
+		       "matched although they moved, and files although their folder has another name.",
+	};
+	struct diff_args args = { 0 };
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	return run(&args);
+}

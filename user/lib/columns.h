@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_LIB_COLUMNS_H
+#define MT_LIB_COLUMNS_H
+/*
+ * A table on a terminal: columns as wide as what is in them, fewer of them where there is no room, and a last one that
+ * takes what is left. Text is shown as it is: clean it first.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+struct columns;
+
+struct column {
+	const char *title;
+	bool right; /* numbers */
+	int goes;   /* which goes first where there is no room: 1, 2 ...; 0: none does */
+};
+
+struct columns *columns__new(const struct column *c, size_t n); /* n without the last one. Borrows c. NULL on ENOMEM */
+void columns__free(struct columns *t); /* NULL is fine */
+void columns__hide(struct columns *t, size_t column); /* not shown at all */
+/* The cells of one row, from the first to the last but one. Copies. 0 or -ENOMEM. */
+int columns__add(struct columns *t, const char *const *cells);
+/* Leaves out columns until there is room for so many in the last one; the room that there is. */
+size_t columns__fit(struct columns *t, size_t width, size_t wanted);
+bool columns__shown(const struct columns *t, size_t column);
+/* A row, or the titles, with the last cell and a line end; colour (NULL: none) is of the first cell. */
+void columns__print(const struct columns *t, FILE *out, size_t row, const char *colour, const char *last);
+void columns__print_titles(const struct columns *t, FILE *out, bool bold, const char *last);
+
+#endif
