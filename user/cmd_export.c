@@ -234,6 +234,7 @@ static int convert(struct export_run *r)
 	if (status)
 		return status;
 	r->ctx.duration = a->duration;
+	r->ctx.complete = a->complete;
 	if (r->args.device) {
 		status = analysis__device(a, r->args.device, &device);
 		if (status)

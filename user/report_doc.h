@@ -36,6 +36,11 @@ struct report_doc {
 /* One object, at the place where j stands; key as json.h has it. 0 or -ENOMEM. */
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc);
 
+/* Parts of the document, for other documents: "target", "capture", "rows"; what "devices" has of one, into the open object. */
+void report_json__target(struct json *j, const struct report_doc *doc);
+void report_json__capture(struct json *j, const struct report_doc *doc);
+int report_json__rows(struct json *j, const struct report_doc *doc);
+int report_json__device(struct json *j, const struct report_doc *doc, size_t device);
 /* Parts of the document, for report_json.c: the rows of --by segment; what a device has below its blocks. 0 or -ENOMEM. */
 int report_json__segments(struct json *j, const struct report_doc *doc);
 int report_json__below(struct json *j, const struct report_doc *doc, size_t device);

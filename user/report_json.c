@@ -36,7 +36,7 @@ static void uint_if(struct json *j, const struct facts *f, const char *key)
 		json__uint(j, key, report__fact_number(f, key));
 }
 
-static void put_target(struct json *j, const struct report_doc *doc)
+void report_json__target(struct json *j, const struct report_doc *doc)
 {
 	char **argv = report__cmdline(doc->facts);
 	const struct facts *f = doc->facts;
@@ -81,7 +81,7 @@ static void put_stacks(struct json *j, const struct model *m)
 	json__close_object(j);
 }
 
-static void put_capture(struct json *j, const struct report_doc *doc)
+void report_json__capture(struct json *j, const struct report_doc *doc)
 {
 	const struct facts *f = doc->facts;
 
@@ -172,21 +172,25 @@ static void put_all(struct json *j, const struct model *m)
 	json__close_object(j);
 }
 
+int report_json__device(struct json *j, const struct report_doc *doc, size_t device)
+{
+	struct model_device d;
+
+	model__device(doc->model, device, &d);
+	put_device(j, &d);
+	if (d.ooms)
+		report_json__ooms(j, doc, device);
+	return d.device.type != DEVICE_CPU ? report_json__below(j, doc, device) : 0;
+}
+
 static int put_devices(struct json *j, const struct report_doc *doc)
 {
 	int err = 0;
 
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < model__devices(doc->model) && !err; i++) {
-		struct model_device d;
-
-		model__device(doc->model, i, &d);
 		json__open_object(j, NULL);
-		put_device(j, &d);
-		if (d.ooms)
-			report_json__ooms(j, doc, i);
-		if (d.device.type != DEVICE_CPU)
-			err = report_json__below(j, doc, i);
+		err = report_json__device(j, doc, i);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -294,7 +298,7 @@ static void put_left_out(struct json *j, const struct report_doc *doc, const cha
 	json__close_object(j);
 }
 
-static int put_rows(struct json *j, const struct report_doc *doc)
+int report_json__rows(struct json *j, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
 	size_t n = 0, kept, shown;
@@ -427,12 +431,12 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	json__uint(j, "recording_format", doc->format);
 	json__string(j, "recording", doc->name);
 	json__close_object(j);
-	put_target(j, doc);
-	put_capture(j, doc);
+	report_json__target(j, doc);
+	report_json__capture(j, doc);
 	err3 = put_devices(j, doc);
 	put_moment(j, doc);
 	err4 = put_categories(j, doc);
-	err = doc->segments ? report_json__segments(j, doc) : put_rows(j, doc);
+	err = doc->segments ? report_json__segments(j, doc) : report_json__rows(j, doc);
 	err2 = put_layers(j, doc->model);
 	put_phases(j, doc->model);
 	json__close_object(j);

@@ -5,6 +5,7 @@
  * One format, one file. A format either looks at the finished model (flame graph, folded, speedscope)
  * or wants every event as it passes (timeline); the table says which.
  */
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "model/model.h"
@@ -26,6 +27,7 @@ struct export_ctx {
 	 * end. */
 	const char *device_name;
 	uint64_t duration; /* ns; valid in end() */
+	bool complete;	   /* the recording is whole; valid in end() */
 };
 
 struct export_format {
@@ -47,8 +49,8 @@ struct export_format {
 	void (*release)(void *state);
 };
 
-extern const struct export_format export_flamegraph, export_folded, export_perfetto, export_pprof, export_speedscope,
-	export_timeline;
+extern const struct export_format export_flamegraph, export_folded, export_html, export_perfetto, export_pprof,
+	export_speedscope, export_timeline;
 /* NULL-terminated. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);

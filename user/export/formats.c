@@ -4,6 +4,7 @@
 #include "export/export.h"
 
 const struct export_format *const export_formats[] = {
+	&export_html,
 	&export_flamegraph,
 	&export_folded,
 	&export_speedscope,

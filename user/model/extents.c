@@ -247,6 +247,8 @@ int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool lat
 	split(x, mid, addr + 1, &mid, &r); /* addr is not the last there is: a size follows it */
 	x->sums[extent__sum(&node(x, mid)->e)] -= node(x, mid)->e.size;
 	x->count[c]--;
+	if (x->changed && c == EXTENT_MEMORY)
+		x->changed(x->ctx, &node(x, mid)->e, false);
 	node(x, mid)->left1 = x->free1;
 	x->free1 = mid;
 	x->root1[c] = merge(x, l, r);
@@ -279,6 +281,8 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 	x->count[c]++;
 	split(x, x->root1[c], copy.addr, &l, &r);
 	x->root1[c] = merge(x, merge(x, l, id1), r);
+	if (x->changed && c == EXTENT_MEMORY)
+		x->changed(x->ctx, &copy, true);
 	return 0;
 }
 

@@ -56,6 +56,9 @@ struct extents {
 	struct extent_note *notes;
 	uint32_t nnotes, capnotes, limit;
 	uint64_t mark_sums[SUM_NR];
+	/* For who wants to know: of EXTENT_MEMORY, what came and what went. NULL: nobody. */
+	void (*changed)(void *ctx, const struct extent *e, bool there);
+	void *ctx;
 };
 
 enum extent_class extent__class(uint8_t how); /* of a take or give */

@@ -68,10 +68,12 @@ static int heap__add_device(struct model *m, struct device d, struct dev **ret)
 	if (!dev)
 		return -ENOMEM;
 	dev->pub.device = d;
+	dev->number = m->ndevs;
 	dev->phase = -1;
 	dev->life.after = LIFE_NONE;
 	dev__name(dev);
 	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
+	watch__device(m, dev);
 	if (blocks__init(&dev->blocks) || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
 		blocks__free(&dev->blocks);
 		free(dev->step[STEP_OPT]);
@@ -188,6 +190,7 @@ static void heap__peak(struct model *m, struct dev *dev, uint64_t time, enum pha
 	dev->pub.peak_allocated = dev->pub.allocated;
 	dev->pub.peak_time = time;
 	dev->pub.peak_phase = phase;
+	dev->peak_seq = m->seq;
 	for (int k = 0; k < STEP_KINDS; k++)
 		dev->peak_step[k] = m->steps.n[k];
 	if (m->opts.at == AT_PEAK)
@@ -222,6 +225,13 @@ void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 	}
 	if (first && m->time_passed)
 		heap__mark(m, dev, m->opts.at_time);
+	if (first) {
+		dev->first_allocated = dev->pub.allocated;
+		dev->first_reserved = dev->pub.reserved;
+		dev->first_outside = dev->outside;
+	}
+	if (dev->peak_seq && dev->peak_seq == m->seq)
+		dev->peak_seq--;
 	if (dev->pub.marked && dev->mark_seq && dev->mark_seq == m->seq)
 		dev->mark_seq--; /* what the event at hand brings comes after */
 }
@@ -380,10 +390,11 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 
 _Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are an index");
 
-/* A block of dev has gone; rec is what it was. */
-static void heap__left(struct model *m, struct dev *dev, const struct rec *rec, bool freed)
+/* The block of dev that was at addr has gone; rec is what it was. 0, or what one who watches says. */
+static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec, bool freed)
 {
 	struct site *s = &m->sites[rec->site];
+	int err = m->watch.went ? watch__went(m, dev, addr, rec, true) : 0;
 
 	s->live--;
 	dev->pub.live -= s->size;
@@ -392,6 +403,7 @@ static void heap__left(struct model *m, struct dev *dev, const struct rec *rec, 
 		dev->census -= s->size;
 	life__drop(dev, rec->stamp);
 	layers__free_block(m, s, freed);
+	return err;
 }
 
 int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec, bool *replaced)
@@ -408,12 +420,12 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 		return err;
 	}
 	if (*replaced)
-		heap__left(m, dev, &old, false);
+		err = heap__left(m, dev, e->addr, &old, false);
 	dev->asked |= rec->ask1 != 0;
 	m->sites[rec->site].live++;
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
-	return 0;
+	return err;
 }
 
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site)
@@ -451,7 +463,7 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	dev->pub.frees++;
 	err = blocks__take(m, dev, e->addr, &rec);
 	if (!err)
-		heap__left(m, dev, &rec, true);
+		err = heap__left(m, dev, e->addr, &rec, true);
 	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)

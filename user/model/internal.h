@@ -223,6 +223,11 @@ struct dev {
 	bool census_done;      /* the reading at attach has all been told */
 	struct map64 *freed;   /* until then: addresses of blocks that were there before and went; NULL: none */
 	struct map64 *pending; /* address -> size: freed before we came, waiting for a stream; NULL: none */
+	uint64_t told;	       /* bytes of outside that turned out to be blocks of ours that were there all along */
+	uint64_t peak_seq;     /* the event that the peak came with; of one that was there at the first event, that before it */
+	uint64_t first_allocated, first_reserved, first_outside; /* just before the first event */
+	uint32_t number;
+	struct model *of;
 	bool telling;	       /* EVENT_SEGMENTs came, their EVENT_STATE not yet */
 	uint32_t round;	       /* of telling */
 	uint64_t round_seq;
@@ -277,6 +282,29 @@ int below__found(struct model *m, struct dev *dev, uint64_t addr);
 
 /* --- oom.c */
 int oom__event(struct model *m, struct dev *dev, const struct event *e);
+
+/* --- segments.c */
+bool segment__is_expandable(const struct extent *e);
+enum segment_size segment__kind(const struct extent *e);
+
+/* --- watch.c: who wants to know of every block */
+struct watch {
+	int (*went)(void *ctx, const struct model_block *b); /* NULL: nobody */
+	int (*segment)(void *ctx, const struct model_extent *e);
+	void *ctx;
+	int err;
+	struct watch_kin {
+		uint32_t site, label1;
+		uint8_t category;
+	} *kin;
+	uint32_t nkin, capkin;
+	struct hidx index;
+};
+/* A device came. */
+void watch__device(struct model *m, struct dev *dev);
+/* dead: it is just going; else it is there at the end. 0 or what the watcher said. */
+int watch__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead);
+int watch__finish(struct model *m);
 
 /* --- rows.c */
 /* What --by line says of memory of this stack: file, func, line, module, phase, source. */
@@ -412,6 +440,7 @@ struct model {
 	struct hidx label_index;
 	struct model_all all;
 	uint64_t oom_work; /* blocks looked at for the gaps at out-of-memory events */
+	struct watch watch;
 	uint32_t max_stack, max_thread, max_module, max_node; /* of the dict, as last asked */
 };
 

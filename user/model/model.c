@@ -64,6 +64,8 @@ void model__free(struct model *m)
 	free(m->ask_index.slots);
 	free(m->labels);
 	free(m->label_index.slots);
+	free(m->watch.kin);
+	free(m->watch.index.slots);
 	free(m->site_index.slots);
 	for (uint32_t i = 0; i < m->nthreads; i++)
 		thread__free(m->threads[i]);
@@ -212,6 +214,8 @@ int model__event(struct model *m, const struct event *event)
 	default:
 		err = below__event(m, &e);
 	}
+	if (m->watch.err)
+		err = m->watch.err;
 	if (!err)
 		m->events++;
 	return err;
@@ -264,6 +268,8 @@ void model__finish(struct model *m, uint64_t now)
 		}
 	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
 		heap__mark(m, m->devs[i], now);
+	if (m->watch.went && !m->watch.err)
+		m->watch.err = watch__finish(m);
 }
 
 const char *state__name(enum state s)

@@ -318,6 +318,62 @@ uint32_t model__stack_module(const struct model *m, uint32_t stack);
 /* The line an allocation is charged to: see interface.md section 5. False: no Python line. */
 bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret);
 
+/*
+ * --- For an export of the whole history: what each block turned out to be, and what there was after each event. Devices
+ * are by number here, which stays: model__number() of the i-th of model__devices(), once the stream is over.
+ */
+struct model_block {
+	uint32_t device, kin; /* kin: model__kin() */
+	uint64_t addr, size;
+	uint64_t born; /* number of the event that brought it, from 1; 0: it was there before the first */
+	uint64_t gone; /* of the event that took it; 0: it is there at the end */
+};
+struct model_extent { /* a piece of what the allocator took from CUDA: a segment, or a mapping within one */
+	uint32_t device;
+	uint64_t addr, size;
+	uint64_t range; /* where the addresses begin that it was mapped into, 0: not known */
+	uint64_t cuda_stream, pool[2];
+	bool told; /* the allocator's tables spoke of it: stream and pool are known */
+	bool expandable;
+	enum segment_size kind;
+	bool there; /* false: it goes now */
+};
+/* Each returns 0, or an error that ends the run: model__event() returns it, of model__finish() model__watched(). */
+struct model_watch {
+	int (*went)(void *ctx, const struct model_block *b); /* when a block goes, and at model__finish() for all that are left */
+	int (*segment)(void *ctx, const struct model_extent *e); /* NULL: not asked for */
+	void *ctx;
+};
+/* Before the first event. Costs a branch per free where nobody asks. */
+void model__watch(struct model *m, const struct model_watch *w);
+int model__watched(const struct model *m);
+/* What blocks of a kin are: alike in all that a row may say, and in size. Kins are numbered as they come. */
+uint32_t model__kins(const struct model *m);
+/*
+ * All fields of a row by line, stack and thread together, charged to user code; category and name are the kin's own. What
+ * the category is may change until model__finish(). Returns the size of such a block.
+ */
+uint64_t model__kin(const struct model *m, uint32_t kin, struct row *ret);
+
+struct model_now {
+	uint64_t seq; /* number of the last event, from 1 */
+	uint64_t allocated, reserved;
+	uint64_t unknown; /* bytes of allocated in no block that we know; 0 without totals */
+	/*
+	 * Sums so far of what turned out late to have been there all along, for who adds it to what came before:
+	 * allocated and unknown by late; told is what of unknown became a block.
+	 */
+	uint64_t late, told;
+	uint64_t peak, peak_seq; /* the event it came with, 0: it was there before the first */
+	int phase; /* of the stretch of allocations under way, -1: none */
+};
+uint32_t model__number(const struct model *m, size_t i);
+uint32_t model__number_of(const struct model *m, struct device d); /* UINT32_MAX: there is none such */
+bool model__now(const struct model *m, uint32_t number, struct model_now *ret); /* false: no event of it yet, seq is valid */
+/* Just before its first event: allocated, reserved, unknown. */
+void model__first(const struct model *m, uint32_t number, struct model_now *ret);
+struct model_opts model__opts(const struct model *m);
+
 /* Walks by outcome over all allocations seen, by enum mt_walk. */
 uint64_t model__walks(const struct model *m, unsigned walk);
 uint64_t model__events(const struct model *m);

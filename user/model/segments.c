@@ -280,7 +280,7 @@ static int fill(struct sweep *s, struct segment *seg, size_t e, size_t last)
 	return put_pins(s, seg);
 }
 
-static bool is_expandable(const struct extent *e)
+bool segment__is_expandable(const struct extent *e)
 {
 	return e->how == MEM_MAPPED || (e->told && (e->flags & SEGMENT_EXPANDABLE));
 }
@@ -304,10 +304,19 @@ static const struct extent *range_of(const struct sweep *s, uint64_t addr)
 /* Is b, which begins where a ends, more of the same segment? */
 static bool goes_on(const struct sweep *s, const struct extent *a, const struct extent *b)
 {
-	if (!is_expandable(a) || !is_expandable(b) || a->addr + a->size != b->addr ||
+	if (!segment__is_expandable(a) || !segment__is_expandable(b) || a->addr + a->size != b->addr ||
 	    range_of(s, a->addr) != range_of(s, b->addr))
 		return false;
 	return !(a->told && b->told) || (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
+}
+
+enum segment_size segment__kind(const struct extent *e)
+{
+	if (e->told)
+		return e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	if (e->flags & MEM_BY_ALLOCATOR)
+		return e->size == SMALL_BUFFER ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
+	return SEGMENT_ANY;
 }
 
 static void set_kind(struct segment *seg, const struct extent *e)
@@ -316,10 +325,9 @@ static void set_kind(struct segment *seg, const struct extent *e)
 		seg->stream_known = seg->pool_known = true;
 		seg->cuda_stream = e->cuda_stream;
 		memcpy(seg->pool, e->pool, sizeof(seg->pool));
-		seg->kind = e->flags & SEGMENT_SMALL ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
-	} else if (e->flags & MEM_BY_ALLOCATOR) {
-		seg->kind = e->size == SMALL_BUFFER ? SEGMENT_OF_SMALL : SEGMENT_OF_LARGE;
 	}
+	if (segment__kind(e) != SEGMENT_ANY)
+		seg->kind = segment__kind(e);
 }
 
 /* One or more extents from i on become a segment; *i: behind them. */
@@ -329,7 +337,7 @@ static int add_segment(struct sweep *s, size_t *i)
 	struct segment seg = {
 		.addr = e->addr,
 		.size = e->size,
-		.expandable = is_expandable(e),
+		.expandable = segment__is_expandable(e),
 		.foreign = extent__sum(e) != SUM_SEGMENTS,
 		.seen = e->how != 0,
 		.time = e->time,

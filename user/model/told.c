@@ -84,7 +84,9 @@ static int heap__tell(struct model *m, struct dev *dev, const struct event *e, b
 	bool replaced;
 	int err;
 
-	if (dev->pub.marked && (!outside || dev->mark_outside < e->size))
+	if (dev->any && !outside)
+		rec.born = m->seq; /* it was not in the sums until now */
+	if (dev->pub.marked && outside && dev->mark_outside < e->size)
 		rec.born = m->seq; /* the sums of the mark have no room for it */
 	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
 	if (!err)
@@ -98,6 +100,7 @@ static int heap__tell(struct model *m, struct dev *dev, const struct event *e, b
 	dev->census += census ? e->size : 0;
 	if (outside) {
 		dev->outside -= e->size;
+		dev->told += rec.born ? 0 : e->size;
 		if (dev->pub.marked && !rec.born)
 			dev->mark_outside -= e->size;
 	}

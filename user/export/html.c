@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The page: one HTML file with the whole history in it. The template is made of page/ when the program is built; here
+ * its two holes are filled.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "assets/page.html.h"
+#include "export/html.h"
+
+#define PAYLOAD_MAX (14 << 20) /* bytes of gzip; the file is a third larger, and has to stay below 20 MB */
+
+static int html_begin(struct export_ctx *c, void **state)
+{
+	struct page_data *p = malloc(sizeof(*p));
+
+	*state = p;
+	return p ? moments__init(p, c) : -ENOMEM;
+}
+
+static int html_event(struct export_ctx *c, void *state, const struct event *e)
+{
+	(void)c;
+	return moments__event(state, e);
+}
+
+/* As much as there is room for: every moment and address, every moment, fewer moments. */
+static int make(struct page_data *p, struct bytes *payload)
+{
+	int err = 0;
+
+	/* What was chosen while there was more to come may be more than is wanted. */
+	for (;;) {
+		size_t moments = 0;
+
+		for (size_t i = 0; i < p->n; i++)
+			moments += p->devices[i].n;
+		if (!p->chosen || moments <= 2 * MOMENTS_CHOSEN || err)
+			break;
+		err = moments__thin(p);
+	}
+	for (;;) {
+		err = payload__make(p, payload);
+		if (err || payload->n <= PAYLOAD_MAX)
+			return err;
+		bytes__free(payload);
+		if (!p->no_addresses)
+			p->no_addresses = true;
+		else if ((err = moments__thin(p)))
+			return err;
+	}
+}
+
+/* Writes the template up to a mark. Returns what follows the mark. */
+static const char *put_until(FILE *out, const char *html, const char *end, const char *mark)
+{
+	const char *at = memmem(html, end - html, mark, strlen(mark));
+
+	if (!at)
+		abort(); /* the template is our own */
+	fwrite(html, 1, at - html, out);
+	return at + strlen(mark);
+}
+
+static int html_end(struct export_ctx *c, void *state)
+{
+	const char *html = (const char *)asset_page_html, *end = html + asset_page_html_len;
+	struct bytes payload = { 0 };
+	struct page_data *p = state;
+	struct model_device d;
+	bool marked = false;
+	int err = model__watched(c->model);
+
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		model__device(c->model, i, &d);
+		marked |= d.marked && (c->device < 0 || (size_t)c->device == i);
+	}
+	if (!model__devices(c->model))
+		return -ENODATA;
+	if (!marked)
+		return -ENOENT;
+	if (!err)
+		err = moments__end(p);
+	if (!err)
+		err = make(p, &payload);
+	if (!err) {
+		html = put_until(c->out, html, end, "<!--HEAD-->");
+		err = page_head__put(p);
+		html = put_until(c->out, html, end, "<!--DATA-->");
+		payload__base64(c->out, &payload);
+		fwrite(html, 1, end - html, c->out);
+	}
+	bytes__free(&payload);
+	return err;
+}
+
+static void html_release(void *state)
+{
+	if (state)
+		moments__free(state);
+	free(state);
+}
+
+const struct export_format export_html = {
+	.name = "html",
+	.suffix = ".html",
+	.help = "one page with the whole history: timeline, table, flame graph, segments; any browser, offline",
+	.next = "any browser opens it, without a network",
+	.begin = html_begin,
+	.event = html_event,
+	.end = html_end,
+	.release = html_release,
+};

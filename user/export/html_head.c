@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the page shows first, before the payload is read: small whatever the recording. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/html.h"
+#include "lib/json.h"
+#include "report_doc.h"
+#include "report_words.h"
+
+#define BUCKETS 1000 /* of the first picture */
+#define ROWS_FIRST 30
+#define STRETCHES_FIRST 4000
+#define STEPS_FIRST 4096
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+int page__device(const struct page_data *p, size_t i)
+{
+	if (p->c->device < 0)
+		return (int)i;
+	return (size_t)p->c->device == i ? 0 : -1;
+}
+
+/* Extremes of a stretch of time; what came before it is still there when it begins. */
+struct picture {
+	bool any;
+	uint64_t min, max, reserved;
+};
+
+static void put_picture(struct json *j, const char *key, const struct picture *b, size_t n, int which)
+{
+	json__open_array(j, key);
+	for (size_t i = 0; i < n; i++)
+		json__uint(j, NULL, which == 0 ? b[i].min : which == 1 ? b[i].max : b[i].reserved);
+	json__close_array(j);
+}
+
+static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserved)
+{
+	b->min = !b->any || min < b->min ? min : b->min;
+	b->max = !b->any || max > b->max ? max : b->max;
+	b->reserved = !b->any || reserved > b->reserved ? reserved : b->reserved;
+	b->any = true;
+}
+
+static int put_series(struct json *j, const struct page_data *p, const struct page_device *d)
+{
+	uint64_t width = p->c->duration / BUCKETS + 1, at = 0, held, reserved;
+	size_t n = p->c->duration / width + 1;
+	struct picture *b = calloc(n, sizeof(*b));
+	struct model_now first;
+
+	if (!b)
+		return -ENOMEM;
+	model__first(p->c->model, d->number, &first);
+	held = moment__allocated(d, (int64_t)first.allocated);
+	reserved = first.reserved;
+	for (size_t i = 0; i <= d->n; i++) {
+		uint64_t to = i < d->n ? d->moments[i].time / width : n - 1;
+
+		for (; at <= to && at < n; at++)
+			widen(&b[at], held, held, reserved);
+		at = to < n ? to : n - 1;
+		if (i == d->n)
+			break;
+		widen(&b[at], moment__allocated(d, d->moments[i].min), moment__allocated(d, d->moments[i].max),
+		      d->moments[i].reserved_max);
+		held = moment__allocated(d, d->moments[i].allocated);
+		reserved = d->moments[i].reserved;
+		at++;
+		if (at <= to)
+			at = to;
+	}
+	json__open_object(j, "series");
+	json__open_array(j, "t");
+	for (size_t i = 0; i < n; i++)
+		json__double(j, NULL, seconds(i * width), 6);
+	json__close_array(j);
+	put_picture(j, "allocated_min", b, n, 0);
+	put_picture(j, "allocated_max", b, n, 1);
+	put_picture(j, "reserved_max", b, n, 2);
+	json__close_object(j);
+	free(b);
+	return 0;
+}
+
+/* The moment that the exporter was asked for, on this device. */
+static int64_t asked_moment(const struct page_data *p, const struct page_device *d)
+{
+	struct model_opts o = model__opts(p->c->model);
+	size_t lo = 0;
+
+	if (o.at == AT_PEAK)
+		return moments__of(d, d->last.peak_seq);
+	if (o.at == AT_END)
+		return (int64_t)d->n - 1;
+	if (o.at == AT_TIME) {
+		while (lo < d->n && d->moments[lo].time <= o.at_time)
+			lo++;
+		return (int64_t)lo - 1;
+	}
+	while (lo < d->n && !(d->moments[lo].keep & KEEP_OOM))
+		lo++;
+	return lo < d->n ? (int64_t)lo : (int64_t)d->n - 1;
+}
+
+static int put_device(struct json *j, const struct page_data *p, const struct report_doc *doc, size_t i)
+{
+	const struct page_device *d = &p->devices[model__number(p->c->model, i)];
+	struct model_device info;
+	int err;
+
+	model__device(p->c->model, i, &info);
+	json__open_object(j, NULL);
+	json__string(j, "name", info.name);
+	err = report_json__device(j, doc, i);
+	json__bool(j, "has_totals", info.has_totals);
+	json__uint(j, "moments", d->n);
+	json__int(j, "peak_moment", moments__of(d, d->last.peak_seq));
+	json__int(j, "at_moment", asked_moment(p, d));
+	json__double(j, "at", seconds(doc->at == AT_TIME ? doc->at_time : info.mark_time), 9);
+	if (!err)
+		err = put_series(j, p, d);
+	json__close_object(j);
+	return err;
+}
+
+static void put_steps(struct json *j, const struct model *m)
+{
+	struct model_step s;
+
+	json__open_array(j, "steps");
+	for (size_t i = 0; i < STEPS_FIRST && model__step(m, i, &s); i++) {
+		json__open_array(j, NULL);
+		json__double(j, NULL, seconds(s.start), 9);
+		json__double(j, NULL, seconds(s.end), 9);
+		json__close_array(j);
+	}
+	json__close_array(j);
+}
+
+static void put_ooms(struct json *j, const struct page_data *p)
+{
+	struct model_device d;
+	struct row_frame line;
+	struct model_oom o;
+
+	json__open_array(j, "ooms");
+	for (size_t i = 0; i < model__devices(p->c->model); i++) {
+		if (page__device(p, i) < 0)
+			continue;
+		model__device(p->c->model, i, &d);
+		for (size_t k = 0; model__oom(p->c->model, i, k, &o); k++) {
+			bool known = model__stack_line(p->c->model, o.stack, false, &line);
+
+			json__open_object(j, NULL);
+			json__string(j, "device", d.name);
+			json__uint(j, "number", o.number);
+			json__double(j, "time", seconds(o.time), 9);
+			json__uint(j, "asked", o.size);
+			json__uint(j, "allocated", o.allocated);
+			json__uint(j, "reserved", o.reserved);
+			json__string(j, "file", known ? line.file : NULL);
+			json__uint(j, "line", known ? line.line : 0);
+			json__string(j, "function", known ? line.func : NULL);
+			json__close_object(j);
+		}
+	}
+	json__close_array(j);
+}
+
+/* Stretches of the main device; where they are too many, those over some length. */
+static void put_phases(struct json *j, const struct page_data *p, const struct page_device *d)
+{
+	uint64_t least = 0, longest = p->c->duration;
+	size_t n = d ? d->nstretches : 0;
+
+	while (n > STRETCHES_FIRST) {
+		least = least ? least * 2 : longest / (1 << 20) + 1;
+		n = 0;
+		for (size_t i = 0; i < d->nstretches; i++)
+			n += d->stretches[i].end - d->stretches[i].start >= least;
+	}
+	json__open_array(j, "phases");
+	for (size_t i = 0; d && i < d->nstretches; i++) {
+		const struct stretch *s = &d->stretches[i];
+
+		if (s->end - s->start < least)
+			continue;
+		json__open_array(j, NULL);
+		json__double(j, NULL, seconds(s->start), 9);
+		json__double(j, NULL, seconds(s->end), 9);
+		json__string(j, NULL, phase__name(s->phase));
+		json__close_array(j);
+	}
+	json__close_array(j);
+	json__double(j, "phases_over", seconds(least), 9);
+}
+
+static int put_devices(struct json *j, const struct page_data *p, const struct report_doc *doc)
+{
+	int err = 0;
+
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
+		if (page__device(p, i) >= 0)
+			err = put_device(j, p, doc, i);
+	json__close_array(j);
+	return err;
+}
+
+int page_head__put(struct page_data *p)
+{
+	const struct export_ctx *c = p->c;
+	struct model_opts asked = model__opts(c->model);
+	struct report_doc doc = {
+		.model = c->model,
+		.dict = c->dict,
+		.facts = c->facts,
+		.name = c->name,
+		.duration = c->duration,
+		.complete = c->complete,
+		.device = c->device >= 0 ? c->device : model__main_device(c->model),
+		.at = asked.at,
+		.at_time = asked.at_time,
+		.by = BY_LINE,
+		.top = ROWS_FIRST,
+	};
+	struct json *j = json__new(c->out, false);
+	struct model_device main;
+	uint32_t number = model__number(c->model, doc.device);
+	int err;
+
+	if (!j)
+		return -ENOMEM;
+	model__device(c->model, doc.device, &main);
+	json__open_object(j, NULL);
+	json__string(j, "version", facts__get(c->facts, "version"));
+	json__string(j, "name", c->name);
+	report_json__target(j, &doc);
+	report_json__capture(j, &doc);
+	json__double(j, "duration", seconds(c->duration), 9);
+	json__string(j, "moments", p->chosen ? "chosen" : "every");
+	json__double(j, "bucket", p->chosen ? seconds(p->bucket) : 0, 9);
+	json__double(j, "at", seconds(asked.at == AT_TIME ? asked.at_time : main.mark_time), 9);
+	json__string(j, "at_name", c->moment);
+	json__int(j, "main", page__device(p, doc.device));
+	err = put_devices(j, p, &doc);
+	put_steps(j, c->model);
+	put_ooms(j, p);
+	put_phases(j, p, number < p->n ? &p->devices[number] : NULL);
+	json__open_array(j, "categories");
+	for (int i = 0; i < CATEGORY_NR; i++)
+		json__string(j, NULL, category__name(i));
+	json__close_array(j);
+	if (!err)
+		err = report_json__rows(j, &doc);
+	json__close_object(j);
+	json__free(j);
+	return err;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Moments, and what was there from which to which. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/html.h"
+#include "lib/array.h"
+#include "lib/map64.h"
+
+#define MOMENTS_EXACT 1500000 /* over all devices */
+#define BLOCKS_EXACT 1500000
+#define PASSED_MAX 2000000
+#define STRETCHES_MAX 20000
+
+uint64_t moment__allocated(const struct page_device *d, int64_t value)
+{
+	int64_t sum = value + (int64_t)d->last.late;
+
+	return sum > 0 ? sum : 0;
+}
+
+/* --- devices */
+
+static int device(struct page_data *p, uint32_t number, struct page_device **ret)
+{
+	struct page_device *all;
+
+	if (number >= p->n) {
+		all = reallocarray(p->devices, (size_t)number + 1, sizeof(*all));
+		if (!all)
+			return -ENOMEM;
+		memset(all + p->n, 0, ((size_t)number + 1 - p->n) * sizeof(*all));
+		p->devices = all;
+		for (; p->n <= number; p->n++)
+			p->devices[p->n].number = p->n;
+	}
+	*ret = &p->devices[number];
+	return 0;
+}
+
+int64_t moments__of(const struct page_device *d, uint64_t seq)
+{
+	size_t lo = 0, hi = d->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (d->moments[mid].seq <= seq)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return (int64_t)lo - 1;
+}
+
+/* 1 + the moment that shows what this event brought: the first one that is not before it. The open one is d->n. */
+static uint32_t shown1(const struct page_device *d, uint64_t seq)
+{
+	size_t lo = 0, hi = d->n;
+
+	if (!seq)
+		return 0;
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (d->moments[mid].seq < seq)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo + 1;
+}
+
+/* --- what comes and goes between two moments */
+
+static int pass(struct page_device *d, uint32_t kin, uint64_t n)
+{
+	uint64_t at;
+
+	if (!d->open_at && !(d->open_at = map64__new()))
+		return -ENOMEM;
+	if (map64__get(d->open_at, kin, &at)) {
+		d->open_passed[at].n += n;
+		return 0;
+	}
+	if (array__grow(&d->open_passed, &d->capopen, d->nopen + 1, sizeof(*d->open_passed)))
+		return -ENOMEM;
+	d->open_passed[d->nopen] = (struct passed){ .kin = kin, .n = n };
+	return map64__set(d->open_at, kin, d->nopen++);
+}
+
+static int cmp_passed(const void *a, const void *b)
+{
+	const struct passed *x = a, *y = b;
+
+	if (x->moment != y->moment)
+		return x->moment < y->moment ? -1 : 1;
+	return x->kin < y->kin ? -1 : x->kin > y->kin;
+}
+
+static int flush_passed(struct page_device *d)
+{
+	if (!d->nopen)
+		return 0;
+	if (array__grow(&d->passed, &d->cappassed, d->npassed + d->nopen, sizeof(*d->passed)))
+		return -ENOMEM;
+	qsort(d->open_passed, d->nopen, sizeof(*d->open_passed), cmp_passed);
+	for (size_t i = 0; i < d->nopen; i++) {
+		d->passed[d->npassed] = d->open_passed[i];
+		d->passed[d->npassed++].moment = d->n;
+	}
+	d->nopen = 0;
+	map64__clear(d->open_at);
+	return 0;
+}
+
+static int went(void *ctx, const struct model_block *b)
+{
+	struct page_data *p = ctx;
+	struct page_device *d;
+	struct page_block block = { .addr = b->addr, .kin = b->kin };
+	struct model_now now;
+	int err = device(p, b->device, &d);
+
+	if (err)
+		return err;
+	/* Not there any more when the first event came. */
+	if (b->gone && !model__now(p->c->model, b->device, &now))
+		return 0;
+	block.born1 = shown1(d, b->born);
+	block.gone1 = b->gone ? d->n + 1 : GONE_NEVER;
+	if (b->gone && block.born1 == block.gone1)
+		return pass(d, b->kin, 1);
+	if (array__grow(&d->blocks, &d->capblocks, d->nblocks + 1, sizeof(*d->blocks)))
+		return -ENOMEM;
+	d->blocks[d->nblocks++] = block;
+	return 0;
+}
+
+/* --- segments */
+
+static bool same_segment(const struct model_extent *a, const struct model_extent *b)
+{
+	return a->addr == b->addr && a->size == b->size && a->cuda_stream == b->cuda_stream && a->pool[0] == b->pool[0] &&
+	       a->pool[1] == b->pool[1] && a->told == b->told && a->expandable == b->expandable && a->kind == b->kind &&
+	       a->range == b->range;
+}
+
+static int segment(void *ctx, const struct model_extent *x)
+{
+	struct page_data *p = ctx;
+	struct page_device *d;
+	struct model_now now;
+	struct page_segment *s;
+	uint32_t here1;
+	uint64_t at;
+	int err = device(p, x->device, &d);
+
+	if (!err && !d->segment_at && !(d->segment_at = map64__new()))
+		err = -ENOMEM;
+	if (err)
+		return err;
+	here1 = model__now(p->c->model, x->device, &now) ? d->n + 1 : 0;
+	if (!x->there) {
+		if (map64__del(d->segment_at, x->addr, &at)) {
+			d->segments[at].gone1 = here1;
+			/* Told of before the first event, and gone by then. */
+			d->segments[at].x.there = here1 != 0;
+		}
+		return 0;
+	}
+	/* Told of again, it goes and comes in one event. */
+	s = d->nsegments ? &d->segments[d->nsegments - 1] : NULL;
+	if (s && s->gone1 == here1 && same_segment(&s->x, x)) {
+		s->gone1 = GONE_NEVER;
+		return map64__set(d->segment_at, x->addr, d->nsegments - 1);
+	}
+	if (array__grow(&d->segments, &d->capsegments, d->nsegments + 1, sizeof(*d->segments)))
+		return -ENOMEM;
+	d->segments[d->nsegments] = (struct page_segment){ .x = *x, .born1 = here1 };
+	return map64__set(d->segment_at, x->addr, d->nsegments++);
+}
+
+/* --- moments */
+
+/* What d->now has becomes a moment. */
+static int close_moment(struct page_device *d, uint32_t keep)
+{
+	int err;
+
+	if (!d->open) {
+		if (d->n)
+			d->moments[d->n - 1].keep |= keep;
+		return 0;
+	}
+	if (d->n >= UINT32_MAX - 2 || array__grow(&d->moments, &d->cap, d->n + 1, sizeof(*d->moments)))
+		return -ENOMEM;
+	err = flush_passed(d);
+	if (err)
+		return err;
+	d->moments[d->n] = d->now;
+	d->moments[d->n++].keep = keep;
+	d->open = false;
+	return 0;
+}
+
+static int close_all(struct page_data *p, uint32_t keep)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < p->n && !err; i++)
+		err = close_moment(&p->devices[i], keep);
+	return err;
+}
+
+static int note_phase(struct page_device *d, const struct model_now *now, uint64_t time)
+{
+	struct stretch *s = d->nstretches ? &d->stretches[d->nstretches - 1] : NULL;
+	size_t k = 0;
+
+	if (now->phase < 0)
+		return 0;
+	if (s && s->phase == now->phase) {
+		s->end = time;
+		return 0;
+	}
+	if (d->nstretches >= STRETCHES_MAX) {
+		uint64_t least = time / (STRETCHES_MAX / 4);
+
+		for (size_t i = 0; i < d->nstretches; i++) {
+			s = &d->stretches[i];
+			if (k && d->stretches[k - 1].phase == s->phase)
+				d->stretches[k - 1].end = s->end;
+			else if (s->end - s->start >= least)
+				d->stretches[k++] = *s;
+		}
+		d->nstretches = k;
+	}
+	if (array__grow(&d->stretches, &d->capstretches, d->nstretches + 1, sizeof(*d->stretches)))
+		return -ENOMEM;
+	d->stretches[d->nstretches++] = (struct stretch){ .start = time, .end = time, .phase = now->phase };
+	return 0;
+}
+
+/* What there is on a device after the last event. always: the event was about its blocks. */
+static int look(struct page_data *p, uint32_t number, bool always)
+{
+	struct page_device *d;
+	struct model_now now, *last;
+	struct page_moment *m;
+	int err = device(p, number, &d);
+	bool first;
+
+	if (err || !model__now(p->c->model, number, &now))
+		return err;
+	m = &d->now;
+	last = &d->last;
+	if (!last->seq)
+		model__first(p->c->model, number, last);
+	if (!always && now.allocated == last->allocated && now.reserved == last->reserved && now.unknown == last->unknown) {
+		*last = now;
+		return 0;
+	}
+	first = !d->open;
+	m->seq = now.seq;
+	m->time = p->time;
+	m->allocated = (int64_t)(now.allocated - now.late);
+	m->unknown = (int64_t)(now.unknown - now.late + now.told);
+	m->reserved = now.reserved;
+	m->min = first || m->allocated < m->min ? m->allocated : m->min;
+	m->max = first || m->allocated > m->max ? m->allocated : m->max;
+	m->reserved_max = first || m->reserved > m->reserved_max ? m->reserved : m->reserved_max;
+	d->open = true;
+	*last = now;
+	return note_phase(d, &now, p->time);
+}
+
+/* A peak, before what comes now brings it down. */
+static bool is_peak(const struct page_data *p, const struct page_device *d, const struct event *e)
+{
+	bool up = e->kind == EVENT_ALLOC && (e->totals ? e->allocated > d->last.allocated : e->size > 0);
+
+	return d->open && d->last.seq && d->last.peak_seq == d->last.seq &&
+	       model__number_of(p->c->model, e->device) == d->number && !up;
+}
+
+static int choose(struct page_data *p, const struct event *e)
+{
+	uint64_t time = e->time > p->time ? e->time : p->time;
+	int err = 0;
+
+	if (!p->chosen || time / p->bucket != p->time / p->bucket)
+		err = close_all(p, 0);
+	for (size_t i = 0; i < p->n && !err; i++)
+		if (is_peak(p, &p->devices[i], e))
+			err = close_moment(&p->devices[i], 0);
+	return err;
+}
+
+static int check_limits(struct page_data *p)
+{
+	size_t moments = 0, blocks = 0, passed = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < p->n; i++) {
+		moments += p->devices[i].n;
+		blocks += p->devices[i].nblocks;
+		passed += p->devices[i].npassed + p->devices[i].nopen;
+	}
+	if (moments <= p->next.moments && blocks <= p->next.blocks && passed <= p->next.passed)
+		return 0;
+	err = moments__thin(p);
+	/* With no fewer moments what is there is bound by what is alive at once. */
+	return err == -EFBIG ? 0 : err;
+}
+
+/* What the last event has left; end: there are no more. */
+static int settle(struct page_data *p)
+{
+	uint8_t kind = p->last.kind;
+	uint64_t steps = model__steps(p->c->model);
+	bool blocks = kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM;
+	uint32_t number = model__number_of(p->c->model, p->last.device);
+	int err = 0;
+
+	if (!kind)
+		return 0;
+	if (p->last.time > p->time)
+		p->time = p->last.time;
+	if (blocks && number != UINT32_MAX)
+		err = look(p, number, true);
+	/* Calls of modules move no memory. */
+	else if (kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_ASKED && kind != EVENT_USED)
+		for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
+			err = look(p, i, false);
+	if (!err && steps != p->steps)
+		err = close_all(p, KEEP_STEP);
+	p->steps = steps;
+	if (!err && kind == EVENT_OOM && number != UINT32_MAX) {
+		p->devices[number].ooms++;
+		err = close_moment(&p->devices[number], KEEP_OOM);
+	}
+	p->last.kind = 0;
+	return err;
+}
+
+int moments__event(struct page_data *p, const struct event *e)
+{
+	struct model_opts asked = model__opts(p->c->model);
+	int err = settle(p);
+
+	if (!err)
+		err = choose(p, e);
+	if (!err && asked.at == AT_TIME && !p->asked_passed && e->time > asked.at_time) {
+		p->asked_passed = true;
+		err = close_all(p, KEEP_ASKED);
+	}
+	if (!err)
+		err = check_limits(p);
+	p->last = *e;
+	return err;
+}
+
+int moments__end(struct page_data *p)
+{
+	int err = settle(p);
+
+	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
+		err = look(p, i, false);
+	if (!err)
+		err = close_all(p, 0);
+	/* What came after the last moment is there at no other. */
+	for (size_t i = 0; i < p->n; i++)
+		for (size_t k = p->devices[i].nblocks; k-- > 0 && p->devices[i].blocks[k].gone1 == GONE_NEVER;)
+			if (p->devices[i].blocks[k].born1 > p->devices[i].n)
+				p->devices[i].blocks[k].born1 = p->devices[i].n;
+	return err;
+}
+
+int moments__init(struct page_data *p, struct export_ctx *c)
+{
+	struct model_watch w = { .went = went, .segment = segment, .ctx = p };
+
+	*p = (struct page_data){
+		.c = c,
+		.limits = { .moments = MOMENTS_EXACT, .blocks = BLOCKS_EXACT, .passed = PASSED_MAX },
+		.most_steps = MOMENTS_CHOSEN / 2,
+	};
+	p->next = p->limits;
+	model__watch(c->model, &w);
+	return 0;
+}
+
+void moments__free(struct page_data *p)
+{
+	for (size_t i = 0; i < p->n; i++) {
+		struct page_device *d = &p->devices[i];
+
+		free(d->moments);
+		free(d->blocks);
+		free(d->passed);
+		free(d->open_passed);
+		free(d->segments);
+		free(d->stretches);
+		map64__free(d->open_at);
+		map64__free(d->segment_at);
+	}
+	free(p->devices);
+}

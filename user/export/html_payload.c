@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The payload: a directory in JSON, its length before it (4 bytes, least significant first), and columns of numbers as
+ * LEB128, differences where they are small; all of it through gzip. page/data.js reads it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "export/html.h"
+#include "lib/array.h"
+#include "lib/json.h"
+#include "record/varint.h"
+
+void bytes__free(struct bytes *b)
+{
+	free(b->p);
+	*b = (struct bytes){ 0 };
+}
+
+static bool room(struct bytes *b, size_t n)
+{
+	if (!b->failed && array__grow(&b->p, &b->cap, b->n + n, 1))
+		b->failed = true;
+	return !b->failed;
+}
+
+void bytes__varint(struct bytes *b, uint64_t v)
+{
+	if (room(b, VARINT_MAX))
+		b->n = varint__put(b->p + b->n, v) - b->p;
+}
+
+struct column *columns__add(struct columns *c, const char *name, int device, bool zigzag)
+{
+	static struct column nowhere; /* never written to: its bytes have failed */
+	struct column *col;
+
+	nowhere.bytes.failed = true;
+	if (c->failed || array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all))) {
+		c->failed = true;
+		return &nowhere;
+	}
+	col = &c->all[c->n++];
+	*col = (struct column){ .zigzag = zigzag };
+	if (device < 0)
+		snprintf(col->name, sizeof(col->name), "%s", name);
+	else
+		snprintf(col->name, sizeof(col->name), "%d.%s", device, name);
+	return col;
+}
+
+void column__put(struct column *c, uint64_t v)
+{
+	bytes__varint(&c->bytes, c->zigzag ? zigzag(v) : v);
+	c->n++;
+}
+
+/* --- columns of a device */
+
+static void put_moments(struct columns *c, const struct page_data *p, const struct page_device *d, int i)
+{
+	struct column *col = columns__add(c, "time", i, false);
+	struct model_now first;
+	uint64_t last = 0;
+
+	for (size_t k = 0; k < d->n; k++) {
+		column__put(col, d->moments[k].time - last);
+		last = d->moments[k].time;
+	}
+	model__first(p->c->model, d->number, &first);
+	col = columns__add(c, "reserved", i, true);
+	column__put(col, last = first.reserved);
+	for (size_t k = 0; k < d->n; k++) {
+		column__put(col, d->moments[k].reserved - last);
+		last = d->moments[k].reserved;
+	}
+	if (!p->chosen)
+		return;
+	col = columns__add(c, "min", i, false);
+	for (size_t k = 0; k < d->n; k++)
+		column__put(col, d->moments[k].allocated - d->moments[k].min);
+	col = columns__add(c, "max", i, false);
+	for (size_t k = 0; k < d->n; k++)
+		column__put(col, d->moments[k].max - d->moments[k].allocated);
+	col = columns__add(c, "rmax", i, false);
+	for (size_t k = 0; k < d->n; k++)
+		column__put(col, d->moments[k].reserved_max - d->moments[k].reserved);
+}
+
+static uint64_t unknown_of(const struct page_device *d, int64_t value)
+{
+	int64_t sum = value + (int64_t)d->last.late - (int64_t)d->last.told;
+
+	return sum > 0 ? sum : 0;
+}
+
+/*
+ * What is allocated is blocks and what nobody knows, and is not written where they add up to it. Where they do not
+ * (records were lost) the rest is a column of its own.
+ */
+static int put_rest(struct columns *c, const struct page_data *p, const struct page_device *d, int i)
+{
+	uint64_t *sums = calloc(d->n + 2, sizeof(*sums)), live = 0, last = 0, last_rest = 0;
+	struct column *unknown = columns__add(c, "unknown", i, true), *rest;
+	struct model_now first;
+
+	if (!sums)
+		return -ENOMEM;
+	for (size_t k = 0; k < d->nblocks; k++) {
+		const struct page_block *b = &d->blocks[k];
+		struct row row;
+		uint64_t size = model__kin(p->c->model, b->kin, &row);
+
+		sums[b->born1] += size;
+		if (b->gone1)
+			sums[b->gone1] -= size;
+	}
+	model__first(p->c->model, d->number, &first);
+	for (size_t k = 0; k <= d->n; k++) {
+		uint64_t now = unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
+
+		column__put(unknown, now - last);
+		last = now;
+	}
+	rest = columns__add(c, "rest", i, true);
+	unknown = &c->all[c->n - 2];
+	for (size_t k = 0; k <= d->n; k++) {
+		uint64_t allocated = moment__allocated(d, k ? d->moments[k - 1].allocated : (int64_t)first.allocated);
+		uint64_t now;
+
+		live += sums[k];
+		now = allocated - live - unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
+		column__put(rest, now - last_rest);
+		last_rest = now;
+	}
+	free(sums);
+	return 0;
+}
+
+static int cmp_block(const void *a, const void *b)
+{
+	const struct page_block *x = a, *y = b;
+
+	if (x->born1 != y->born1)
+		return x->born1 < y->born1 ? -1 : 1;
+	if (x->kin != y->kin)
+		return x->kin < y->kin ? -1 : 1;
+	if (x->gone1 != y->gone1)
+		return x->gone1 < y->gone1 ? -1 : 1;
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static void put_blocks(struct columns *c, const struct page_data *p, struct page_device *d, int i)
+{
+	struct column *col = columns__add(c, "born", i, false);
+	uint64_t last = 0;
+
+	(void)p;
+	if (d->nblocks)
+		qsort(d->blocks, d->nblocks, sizeof(*d->blocks), cmp_block);
+	for (size_t k = 0; k < d->nblocks; k++) {
+		column__put(col, d->blocks[k].born1 - last);
+		last = d->blocks[k].born1;
+	}
+	col = columns__add(c, "kin", i, false);
+	for (size_t k = 0; k < d->nblocks; k++)
+		column__put(col, d->blocks[k].kin);
+	col = columns__add(c, "life", i, false); /* 0: to the end */
+	for (size_t k = 0; k < d->nblocks; k++)
+		column__put(col, d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
+	if (!d->nsegments || p->no_addresses)
+		return;
+	col = columns__add(c, "addr", i, true);
+	last = 0;
+	for (size_t k = 0; k < d->nblocks; k++) {
+		column__put(col, d->blocks[k].addr - last);
+		last = d->blocks[k].addr;
+	}
+}
+
+static void put_passed(struct columns *c, const struct page_device *d, int i)
+{
+	struct column *col = columns__add(c, "pmoment", i, false);
+	uint64_t last = 0;
+
+	for (size_t k = 0; k < d->npassed; k++) {
+		column__put(col, d->passed[k].moment - last);
+		last = d->passed[k].moment;
+	}
+	col = columns__add(c, "pkin", i, false);
+	for (size_t k = 0; k < d->npassed; k++)
+		column__put(col, d->passed[k].kin);
+	col = columns__add(c, "pn", i, false);
+	for (size_t k = 0; k < d->npassed; k++)
+		column__put(col, d->passed[k].n);
+}
+
+/* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream, pool, one after the other. */
+static void put_segments(struct columns *c, const struct page_device *d, int i)
+{
+	struct column *col = columns__add(c, "segments", i, false);
+
+	for (size_t k = 0; k < d->nsegments; k++) {
+		const struct page_segment *s = &d->segments[k];
+
+		if (s->gone1 && s->gone1 <= s->born1)
+			continue;
+		column__put(col, s->x.addr);
+		column__put(col, s->x.size);
+		column__put(col, s->born1);
+		column__put(col, s->gone1);
+		column__put(col, s->x.range);
+		column__put(col, s->x.told | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
+				 (s->x.kind == SEGMENT_OF_LARGE) << 3);
+		column__put(col, s->x.cuda_stream);
+		column__put(col, s->x.pool[0]);
+		column__put(col, s->x.pool[1]);
+	}
+}
+
+static void put_kins(struct columns *c, const struct page_data *p, const struct page_rows *r)
+{
+	struct column *row = columns__add(c, "kin.row", -1, false), *size;
+	uint32_t n = model__kins(p->c->model);
+	struct row words;
+
+	for (uint32_t k = 0; k < n; k++)
+		column__put(row, page_rows__of_kin(r, k));
+	size = columns__add(c, "kin.size", -1, false);
+	for (uint32_t k = 0; k < n; k++)
+		column__put(size, model__kin(p->c->model, k, &words));
+}
+
+/* --- the whole */
+
+static int put_columns(struct columns *c, struct page_data *p, const struct page_rows *r)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++) {
+		uint32_t number = model__number(p->c->model, i);
+		int k = page__device(p, i);
+
+		if (k < 0 || number >= p->n)
+			continue;
+		put_moments(c, p, &p->devices[number], k);
+		err = put_rest(c, p, &p->devices[number], k);
+		put_blocks(c, p, &p->devices[number], k);
+		put_passed(c, &p->devices[number], k);
+		put_segments(c, &p->devices[number], k);
+	}
+	put_kins(c, p, r);
+	page_rows__put_columns(r, c);
+	for (size_t i = 0; i < c->n; i++)
+		c->failed |= c->all[i].bytes.failed;
+	return err ? err : c->failed ? -ENOMEM : 0;
+}
+
+static void put_layers(struct json *j, const struct model *m)
+{
+	json__open_array(j, "layers");
+	for (size_t i = 0; i < model__layers(m); i++) {
+		struct model_layer l;
+
+		model__layer(m, i, &l);
+		json__open_object(j, NULL);
+		json__string(j, "name", l.name);
+		json__string(j, "class", l.cls);
+		json__string(j, "root", l.root);
+		export__layer(j, &l);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static int put_directory(FILE *out, const struct page_data *p, const struct page_rows *r, const struct columns *c)
+{
+	struct json *j = json__new(out, false);
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__open_array(j, "columns"); /* name, bytes, numbers, zigzag */
+	for (size_t i = 0; i < c->n; i++) {
+		json__open_array(j, NULL);
+		json__string(j, NULL, c->all[i].name);
+		json__uint(j, NULL, c->all[i].bytes.n);
+		json__uint(j, NULL, c->all[i].n);
+		json__uint(j, NULL, c->all[i].zigzag);
+		json__close_array(j);
+	}
+	json__close_array(j);
+	page_rows__put_words(r, j);
+	put_layers(j, p->c->model);
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}
+
+static int zip(z_stream *z, const void *data, size_t n, bool last, struct bytes *ret)
+{
+	const uint8_t *p = data;
+	int status = Z_OK;
+
+	do {
+		size_t part = n < 1 << 30 ? n : 1 << 30;
+		bool end = last && part == n;
+
+		z->next_in = (uint8_t *)(uintptr_t)p;
+		z->avail_in = part;
+		do {
+			if (!room(ret, 1 << 16))
+				return -ENOMEM;
+			z->next_out = ret->p + ret->n;
+			z->avail_out = 1 << 16;
+			status = deflate(z, end ? Z_FINISH : Z_NO_FLUSH);
+			ret->n = z->next_out - ret->p;
+		} while (!z->avail_out || (end && status != Z_STREAM_END));
+		p += part;
+		n -= part;
+	} while (n);
+	return 0;
+}
+
+static int compress_all(const char *directory, size_t n, const struct columns *c, struct bytes *ret)
+{
+	uint8_t length[4] = { n, n >> 8, n >> 16, n >> 24 };
+	z_stream z = { 0 };
+	int err;
+
+	if (deflateInit2(&z, 6, Z_DEFLATED, 15 + 16, 9, Z_DEFAULT_STRATEGY) != Z_OK)
+		return -ENOMEM;
+	err = zip(&z, length, sizeof(length), false, ret);
+	if (!err)
+		err = zip(&z, directory, n, false, ret);
+	for (size_t i = 0; i < c->n && !err; i++)
+		if (c->all[i].bytes.n)
+			err = zip(&z, c->all[i].bytes.p, c->all[i].bytes.n, false, ret);
+	if (!err)
+		err = zip(&z, "", 0, true, ret);
+	deflateEnd(&z);
+	return err;
+}
+
+int payload__make(struct page_data *p, struct bytes *ret)
+{
+	struct page_rows *r = NULL;
+	struct columns c = { 0 };
+	char *directory = NULL;
+	size_t n = 0;
+	FILE *f;
+	int err = page_rows__make(p, &r);
+
+	if (!err)
+		err = put_columns(&c, p, r);
+	f = err ? NULL : open_memstream(&directory, &n);
+	if (!err && !f)
+		err = -ENOMEM;
+	if (!err)
+		err = put_directory(f, p, r, &c);
+	if (f && fclose(f) && !err)
+		err = -ENOMEM;
+	if (!err && n > UINT32_MAX)
+		err = -EFBIG;
+	if (!err)
+		err = compress_all(directory, n, &c, ret);
+	for (size_t i = 0; i < c.n; i++)
+		bytes__free(&c.all[i].bytes);
+	free(c.all);
+	free(directory);
+	page_rows__free(r);
+	return err;
+}
+
+void payload__base64(FILE *out, const struct bytes *b)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	char text[4096];
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->n; i += 3) {
+		size_t left = b->n - i;
+		uint32_t v = (uint32_t)b->p[i] << 16 | (left > 1 ? b->p[i + 1] << 8 : 0) | (left > 2 ? b->p[i + 2] : 0);
+
+		text[n++] = digits[v >> 18];
+		text[n++] = digits[v >> 12 & 63];
+		text[n++] = left > 1 ? digits[v >> 6 & 63] : '=';
+		text[n++] = left > 2 ? digits[v & 63] : '=';
+		if (n == sizeof(text) || left <= 3) {
+			fwrite(text, 1, n, out);
+			n = 0;
+		}
+	}
+}

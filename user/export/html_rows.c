@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What blocks are: rows, strings by number, and stacks as one tree of frames. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/frames.h"
+#include "export/html.h"
+#include "lib/array.h"
+#include "lib/hash.h"
+#include "lib/json.h"
+#include "lib/map64.h"
+
+#define NODES_MAX 400000 /* of the tree of stacks; what is over is one frame */
+
+enum {
+	ROW_DEVICE,
+	ROW_STACK,
+	ROW_FILE, /* strings are 1 + number, 0: none */
+	ROW_LINE,
+	ROW_FUNCTION,
+	ROW_MODULE,
+	ROW_CLASS,
+	ROW_ROOT,
+	ROW_PHASE,
+	ROW_CATEGORY,
+	ROW_SOURCE,
+	ROW_NAME,
+	ROW_THREAD,
+	ROW_TID,
+	ROW_BEFORE,
+	ROW_NODE,
+	ROW_FIELDS,
+};
+
+static const char *const fields[] = {
+	[ROW_DEVICE] = "row.device", [ROW_STACK] = "row.stack",	      [ROW_FILE] = "row.file",
+	[ROW_LINE] = "row.line",     [ROW_FUNCTION] = "row.function", [ROW_MODULE] = "row.module",
+	[ROW_CLASS] = "row.class",   [ROW_ROOT] = "row.root",	      [ROW_PHASE] = "row.phase",
+	[ROW_CATEGORY] = "row.category", [ROW_SOURCE] = "row.source", [ROW_NAME] = "row.name",
+	[ROW_THREAD] = "row.thread", [ROW_TID] = "row.tid",	      [ROW_BEFORE] = "row.before",
+	[ROW_NODE] = "row.node",
+};
+
+struct page_row {
+	uint32_t f[ROW_FIELDS];
+};
+
+struct stack_node {
+	uint32_t frame, parent1;
+};
+
+struct page_rows {
+	struct frames *frames;
+	struct map64 *children; /* (parent1, frame) -> node */
+	struct stack_node *nodes;
+	size_t nnodes, capnodes;
+	uint32_t smaller; /* node of what is over the limit */
+	struct map64 *string_at; /* by where it is: alike ones are one in the dict */
+	const char **strings;
+	size_t nstrings, capstrings;
+	struct map64 *row_at; /* hash -> row */
+	struct page_row *rows;
+	size_t n, cap;
+	uint32_t *of_kin;
+};
+
+static int string1(struct page_rows *r, const char *s, uint32_t *ret)
+{
+	uint64_t at;
+	int err;
+
+	*ret = 0;
+	if (!s)
+		return 0;
+	if (map64__get(r->string_at, (uintptr_t)s, &at)) {
+		*ret = at + 1;
+		return 0;
+	}
+	if (array__grow(&r->strings, &r->capstrings, r->nstrings + 1, sizeof(*r->strings)))
+		return -ENOMEM;
+	err = map64__set(r->string_at, (uintptr_t)s, r->nstrings);
+	r->strings[r->nstrings++] = s;
+	*ret = r->nstrings;
+	return err;
+}
+
+/* The node of frames from the root; where the tree is full, that of what is left out. */
+static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, uint32_t *ret)
+{
+	uint32_t parent1 = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t key = (uint64_t)parent1 << 32 | frames[i], at;
+		int err;
+
+		if (!map64__get(r->children, key, &at)) {
+			if (r->nnodes >= NODES_MAX) {
+				*ret = r->smaller;
+				return 0;
+			}
+			if (array__grow(&r->nodes, &r->capnodes, r->nnodes + 1, sizeof(*r->nodes)))
+				return -ENOMEM;
+			at = r->nnodes;
+			r->nodes[r->nnodes++] = (struct stack_node){ .frame = frames[i], .parent1 = parent1 };
+			err = map64__set(r->children, key, at);
+			if (err)
+				return err;
+		}
+		parent1 = at + 1;
+	}
+	*ret = parent1 - 1;
+	return 0;
+}
+
+static int find_row(struct page_rows *r, const struct page_row *row, uint32_t *ret)
+{
+	uint64_t hash = hash__bytes(hash__seed(), row, sizeof(*row)), at;
+
+	for (; map64__get(r->row_at, hash, &at); hash++) {
+		if (!memcmp(&r->rows[at], row, sizeof(*row))) {
+			*ret = at;
+			return 0;
+		}
+	}
+	if (r->n >= UINT32_MAX || array__grow(&r->rows, &r->cap, r->n + 1, sizeof(*r->rows)))
+		return -ENOMEM;
+	r->rows[r->n] = *row;
+	*ret = r->n;
+	return map64__set(r->row_at, hash, r->n++);
+}
+
+static int add_kin(struct page_rows *r, const struct page_data *p, uint32_t kin, int device)
+{
+	struct row row;
+	struct page_row out = { .f = { [ROW_DEVICE] = device } };
+	const uint32_t *frames;
+	uint32_t n;
+	int err;
+
+	model__kin(p->c->model, kin, &row);
+	err = frames__of_row(r->frames, &row, &frames, &n);
+	if (!err)
+		err = find_node(r, frames, n, &out.f[ROW_STACK]);
+	out.f[ROW_LINE] = row.file ? row.line : 0;
+	out.f[ROW_TID] = row.thread ? row.tid : 0;
+	out.f[ROW_BEFORE] = row.before_attach;
+	if (!err)
+		err = string1(r, row.file, &out.f[ROW_FILE]) ?: string1(r, row.func, &out.f[ROW_FUNCTION]) ?:
+		      string1(r, row.module, &out.f[ROW_MODULE]) ?: string1(r, row.module_class, &out.f[ROW_CLASS]) ?:
+		      string1(r, row.module_root, &out.f[ROW_ROOT]) ?: string1(r, row.category, &out.f[ROW_CATEGORY]) ?:
+		      string1(r, row.source, &out.f[ROW_SOURCE]) ?: string1(r, row.name, &out.f[ROW_NAME]) ?:
+		      string1(r, row.thread, &out.f[ROW_THREAD]) ?: string1(r, row.node_class, &out.f[ROW_NODE]);
+	if (!err && !row.before_attach)
+		err = string1(r, phase__name(row.phase), &out.f[ROW_PHASE]);
+	return err ? err : find_row(r, &out, &r->of_kin[kin]);
+}
+
+/* Rows in the order in which their first block came, so that alike recordings make alike pages. */
+static int add_device(struct page_rows *r, const struct page_data *p, const struct page_device *d, int device)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < d->nblocks && !err; i++)
+		if (r->of_kin[d->blocks[i].kin] == UINT32_MAX)
+			err = add_kin(r, p, d->blocks[i].kin, device);
+	for (size_t i = 0; i < d->npassed && !err; i++)
+		if (r->of_kin[d->passed[i].kin] == UINT32_MAX)
+			err = add_kin(r, p, d->passed[i].kin, device);
+	return err;
+}
+
+int page_rows__make(const struct page_data *p, struct page_rows **ret)
+{
+	struct page_rows *r = calloc(1, sizeof(*r));
+	uint32_t kins = model__kins(p->c->model), smaller;
+	int err = 0;
+
+	*ret = r;
+	if (!r)
+		return -ENOMEM;
+	r->frames = frames__new(p->c->dict, p->c->facts);
+	r->children = map64__new();
+	r->string_at = map64__new();
+	r->row_at = map64__new();
+	r->of_kin = malloc(((size_t)kins + 1) * sizeof(*r->of_kin));
+	if (!r->frames || !r->children || !r->string_at || !r->row_at || !r->of_kin)
+		return -ENOMEM;
+	memset(r->of_kin, 0xff, ((size_t)kins + 1) * sizeof(*r->of_kin));
+	err = frames__smaller(r->frames, &smaller);
+	if (!err)
+		err = find_node(r, &smaller, 1, &r->smaller);
+	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++) {
+		uint32_t number = model__number(p->c->model, i);
+		int device = page__device(p, i);
+
+		if (device >= 0 && number < p->n)
+			err = add_device(r, p, &p->devices[number], device);
+	}
+	return err;
+}
+
+void page_rows__free(struct page_rows *r)
+{
+	if (!r)
+		return;
+	frames__free(r->frames);
+	map64__free(r->children);
+	map64__free(r->string_at);
+	map64__free(r->row_at);
+	free(r->nodes);
+	free(r->strings);
+	free(r->rows);
+	free(r->of_kin);
+	free(r);
+}
+
+uint32_t page_rows__of_kin(const struct page_rows *r, uint32_t kin)
+{
+	return r->of_kin[kin] == UINT32_MAX ? 0 : r->of_kin[kin];
+}
+
+void page_rows__put_words(const struct page_rows *r, struct json *j)
+{
+	static const char *const kinds[] = {
+		[FRAME_USER] = "user",	     [FRAME_MODULE] = "module", [FRAME_TORCH] = "torch",
+		[FRAME_LIBRARY] = "library", [FRAME_STDLIB] = "stdlib", [FRAME_NOTE] = "note",
+	};
+
+	json__open_array(j, "strings");
+	for (size_t i = 0; i < r->nstrings; i++)
+		json__string(j, NULL, r->strings[i]);
+	json__close_array(j);
+	json__open_array(j, "kinds");
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		json__string(j, NULL, kinds[i]);
+	json__close_array(j);
+	json__open_array(j, "frames"); /* name, file, line, kind, one after the other */
+	for (size_t i = 0; i < frames__count(r->frames); i++) {
+		const struct frame *f = frames__at(r->frames, i);
+
+		json__string(j, NULL, f->name);
+		json__string(j, NULL, f->file);
+		json__uint(j, NULL, f->line);
+		json__uint(j, NULL, f->kind);
+	}
+	json__close_array(j);
+}
+
+void page_rows__put_columns(const struct page_rows *r, struct columns *c)
+{
+	struct column *col = columns__add(c, "node.frame", -1, false);
+
+	for (size_t i = 0; i < r->nnodes; i++)
+		column__put(col, r->nodes[i].frame);
+	col = columns__add(c, "node.parent", -1, false); /* how far back it is, 0: none */
+	for (size_t i = 0; i < r->nnodes; i++)
+		column__put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
+	for (size_t k = 0; k < ROW_FIELDS; k++) {
+		col = columns__add(c, fields[k], -1, false);
+		for (size_t i = 0; i < r->n; i++)
+			column__put(col, r->rows[i].f[k]);
+	}
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Fewer moments: which ones stay, and what becomes of what was there between them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/html.h"
+#include "lib/array.h"
+
+#define OOMS_CHOSEN 8
+
+/* Of those that something happened at, which ones: of steps every so many, of others the first and the last. */
+struct chooser {
+	size_t steps, ooms, every;
+	size_t step, oom;
+};
+
+static void count(struct chooser *c, const struct page_device *d, size_t most)
+{
+	for (size_t i = 0; i < d->n; i++) {
+		c->steps += !!(d->moments[i].keep & KEEP_STEP);
+		c->ooms += !!(d->moments[i].keep & KEEP_OOM);
+	}
+	c->every = c->steps > most ? (c->steps + most - 1) / most : 1;
+}
+
+static bool stays(const struct page_data *p, const struct page_device *d, size_t i, int64_t peak, struct chooser *c)
+{
+	struct page_moment *m = &d->moments[i];
+	bool step = m->keep & KEEP_STEP && c->step++ % c->every == 0;
+	bool oom = m->keep & KEEP_OOM && (c->oom < OOMS_CHOSEN || c->oom + OOMS_CHOSEN >= c->ooms);
+
+	c->oom += !!(m->keep & KEEP_OOM);
+	if (!step)
+		m->keep &= ~(uint32_t)KEEP_STEP;
+	if (!oom)
+		m->keep &= ~(uint32_t)KEEP_OOM;
+	return m->keep || (int64_t)i == peak || i + 1 == d->n || m->time / p->bucket != m[1].time / p->bucket;
+}
+
+/* map[i]: the moment that what was at i is now at. */
+static int choose(const struct page_data *p, struct page_device *d, uint32_t **map)
+{
+	struct chooser c = { 0 };
+	int64_t peak = moments__of(d, d->last.peak_seq);
+	size_t k = 0;
+
+	*map = reallocarray(NULL, d->n + 2, sizeof(**map));
+	if (!*map)
+		return -ENOMEM;
+	count(&c, d, p->most_steps);
+	for (size_t i = 0; i < d->n; i++) {
+		bool stay = stays(p, d, i, peak, &c);
+		struct page_moment m = d->moments[i];
+
+		if (i && (*map)[i - 1] == k) { /* the one before is merged into this one */
+			const struct page_moment *old = &d->moments[k];
+
+			m.min = old->min < m.min ? old->min : m.min;
+			m.max = old->max > m.max ? old->max : m.max;
+			m.reserved_max = old->reserved_max > m.reserved_max ? old->reserved_max : m.reserved_max;
+		}
+		(*map)[i] = k;
+		d->moments[k] = m;
+		k += stay;
+	}
+	(*map)[d->n] = k; /* the open one */
+	d->n = k;
+	return 0;
+}
+
+static int cmp_passed(const void *a, const void *b)
+{
+	const struct passed *x = a, *y = b;
+
+	if (x->moment != y->moment)
+		return x->moment < y->moment ? -1 : 1;
+	return x->kin < y->kin ? -1 : x->kin > y->kin;
+}
+
+static void merge_passed(struct page_device *d)
+{
+	size_t k = 0;
+
+	if (d->npassed)
+		qsort(d->passed, d->npassed, sizeof(*d->passed), cmp_passed);
+	for (size_t i = 0; i < d->npassed; i++) {
+		if (k && !cmp_passed(&d->passed[k - 1], &d->passed[i]))
+			d->passed[k - 1].n += d->passed[i].n;
+		else
+			d->passed[k++] = d->passed[i];
+	}
+	d->npassed = k;
+}
+
+static uint32_t moved(const uint32_t *map, uint32_t moment1)
+{
+	return moment1 ? map[moment1 - 1] + 1 : 0;
+}
+
+/* Blocks that came and went between two moments that are left are counted, no more. */
+static int move(struct page_device *d, const uint32_t *map)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < d->npassed; i++)
+		d->passed[i].moment = map[d->passed[i].moment];
+	for (size_t i = 0; i < d->nblocks; i++) {
+		struct page_block b = d->blocks[i];
+
+		b.born1 = moved(map, b.born1);
+		b.gone1 = moved(map, b.gone1);
+		if (!b.gone1 || b.born1 != b.gone1) {
+			d->blocks[k++] = b;
+			continue;
+		}
+		if (array__grow(&d->passed, &d->cappassed, d->npassed + 1, sizeof(*d->passed)))
+			return -ENOMEM;
+		d->passed[d->npassed++] = (struct passed){ .moment = b.born1 - 1, .kin = b.kin, .n = 1 };
+		if (d->npassed >= UINT32_C(1) << 22 && d->npassed == d->cappassed)
+			merge_passed(d);
+	}
+	d->nblocks = k;
+	merge_passed(d);
+	k = 0;
+	for (size_t i = 0; i < d->nsegments; i++) {
+		d->segments[i].born1 = moved(map, d->segments[i].born1);
+		d->segments[i].gone1 = moved(map, d->segments[i].gone1);
+	}
+	return 0;
+}
+
+int moments__thin(struct page_data *p)
+{
+	uint64_t before = 0, after = 0, blocks = 0, passed = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < p->n; i++)
+		before += p->devices[i].n;
+	if (!p->chosen)
+		p->bucket = p->time / (MOMENTS_CHOSEN / 2) + 1;
+	else if (p->bucket <= p->time) {
+		while (p->time / p->bucket > MOMENTS_CHOSEN)
+			p->bucket *= 2;
+		p->bucket *= 2;
+		p->most_steps = p->most_steps > 64 ? p->most_steps / 2 : p->most_steps;
+	}
+	p->chosen = true;
+	for (size_t i = 0; i < p->n && !err; i++) {
+		uint32_t *map = NULL;
+
+		err = choose(p, &p->devices[i], &map);
+		if (!err)
+			err = move(&p->devices[i], map);
+		free(map);
+		after += p->devices[i].n;
+		blocks += p->devices[i].nblocks;
+		passed += p->devices[i].npassed;
+	}
+	p->next = (struct limits){
+		.moments = 2 * after + MOMENTS_CHOSEN,
+		.blocks = 2 * blocks > p->limits.blocks ? 2 * blocks : p->limits.blocks,
+		.passed = 2 * passed > p->limits.passed ? 2 * passed : p->limits.passed,
+	};
+	return err ? err : after < before ? 0 : -EFBIG;
+}

@@ -1,0 +1,445 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The whole history of a recording, as export html has put it into the page: what was there at any moment, and what
+// came and went between any two. A moment is what there was after an event; -1 is before the first one. Queries go from
+// where the last one was, forth or back, so that a brush costs what lies between two of its places.
+"use strict";
+(() => {
+const NEVER = 0xffffffff;
+const CHECKPOINT = 16384;	// moments
+const CHECKPOINTS_MAX = 64 << 20; // bytes
+
+function fromBase64(text) {
+	if (Uint8Array.fromBase64)
+		return Uint8Array.fromBase64(text.trim());
+	const binary = atob(text.trim()), n = binary.length, bytes = new Uint8Array(n);
+	for (let i = 0; i < n; i++)
+		bytes[i] = binary.charCodeAt(i);
+	return bytes;
+}
+
+async function inflate(bytes) {
+	const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+	return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+// Numbers of seven bits a byte, least significant first; zigzag: 0, -1, 1, -2 ... as 0, 1, 2, 3 ...
+function decode(bytes, at, n, zigzag, out) {
+	for (let i = 0; i < n; i++) {
+		let b = bytes[at++], v = b & 127;
+		for (let f = 128; b >= 128; f *= 128) {
+			b = bytes[at++];
+			v += (b & 127) * f;
+		}
+		out[i] = zigzag ? v % 2 ? -(v + 1) / 2 : v / 2 : v;
+	}
+	return out;
+}
+
+function addUp(a) {
+	for (let i = 1; i < a.length; i++)
+		a[i] += a[i - 1];
+	return a;
+}
+
+// The first place in a sorted array, from lo to hi, with a number over v.
+function over(a, v, lo = 0, hi = a.length) {
+	while (lo < hi) {
+		const mid = (lo + hi) >>> 1;
+		if (a[mid] <= v)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+class Columns {
+	constructor(bytes) {
+		const n = bytes[0] + bytes[1] * 256 + bytes[2] * 65536 + bytes[3] * 16777216;
+		this.bytes = bytes;
+		this.directory = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + n)));
+		this.at = new Map();
+		let at = 4 + n;
+		for (const [name, length, count, zigzag] of this.directory.columns) {
+			this.at.set(name, { at, count, zigzag });
+			at += length;
+		}
+	}
+	has(name) {
+		return this.at.has(name);
+	}
+	get(name, Type) {
+		const c = this.at.get(name);
+		return c ? decode(this.bytes, c.at, c.count, c.zigzag, new Type(c.count)) : new Type(0);
+	}
+}
+
+// Blocks, moments and segments of a device. In the arrays of blocks a moment is counted from 1, and 0 is before the first.
+class Device {
+	constructor(columns, i, kinRow, kinSize, rows) {
+		const get = (name, Type) => columns.get(i + "." + name, Type);
+		this.rows = rows;
+		this.ns = addUp(get("time", Float64Array));
+		this.times = this.ns.map(t => t / 1e9);
+		this.n = this.ns.length;
+		this.reserved = addUp(get("reserved", Float64Array));
+		this.unknown = addUp(get("unknown", Float64Array));
+		this.rest = addUp(get("rest", Float64Array));
+		this.readBlocks(get, kinRow, kinSize, columns.has(i + ".addr"));
+		this.allocated = this.sumUp();
+		this.chosen = columns.has(i + ".min");
+		if (this.chosen) {
+			this.min = get("min", Float64Array).map((v, m) => this.allocated[m + 1] - v);
+			this.max = get("max", Float64Array).map((v, m) => this.allocated[m + 1] + v);
+			this.rmax = get("rmax", Float64Array).map((v, m) => this.reserved[m + 1] + v);
+		}
+		this.passedMoment = addUp(get("pmoment", Float64Array));
+		const kin = get("pkin", Uint32Array);
+		this.passedRow = kin.map(k => kinRow[k]);
+		this.passedCount = get("pn", Float64Array);
+		this.passedBytes = this.passedCount.map((n, k) => n * kinSize[kin[k]]);
+		this.readSegments(get("segments", Float64Array));
+		// Where the live set stands.
+		this.m = -1;
+		this.bytes = new Float64Array(rows);
+		this.count = new Uint32Array(rows);
+		for (let b = 0; b < this.bornAt[1]; b++) {
+			this.bytes[this.row[b]] += this.size[b];
+			this.count[this.row[b]]++;
+		}
+		this.checkpoints = new Map([[-1, { bytes: this.bytes.slice(), count: this.count.slice() }]]);
+		this.every = Math.max(CHECKPOINT, Math.ceil(this.n * rows * 12 / CHECKPOINTS_MAX));
+	}
+
+	readBlocks(get, kinRow, kinSize, addresses) {
+		const born = addUp(get("born", Uint32Array)), kin = get("kin", Uint32Array), gone = get("life", Uint32Array);
+		const n = born.length, moments = this.n;
+		const row = new Uint32Array(n), size = new Float64Array(n);
+		const bornAt = new Uint32Array(moments + 2), goneAt = new Uint32Array(moments + 3);
+		for (let b = 0; b < n; b++) {
+			row[b] = kinRow[kin[b]];
+			size[b] = kinSize[kin[b]];
+			gone[b] = gone[b] ? born[b] + gone[b] : NEVER;
+			bornAt[born[b] + 1]++;
+			if (gone[b] !== NEVER)
+				goneAt[gone[b] + 2]++;
+		}
+		// Blocks from bornAt[m] to bornAt[m + 1] came at m; goneOrder has from goneAt[m] to goneAt[m + 1] those that went.
+		addUp(bornAt);
+		addUp(goneAt);
+		const order = new Uint32Array(goneAt[moments + 2]);
+		for (let b = 0; b < n; b++)
+			if (gone[b] !== NEVER)
+				order[goneAt[gone[b] + 1]++] = b;
+		Object.assign(this, { row, size, born, gone, bornAt, goneAt, goneOrder: order });
+		this.address = addresses ? addUp(get("addr", Float64Array)) : null;
+	}
+
+	// What was allocated: before the first moment, and after each.
+	sumUp() {
+		const sum = new Float64Array(this.n + 1);
+		for (let b = 0; b < this.row.length; b++) {
+			sum[this.born[b]] += this.size[b];
+			if (this.gone[b] !== NEVER)
+				sum[this.gone[b]] -= this.size[b];
+		}
+		addUp(sum);
+		for (let m = 0; m <= this.n; m++)
+			sum[m] += this.unknown[m] + this.rest[m];
+		return sum;
+	}
+
+	readSegments(a) {
+		this.segments = [];
+		for (let i = 0; i + 9 <= a.length; i += 9) {
+			const flags = a[i + 5], told = !!(flags & 1);
+			this.segments.push({
+				address: a[i], size: a[i + 1], born: a[i + 2], gone: a[i + 3] || NEVER, range: a[i + 4],
+				expandable: !!(flags & 2), kind: flags & 4 ? "small" : flags & 8 ? "large" : null,
+				stream: told ? "0x" + a[i + 6].toString(16) : null, pool: told ? a[i + 7] + "," + a[i + 8] : null,
+			});
+		}
+		this.segments.sort((a, b) => a.address - b.address || a.born - b.born);
+	}
+
+	keep() {
+		if ((this.m + 1) % this.every === 0 && !this.checkpoints.has(this.m))
+			this.checkpoints.set(this.m, { bytes: this.bytes.slice(), count: this.count.slice() });
+	}
+
+	// The live set to moment m.
+	go(m) {
+		const { row, size, bytes, count, bornAt, goneAt, goneOrder } = this;
+		const near = Math.floor((m + 1) / this.every) * this.every - 1;
+		let from = near;
+		while (!this.checkpoints.has(from))
+			from -= this.every;
+		if (Math.abs(m - this.m) > m - from) {
+			bytes.set(this.checkpoints.get(from).bytes);
+			count.set(this.checkpoints.get(from).count);
+			this.m = from;
+		}
+		while (this.m < m) {
+			const at = ++this.m + 1;
+			for (let i = bornAt[at]; i < bornAt[at + 1]; i++) {
+				bytes[row[i]] += size[i];
+				count[row[i]]++;
+			}
+			for (let i = goneAt[at]; i < goneAt[at + 1]; i++) {
+				const b = goneOrder[i];
+				bytes[row[b]] -= size[b];
+				count[row[b]]--;
+			}
+			this.keep();
+		}
+		while (this.m > m) {
+			const at = this.m-- + 1;
+			for (let i = bornAt[at]; i < bornAt[at + 1]; i++) {
+				bytes[row[i]] -= size[i];
+				count[row[i]]--;
+			}
+			for (let i = goneAt[at]; i < goneAt[at + 1]; i++) {
+				const b = goneOrder[i];
+				bytes[row[b]] += size[b];
+				count[row[b]]++;
+			}
+		}
+	}
+
+	bound(m) {
+		return Math.max(-1, Math.min(this.n - 1, Math.floor(m)));
+	}
+}
+
+class History {
+	constructor(head, columns) {
+		const rows = columns.has("row.stack") ? columns.at.get("row.stack").count : 0;
+		const kinRow = columns.get("kin.row", Uint32Array), kinSize = columns.get("kin.size", Float64Array);
+		this.head = head;
+		this.layers = columns.directory.layers;
+		this.frames = this.readFrames(columns.directory);
+		this.nodeFrame = columns.get("node.frame", Uint32Array);
+		this.nodeParent = columns.get("node.parent", Uint32Array).map((back, i) => back ? i - back : NEVER);
+		this.stacks = new Map();
+		this.rows = this.readRows(columns, rows);
+		this.devices = head.devices.map((d, i) => new Device(columns, i, kinRow, kinSize, rows));
+	}
+
+	readFrames({ frames, kinds }) {
+		const all = [];
+		for (let i = 0; i + 4 <= frames.length; i += 4)
+			all.push({ name: frames[i], file: frames[i + 1], line: frames[i + 2], kind: kinds[frames[i + 3]] });
+		return all;
+	}
+
+	readRows(columns, n) {
+		const words = columns.directory.strings, rows = new Array(n);
+		const text = name => columns.get("row." + name, Uint32Array), number = text;
+		const device = number("device"), stack = number("stack"), file = text("file"), line = number("line");
+		const func = text("function"), module = text("module"), cls = text("class"), root = text("root");
+		const phase = text("phase"), category = text("category"), source = text("source"), name = text("name");
+		const thread = text("thread"), tid = number("tid"), before = number("before"), node = text("node");
+		const word = i => i ? words[i - 1] : null;
+		for (let i = 0; i < n; i++)
+			rows[i] = {
+				device: device[i], stack: stack[i], file: word(file[i]), line: line[i], function: word(func[i]),
+				module: word(module[i]), module_class: word(cls[i]), module_root: word(root[i]), phase: word(phase[i]),
+				category: word(category[i]), source: word(source[i]), name: word(name[i]), thread: word(thread[i]),
+				tid: tid[i], before_attach: !!before[i], node_class: word(node[i]),
+			};
+		return rows;
+	}
+
+	// Frames of a stack, the outermost first.
+	stack(id) {
+		let frames = this.stacks.get(id);
+		if (!frames) {
+			frames = [];
+			for (let i = id; i !== NEVER; i = this.nodeParent[i])
+				frames.push(this.nodeFrame[i]);
+			frames = Int32Array.from(frames.reverse());
+			this.stacks.set(id, frames);
+		}
+		return frames;
+	}
+
+	// Seconds.
+	moments(dev) {
+		return this.devices[dev].times;
+	}
+
+	// The last moment that is not after t.
+	at(dev, t) {
+		return over(this.devices[dev].ns, Math.round(t * 1e9)) - 1;
+	}
+
+	live(dev, moment) {
+		const d = this.devices[dev], m = d.bound(moment);
+		d.go(m);
+		return {
+			bytes: d.bytes.slice(), count: d.count.slice(), allocated: d.allocated[m + 1], reserved: d.reserved[m + 1],
+			unknown: d.unknown[m + 1],
+		};
+	}
+
+	// allocated is not sum + unknown + rest but for what was lost: rest is 0 where nothing was.
+	figures(dev, moment) {
+		const d = this.devices[dev], m = d.bound(moment) + 1;
+		return { allocated: d.allocated[m], reserved: d.reserved[m], unknown: d.unknown[m], rest: d.rest[m] };
+	}
+
+	window(dev, from, to) {
+		const d = this.devices[dev], n = this.rows.length;
+		const m0 = d.bound(Math.min(from, to)), m1 = d.bound(Math.max(from, to));
+		const allocated = new Float64Array(n), allocs = new Uint32Array(n), kept = new Float64Array(n);
+		const freed = new Float64Array(n), frees = new Uint32Array(n);
+		for (let b = d.bornAt[m0 + 2]; b < d.bornAt[m1 + 2]; b++) {
+			const r = d.row[b];
+			allocated[r] += d.size[b];
+			allocs[r]++;
+			if (d.gone[b] > m1 + 1)
+				kept[r] += d.size[b];
+		}
+		for (let i = d.goneAt[m0 + 2]; i < d.goneAt[m1 + 2]; i++) {
+			const b = d.goneOrder[i], r = d.row[b];
+			freed[r] += d.size[b];
+			frees[r]++;
+		}
+		for (let i = over(d.passedMoment, m0); i < d.passedMoment.length && d.passedMoment[i] <= m1; i++) {
+			const r = d.passedRow[i];
+			allocated[r] += d.passedBytes[i];
+			freed[r] += d.passedBytes[i];
+			allocs[r] += d.passedCount[i];
+			frees[r] += d.passedCount[i];
+		}
+		return { allocated, allocs, freed, frees, kept };
+	}
+
+	// Calls with each bucket: its number, and the moments in it from lo up to hi (none: lo === hi).
+	buckets(d, t0, t1, n, each) {
+		const width = (t1 - t0) / n;
+		let lo = over(d.times, t0);
+		while (lo > 0 && d.times[lo - 1] === t0)
+			lo--;
+		for (let i = 0; i < n; i++) {
+			const end = i + 1 === n ? t1 : t0 + (i + 1) * width;
+			const hi = over(d.times, end, lo);
+			each(i, lo, hi);
+			lo = hi;
+		}
+	}
+
+	series(dev, t0, t1, n) {
+		const d = this.devices[dev];
+		const t = new Float64Array(n), min = new Float64Array(n), max = new Float64Array(n), reserved = new Float64Array(n);
+		this.buckets(d, t0, t1, n, (i, lo, hi) => {
+			// What is there when it begins.
+			let least = d.allocated[lo], most = least, held = d.reserved[lo];
+			for (let m = lo; m < hi; m++) {
+				const a = d.chosen ? d.min[m] : d.allocated[m + 1], b = d.chosen ? d.max[m] : a;
+				const r = d.chosen ? d.rmax[m] : d.reserved[m + 1];
+				if (a < least)
+					least = a;
+				if (b > most)
+					most = b;
+				if (r > held)
+					held = r;
+			}
+			t[i] = t0 + (t1 - t0) / n * i;
+			min[i] = least;
+			max[i] = most;
+			reserved[i] = held;
+		});
+		return { t, allocated_min: min, allocated_max: max, reserved_max: reserved };
+	}
+
+	// What a row belongs to; what nobody knows belongs to the last.
+	groupOf(key) {
+		if (key === "category")
+			return { of: r => r.category, unknown: "unknown" };
+		if (key === "phase")
+			return { of: r => r.phase || "before attach", unknown: "before attach" };
+		return {
+			// The first part of its name; the outermost module has none, but a class.
+			of: r => r.module ? r.module.split(".", 1)[0] : r.module_class ? r.module_class :
+				r.before_attach ? "before attach" : "no module",
+			unknown: "before attach",
+		};
+	}
+
+	stackedSeries(dev, t0, t1, n, key) {
+		const d = this.devices[dev], { of, unknown } = this.groupOf(key), numbers = new Map();
+		const number = name => {
+			if (!numbers.has(name))
+				numbers.set(name, numbers.size);
+			return numbers.get(name);
+		};
+		const group = Uint32Array.from(this.rows, r => r.device === dev ? number(of(r)) : 0);
+		const rest = d.unknown.some(v => v) ? number(unknown) : -1;
+		const now = new Float64Array(numbers.size), bytes = [...numbers].map(() => new Float64Array(n));
+		const t = new Float64Array(n);
+		let at = -1;
+		const start = over(d.times, t0) - 1;
+		d.go(start);
+		for (let r = 0; r < this.rows.length; r++)
+			now[group[r]] += d.bytes[r];
+		at = start;
+		this.buckets(d, t0, t1, n, (i, lo, hi) => {
+			for (let b = d.bornAt[at + 2]; hi - 1 > at && b < d.bornAt[hi + 1]; b++)
+				now[group[d.row[b]]] += d.size[b];
+			for (let k = d.goneAt[at + 2]; hi - 1 > at && k < d.goneAt[hi + 1]; k++) {
+				const b = d.goneOrder[k];
+				now[group[d.row[b]]] -= d.size[b];
+			}
+			at = Math.max(at, hi - 1);
+			for (let g = 0; g < now.length; g++)
+				bytes[g][i] = now[g] + (g === rest ? d.unknown[at + 1] : 0);
+			t[i] = t0 + (t1 - t0) / n * i;
+		});
+		return { t, names: [...numbers.keys()], bytes };
+	}
+
+	blocks(dev) {
+		const d = this.devices[dev];
+		if (!d.columns)
+			d.columns = {
+				n: d.row.length, row: d.row, size: d.size, born: Int32Array.from(d.born, m => m - 1),
+				gone: d.gone.map(m => m === NEVER ? NEVER : m - 1), address: d.address,
+			};
+		return d.columns;
+	}
+
+	// Mappings side by side in one reserved range are one segment.
+	segments(dev, moment) {
+		const d = this.devices[dev], at = d.bound(moment) + 1, all = [];
+		let last = null;
+		for (const s of d.segments) {
+			if (s.born > at || s.gone <= at)
+				continue;
+			if (last && s.expandable && last.expandable && last.address + last.size === s.address && last.range === s.range &&
+			    (s.stream === null || last.stream === null || (s.stream === last.stream && s.pool === last.pool))) {
+				last.size += s.size;
+				last.stream = last.stream === null ? s.stream : last.stream;
+				last.pool = last.pool === null ? s.pool : last.pool;
+				continue;
+			}
+			last = {
+				address: s.address, size: s.size, expandable: s.expandable, stream: s.stream, pool: s.pool, kind: s.kind,
+				range: s.range,
+			};
+			all.push(last);
+		}
+		return all;
+	}
+}
+
+const Data = {
+	async open(head, base64) {
+		return new History(head, new Columns(await inflate(fromBase64(base64))));
+	},
+};
+if (typeof window !== "undefined")
+	window.Data = Data;
+if (typeof module !== "undefined")
+	module.exports = Data;
+})();
