@@ -136,12 +136,12 @@ uint32_t page_rows__of_kin(const struct page_rows *r, uint32_t kin);
 /* Strings, frames into the open object; */
 void page_rows__put_words(const struct page_rows *r, struct json *j);
 /* and the columns: name is that in the directory. */
-struct columns;
-void page_rows__put_columns(const struct page_rows *r, struct columns *c);
+struct page_columns;
+void page_rows__put_columns(const struct page_rows *r, struct page_columns *c);
 
 /* Columns of numbers, each with its name in the directory. */
-struct columns {
-	struct column {
+struct page_columns {
+	struct page_column {
 		char name[24];
 		struct bytes bytes;
 		uint64_t n;
@@ -151,8 +151,8 @@ struct columns {
 	bool failed;
 };
 /* A new column; put numbers in with bytes__varint() or, zigzag, with bytes__zigzag(), and count them in n. Until the next. */
-struct column *columns__add(struct columns *c, const char *name, int device, bool zigzag);
-void column__put(struct column *c, uint64_t v);
+struct page_column *page_columns__add(struct page_columns *c, const char *name, int device, bool zigzag);
+void page_column__put(struct page_column *c, uint64_t v);
 
 /* --- html_head.c: what the page needs at once */
 int page_head__put(struct page_data *p);

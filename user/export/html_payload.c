@@ -33,10 +33,10 @@ void bytes__varint(struct bytes *b, uint64_t v)
 		b->n = varint__put(b->p + b->n, v) - b->p;
 }
 
-struct column *columns__add(struct columns *c, const char *name, int device, bool zigzag)
+struct page_column *page_columns__add(struct page_columns *c, const char *name, int device, bool zigzag)
 {
-	static struct column nowhere; /* never written to: its bytes have failed */
-	struct column *col;
+	static struct page_column nowhere; /* never written to: its bytes have failed */
+	struct page_column *col;
 
 	nowhere.bytes.failed = true;
 	if (c->failed || array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all))) {
@@ -44,7 +44,7 @@ struct column *columns__add(struct columns *c, const char *name, int device, boo
 		return &nowhere;
 	}
 	col = &c->all[c->n++];
-	*col = (struct column){ .zigzag = zigzag };
+	*col = (struct page_column){ .zigzag = zigzag };
 	if (device < 0)
 		snprintf(col->name, sizeof(col->name), "%s", name);
 	else
@@ -52,7 +52,7 @@ struct column *columns__add(struct columns *c, const char *name, int device, boo
 	return col;
 }
 
-void column__put(struct column *c, uint64_t v)
+void page_column__put(struct page_column *c, uint64_t v)
 {
 	bytes__varint(&c->bytes, c->zigzag ? zigzag(v) : v);
 	c->n++;
@@ -60,34 +60,34 @@ void column__put(struct column *c, uint64_t v)
 
 /* --- columns of a device */
 
-static void put_moments(struct columns *c, const struct page_data *p, const struct page_device *d, int i)
+static void put_moments(struct page_columns *c, const struct page_data *p, const struct page_device *d, int i)
 {
-	struct column *col = columns__add(c, "time", i, false);
+	struct page_column *col = page_columns__add(c, "time", i, false);
 	struct model_now first;
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->n; k++) {
-		column__put(col, d->moments[k].time - last);
+		page_column__put(col, d->moments[k].time - last);
 		last = d->moments[k].time;
 	}
 	model__first(p->c->model, d->number, &first);
-	col = columns__add(c, "reserved", i, true);
-	column__put(col, last = first.reserved);
+	col = page_columns__add(c, "reserved", i, true);
+	page_column__put(col, last = first.reserved);
 	for (size_t k = 0; k < d->n; k++) {
-		column__put(col, d->moments[k].reserved - last);
+		page_column__put(col, d->moments[k].reserved - last);
 		last = d->moments[k].reserved;
 	}
 	if (!p->chosen)
 		return;
-	col = columns__add(c, "min", i, false);
+	col = page_columns__add(c, "min", i, false);
 	for (size_t k = 0; k < d->n; k++)
-		column__put(col, d->moments[k].allocated - d->moments[k].min);
-	col = columns__add(c, "max", i, false);
+		page_column__put(col, d->moments[k].allocated - d->moments[k].min);
+	col = page_columns__add(c, "max", i, false);
 	for (size_t k = 0; k < d->n; k++)
-		column__put(col, d->moments[k].max - d->moments[k].allocated);
-	col = columns__add(c, "rmax", i, false);
+		page_column__put(col, d->moments[k].max - d->moments[k].allocated);
+	col = page_columns__add(c, "rmax", i, false);
 	for (size_t k = 0; k < d->n; k++)
-		column__put(col, d->moments[k].reserved_max - d->moments[k].reserved);
+		page_column__put(col, d->moments[k].reserved_max - d->moments[k].reserved);
 }
 
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
@@ -101,10 +101,10 @@ static uint64_t unknown_of(const struct page_device *d, int64_t value)
  * What is allocated is blocks and what nobody knows, and is not written where they add up to it. Where they do not
  * (records were lost) the rest is a column of its own.
  */
-static int put_rest(struct columns *c, const struct page_data *p, const struct page_device *d, int i)
+static int put_rest(struct page_columns *c, const struct page_data *p, const struct page_device *d, int i)
 {
 	uint64_t *sums = calloc(d->n + 2, sizeof(*sums)), live = 0, last = 0, last_rest = 0;
-	struct column *unknown = columns__add(c, "unknown", i, true), *rest;
+	struct page_column *unknown = page_columns__add(c, "unknown", i, true), *rest;
 	struct model_now first;
 
 	if (!sums)
@@ -122,10 +122,10 @@ static int put_rest(struct columns *c, const struct page_data *p, const struct p
 	for (size_t k = 0; k <= d->n; k++) {
 		uint64_t now = unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
 
-		column__put(unknown, now - last);
+		page_column__put(unknown, now - last);
 		last = now;
 	}
-	rest = columns__add(c, "rest", i, true);
+	rest = page_columns__add(c, "rest", i, true);
 	unknown = &c->all[c->n - 2];
 	for (size_t k = 0; k <= d->n; k++) {
 		uint64_t allocated = moment__allocated(d, k ? d->moments[k - 1].allocated : (int64_t)first.allocated);
@@ -133,7 +133,7 @@ static int put_rest(struct columns *c, const struct page_data *p, const struct p
 
 		live += sums[k];
 		now = allocated - live - unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
-		column__put(rest, now - last_rest);
+		page_column__put(rest, now - last_rest);
 		last_rest = now;
 	}
 	free(sums);
@@ -153,90 +153,90 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-static void put_blocks(struct columns *c, const struct page_data *p, struct page_device *d, int i)
+static void put_blocks(struct page_columns *c, const struct page_data *p, struct page_device *d, int i)
 {
-	struct column *col = columns__add(c, "born", i, false);
+	struct page_column *col = page_columns__add(c, "born", i, false);
 	uint64_t last = 0;
 
 	(void)p;
 	if (d->nblocks)
 		qsort(d->blocks, d->nblocks, sizeof(*d->blocks), cmp_block);
 	for (size_t k = 0; k < d->nblocks; k++) {
-		column__put(col, d->blocks[k].born1 - last);
+		page_column__put(col, d->blocks[k].born1 - last);
 		last = d->blocks[k].born1;
 	}
-	col = columns__add(c, "kin", i, false);
+	col = page_columns__add(c, "kin", i, false);
 	for (size_t k = 0; k < d->nblocks; k++)
-		column__put(col, d->blocks[k].kin);
-	col = columns__add(c, "life", i, false); /* 0: to the end */
+		page_column__put(col, d->blocks[k].kin);
+	col = page_columns__add(c, "life", i, false); /* 0: to the end */
 	for (size_t k = 0; k < d->nblocks; k++)
-		column__put(col, d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
+		page_column__put(col, d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
 	if (!d->nsegments || p->no_addresses)
 		return;
-	col = columns__add(c, "addr", i, true);
+	col = page_columns__add(c, "addr", i, true);
 	last = 0;
 	for (size_t k = 0; k < d->nblocks; k++) {
-		column__put(col, d->blocks[k].addr - last);
+		page_column__put(col, d->blocks[k].addr - last);
 		last = d->blocks[k].addr;
 	}
 }
 
-static void put_passed(struct columns *c, const struct page_device *d, int i)
+static void put_passed(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct column *col = columns__add(c, "pmoment", i, false);
+	struct page_column *col = page_columns__add(c, "pmoment", i, false);
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->npassed; k++) {
-		column__put(col, d->passed[k].moment - last);
+		page_column__put(col, d->passed[k].moment - last);
 		last = d->passed[k].moment;
 	}
-	col = columns__add(c, "pkin", i, false);
+	col = page_columns__add(c, "pkin", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		column__put(col, d->passed[k].kin);
-	col = columns__add(c, "pn", i, false);
+		page_column__put(col, d->passed[k].kin);
+	col = page_columns__add(c, "pn", i, false);
 	for (size_t k = 0; k < d->npassed; k++)
-		column__put(col, d->passed[k].n);
+		page_column__put(col, d->passed[k].n);
 }
 
 /* addr, size, born1, gone1, range, flags (1: told, 2: expandable, 4: small, 8: large), stream, pool, one after the other. */
-static void put_segments(struct columns *c, const struct page_device *d, int i)
+static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct column *col = columns__add(c, "segments", i, false);
+	struct page_column *col = page_columns__add(c, "segments", i, false);
 
 	for (size_t k = 0; k < d->nsegments; k++) {
 		const struct page_segment *s = &d->segments[k];
 
 		if (s->gone1 && s->gone1 <= s->born1)
 			continue;
-		column__put(col, s->x.addr);
-		column__put(col, s->x.size);
-		column__put(col, s->born1);
-		column__put(col, s->gone1);
-		column__put(col, s->x.range);
-		column__put(col, s->x.told | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
+		page_column__put(col, s->x.addr);
+		page_column__put(col, s->x.size);
+		page_column__put(col, s->born1);
+		page_column__put(col, s->gone1);
+		page_column__put(col, s->x.range);
+		page_column__put(col, s->x.told | s->x.expandable << 1 | (s->x.kind == SEGMENT_OF_SMALL) << 2 |
 				 (s->x.kind == SEGMENT_OF_LARGE) << 3);
-		column__put(col, s->x.cuda_stream);
-		column__put(col, s->x.pool[0]);
-		column__put(col, s->x.pool[1]);
+		page_column__put(col, s->x.cuda_stream);
+		page_column__put(col, s->x.pool[0]);
+		page_column__put(col, s->x.pool[1]);
 	}
 }
 
-static void put_kins(struct columns *c, const struct page_data *p, const struct page_rows *r)
+static void put_kins(struct page_columns *c, const struct page_data *p, const struct page_rows *r)
 {
-	struct column *row = columns__add(c, "kin.row", -1, false), *size;
+	struct page_column *row = page_columns__add(c, "kin.row", -1, false), *size;
 	uint32_t n = model__kins(p->c->model);
 	struct row words;
 
 	for (uint32_t k = 0; k < n; k++)
-		column__put(row, page_rows__of_kin(r, k));
-	size = columns__add(c, "kin.size", -1, false);
+		page_column__put(row, page_rows__of_kin(r, k));
+	size = page_columns__add(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
-		column__put(size, model__kin(p->c->model, k, &words));
+		page_column__put(size, model__kin(p->c->model, k, &words));
 }
 
 /* --- the whole */
 
-static int put_columns(struct columns *c, struct page_data *p, const struct page_rows *r)
+static int put_columns(struct page_columns *c, struct page_data *p, const struct page_rows *r)
 {
 	int err = 0;
 
@@ -276,7 +276,7 @@ static void put_layers(struct json *j, const struct model *m)
 	json__close_array(j);
 }
 
-static int put_directory(FILE *out, const struct page_data *p, const struct page_rows *r, const struct columns *c)
+static int put_directory(FILE *out, const struct page_data *p, const struct page_rows *r, const struct page_columns *c)
 {
 	struct json *j = json__new(out, false);
 
@@ -325,7 +325,7 @@ static int zip(z_stream *z, const void *data, size_t n, bool last, struct bytes 
 	return 0;
 }
 
-static int compress_all(const char *directory, size_t n, const struct columns *c, struct bytes *ret)
+static int compress_all(const char *directory, size_t n, const struct page_columns *c, struct bytes *ret)
 {
 	uint8_t length[4] = { n, n >> 8, n >> 16, n >> 24 };
 	z_stream z = { 0 };
@@ -348,7 +348,7 @@ static int compress_all(const char *directory, size_t n, const struct columns *c
 int payload__make(struct page_data *p, struct bytes *ret)
 {
 	struct page_rows *r = NULL;
-	struct columns c = { 0 };
+	struct page_columns c = { 0 };
 	char *directory = NULL;
 	size_t n = 0;
 	FILE *f;

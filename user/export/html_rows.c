@@ -247,18 +247,18 @@ void page_rows__put_words(const struct page_rows *r, struct json *j)
 	json__close_array(j);
 }
 
-void page_rows__put_columns(const struct page_rows *r, struct columns *c)
+void page_rows__put_columns(const struct page_rows *r, struct page_columns *c)
 {
-	struct column *col = columns__add(c, "node.frame", -1, false);
+	struct page_column *col = page_columns__add(c, "node.frame", -1, false);
 
 	for (size_t i = 0; i < r->nnodes; i++)
-		column__put(col, r->nodes[i].frame);
-	col = columns__add(c, "node.parent", -1, false); /* how far back it is, 0: none */
+		page_column__put(col, r->nodes[i].frame);
+	col = page_columns__add(c, "node.parent", -1, false); /* how far back it is, 0: none */
 	for (size_t i = 0; i < r->nnodes; i++)
-		column__put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
+		page_column__put(col, r->nodes[i].parent1 ? i + 1 - r->nodes[i].parent1 : 0);
 	for (size_t k = 0; k < ROW_FIELDS; k++) {
-		col = columns__add(c, fields[k], -1, false);
+		col = page_columns__add(c, fields[k], -1, false);
 		for (size_t i = 0; i < r->n; i++)
-			column__put(col, r->rows[i].f[k]);
+			page_column__put(col, r->rows[i].f[k]);
 	}
 }
