@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Devices, blocks and sites: who holds what now, at the peak, and whether the totals agree. */
-#include "model/internal.h"
+#include "model/growth_internal.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -396,6 +396,8 @@ static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const str
 	struct site *s = &m->sites[rec->site];
 	int err = m->watch.went ? watch__went(m, dev, addr, rec, true) : 0;
 
+	if (!err && m->growth)
+		err = growth__left(m, dev, rec);
 	s->live--;
 	dev->pub.live -= s->size;
 	dev->pub.live_blocks--;
@@ -421,6 +423,8 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 	}
 	if (*replaced)
 		err = heap__left(m, dev, e->addr, &old, false);
+	if (!err && m->growth)
+		err = growth__came(m, rec->site);
 	dev->asked |= rec->ask1 != 0;
 	m->sites[rec->site].live++;
 	dev->pub.live += e->size;

@@ -423,6 +423,7 @@ struct model {
 	} recent_sites[SITE_RECENT][SITE_WAYS];
 	struct layers layers;
 	struct steps steps;
+	struct growth_watch *growth; /* NULL: nobody asked for what grows */
 	struct thread_state **threads;
 	uint32_t nthreads;
 	bool time_passed; /* AT_TIME: at_time lies behind */

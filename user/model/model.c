@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/internal.h"
+#include "model/growth_internal.h"
 
 #define SOON_MAX 64
 
@@ -43,6 +43,7 @@ void model__free(struct model *m)
 {
 	if (!m)
 		return;
+	growth__unwatch(m);
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		blocks__free(&m->devs[i]->blocks);
 		free(m->devs[i]->life.stamps);
@@ -160,6 +161,8 @@ int model__event(struct model *m, const struct event *event)
 	m->seq++;
 	if (of_blocks(e.kind)) {
 		err = heap__device(m, e.device, &dev);
+		if (!err && m->growth)
+			err = growth__time(m, e.time);
 		if (err)
 			return err;
 	}

@@ -3,7 +3,7 @@
  * Steps, found both ways at once: which way counts is known only when the whole recording was seen
  * (one EVENT_STEP is enough for the calls to count no more).
  */
-#include "model/internal.h"
+#include "model/growth_internal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 		dev->step_peak[kind] = dev->pub.allocated;
 	}
 	life__step(m);
-	return 0;
+	return m->growth ? growth__step(m, kind) : 0;
 }
 
 static int steps__close_call(struct model *m, struct thread_state *t)

@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What grows: series with known answers, then whole recordings made by hand. */
+#include "unit/model_world.h"
+
+#include "model/growth.h"
+#include "model/trend.h"
+
+#define KIB UINT64_C(1024)
+
+static const struct trend_opts opts = { .min_growth = 1024, .tests = 10 };
+
+/* A value at step i of n. */
+typedef uint64_t series_fn(uint64_t i, uint64_t n);
+
+static uint64_t noise(uint64_t i)
+{
+	uint64_t x = (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+
+	x ^= x >> 29;
+	x *= UINT64_C(0xbf58476d1ce4e5b9);
+	return (x ^ x >> 32) % 1000;
+}
+
+static uint64_t leak(uint64_t i, uint64_t n)
+{
+	(void)n;
+	return 100 * KIB + i * 4 * KIB;
+}
+
+static uint64_t noisy_leak(uint64_t i, uint64_t n)
+{
+	return leak(i, n) + noise(i) * 20; /* up to 5 steps' worth */
+}
+
+static uint64_t rare_leak(uint64_t i, uint64_t n)
+{
+	return leak(i / 5 * 5, n);
+}
+
+static uint64_t leak_after_start(uint64_t i, uint64_t n)
+{
+	return leak(i, n) + (i < 3 ? 0 : 1000 * KIB); /* the optimizer's state */
+}
+
+static uint64_t leak_late(uint64_t i, uint64_t n)
+{
+	return leak(i < n / 2 ? 0 : i - n / 2, n);
+}
+
+static uint64_t leak_with_teeth(uint64_t i, uint64_t n)
+{
+	return leak(i, n) + i % 10 * 5 * KIB;
+}
+
+static uint64_t flat(uint64_t i, uint64_t n)
+{
+	(void)i;
+	(void)n;
+	return 5000;
+}
+
+static uint64_t only_noise(uint64_t i, uint64_t n)
+{
+	(void)n;
+	return 100 * KIB + noise(i) * 100;
+}
+
+static uint64_t warmup(uint64_t i, uint64_t n)
+{
+	return (i < 3 ? i : 3) * 1000 * KIB + flat(i, n);
+}
+
+static uint64_t cache(uint64_t i, uint64_t n)
+{
+	return (i < n / 2 ? i : n / 2) * 8 * KIB;
+}
+
+/* New ones are ever less frequent. */
+static uint64_t slowing_cache(uint64_t i, uint64_t n)
+{
+	uint64_t v = 0, add = 512 * KIB;
+
+	(void)n;
+	for (uint64_t k = 0; k <= i; k++, add = add * 9 / 10)
+		v += add;
+	return v;
+}
+
+static uint64_t sawtooth(uint64_t i, uint64_t n)
+{
+	(void)n;
+	return i % 10 * 64 * KIB;
+}
+
+static uint64_t one_reset(uint64_t i, uint64_t n)
+{
+	return (i < n * 2 / 5 ? i : i - n * 2 / 5) * 64 * KIB;
+}
+
+static uint64_t slow_teeth(uint64_t i, uint64_t n)
+{
+	return i % (n / 3 + 1) * 64 * KIB;
+}
+
+static uint64_t shrinking(uint64_t i, uint64_t n)
+{
+	return (n - i) * 64 * KIB;
+}
+
+static const struct {
+	const char *name;
+	series_fn *fn;
+	enum trend_verdict verdict;
+	enum trend_confidence least;
+} cases[] = {
+	{ "leak", leak, TREND_GROWS, TREND_HIGH },
+	{ "noisy_leak", noisy_leak, TREND_GROWS, TREND_MEDIUM },
+	{ "rare_leak", rare_leak, TREND_GROWS, TREND_MEDIUM },
+	{ "leak_after_start", leak_after_start, TREND_GROWS, TREND_HIGH },
+	{ "leak_with_teeth", leak_with_teeth, TREND_GROWS, TREND_MEDIUM },
+	{ "leak_late", leak_late, TREND_UNSURE, TREND_LOW },
+	{ "flat", flat, TREND_FLAT, TREND_NONE },
+	{ "only_noise", only_noise, TREND_RELEASED, TREND_NONE },
+	{ "warmup", warmup, TREND_FLAT, TREND_NONE },
+	{ "cache", cache, TREND_STOPPED, TREND_NONE },
+	{ "slowing_cache", slowing_cache, TREND_STOPPED, TREND_NONE },
+	{ "sawtooth", sawtooth, TREND_RELEASED, TREND_NONE },
+	{ "one_reset", one_reset, TREND_RELEASED, TREND_NONE },
+	{ "slow_teeth", slow_teeth, TREND_RELEASED, TREND_NONE },
+	{ "shrinking", shrinking, TREND_RELEASED, TREND_NONE },
+};
+
+static void test_verdicts(void **state)
+{
+	static const size_t lengths[] = { 40, 60, 100, 200, 256 };
+	uint64_t v[TREND_MAX];
+	struct trend t;
+
+	(void)state;
+	for (size_t c = 0; c < N(cases); c++)
+		for (size_t l = 0; l < N(lengths); l++) {
+			for (size_t i = 0; i < lengths[l]; i++)
+				v[i] = cases[c].fn(i, lengths[l]);
+			trend__judge(v, lengths[l], &opts, &t);
+			if (t.verdict != cases[c].verdict || t.confidence < cases[c].least)
+				fail_msg("%s, %zu values: %s, %s (p %g, shares %.2f %.2f %.2f %.2f)", cases[c].name, lengths[l],
+					 trend__verdict(t.verdict), trend__confidence(t.confidence), t.p, t.share[0], t.share[1],
+					 t.share[2], t.share[3]);
+		}
+}
+
+static void test_figures(void **state)
+{
+	uint64_t v[60];
+	struct trend t;
+
+	(void)state;
+	for (size_t i = 0; i < 60; i++)
+		v[i] = leak(i, 60);
+	trend__judge(v, 60, &opts, &t);
+	assert_int_equal(t.values, 60);
+	assert_int_equal(t.rises, 60); /* the first one from nothing */
+	assert_int_equal(t.falls, 0);
+	assert_true(t.slope == 4.0 * KIB);
+	assert_true(t.spread == 0);
+	assert_int_equal(t.fall, 0);
+	assert_true(t.sorted == 1);
+	assert_true(t.p <= 1e-6);
+	/* Many lines are many chances to be wrong. */
+	trend__judge(v, 60, &(struct trend_opts){ .tests = UINT32_MAX }, &t);
+	assert_true(t.p > 1e-3);
+}
+
+static void test_too_short(void **state)
+{
+	uint64_t v[TREND_MIN];
+	struct trend t;
+
+	(void)state;
+	for (size_t i = 0; i < TREND_MIN; i++)
+		v[i] = leak(i, 0);
+	for (size_t n = 0; n < TREND_MIN; n++) {
+		trend__judge(v, n, &opts, &t);
+		assert_int_equal(t.confidence, TREND_NONE);
+		assert_int_equal(t.verdict, n < 3 ? TREND_FLAT : TREND_SHORT);
+	}
+	trend__judge(v, TREND_MIN, &opts, &t);
+	assert_int_equal(t.verdict, TREND_UNSURE);
+	/* Extremes do no harm. */
+	for (size_t i = 0; i < TREND_MIN; i++)
+		v[i] = i % 2 ? UINT64_MAX : 0;
+	trend__judge(v, TREND_MIN, &opts, &t);
+	assert_int_equal(t.verdict, TREND_RELEASED);
+}
+
+static void test_chance(void **state)
+{
+	static const uint64_t up[] = { 1, 2, 3, 4, 5, 6, 7, 8 }, down[] = { 4, 3, 2, 1 }, same[] = { 7, 7, 7 },
+			      mixed[] = { 1, 3, 2, 4 }, ties[] = { 1, 1, 2, 2, 3, 3, 4, 4 };
+	double tau, p;
+
+	(void)state;
+	/* 28 pairs: z = 27 / sqrt(8 * 7 * 21 / 18) = 3.34 */
+	p = trend__order_chance(up, 8, &tau);
+	assert_true(tau == 1 && p > 0.00040 && p < 0.00043);
+	assert_true(trend__order_chance(down, 4, &tau) == 1 && tau == -1);
+	assert_true(trend__order_chance(same, 3, &tau) == 1 && tau == 0);
+	assert_true(trend__order_chance(up, 1, &tau) == 1 && trend__order_chance(up, 0, &tau) == 1);
+	/* 5 up, 1 down: z = 3 / sqrt(26 / 3) = 1.019 */
+	p = trend__order_chance(mixed, 4, &tau);
+	assert_true(tau > 0.66 && tau < 0.67 && p > 0.153 && p < 0.155);
+	/* 24 up: z = 23 / sqrt((1176 - 4 * 18) / 18) = 2.937 */
+	p = trend__order_chance(ties, 8, &tau);
+	assert_true(p > 0.00164 && p < 0.00168);
+}
+
+/* ---- recordings ---- */
+
+static struct world watched(enum group by)
+{
+	struct world w = world__new(AT_END, 0);
+
+	assert_int_equal(growth__watch(w.m, by), 0);
+	return w;
+}
+
+static void step(struct world *w)
+{
+	feed(w, (struct event){ .kind = EVENT_STEP });
+}
+
+static struct growth judged(struct world *w, const char *dev)
+{
+	struct growth g;
+
+	model__finish(w->m, w->time);
+	assert_int_equal(growth__judge(w->m, model__find_device(w->m, dev), 1024, &g), 0);
+	return g;
+}
+
+/* 60 steps: line 1 keeps 4 KiB of the 8 that it allocates, line 2 replaces its block, line 3 enlarges it, line 4 is quiet. */
+static void train(struct world *w, struct device d, int steps)
+{
+	uint32_t keeps = simple(w, "/home/u/a.py", "f", 1), replaces = simple(w, "/home/u/a.py", "f", 2),
+		 enlarges = simple(w, "/home/u/a.py", "f", 3), once = simple(w, "/home/u/a.py", "f", 4);
+
+	w->reserved = 1 << 30;
+	alloc(w, d, 0x10, 1 << 20, once);
+	for (int i = 0; i < steps; i++) {
+		alloc(w, d, 0x100000 + i, 4 * KIB, keeps);
+		alloc(w, d, 0x20, 4 * KIB, keeps);
+		alloc(w, d, 0x200000 + i, 64 * KIB, replaces);
+		if (i)
+			dealloc(w, d, 0x200000 + i - 1, 64 * KIB);
+		alloc(w, d, 0x300000 + i, (i + 1) * KIB, enlarges);
+		if (i)
+			dealloc(w, d, 0x300000 + i - 1, i * KIB);
+		dealloc(w, d, 0x20, 4 * KIB);
+		step(w);
+	}
+}
+
+static void check_train(const struct growth *g, uint32_t steps, uint64_t stride)
+{
+	assert_int_equal(g->clock, GROWTH_STEPS);
+	assert_int_equal(g->steps, steps);
+	assert_int_equal(g->stride, stride);
+	assert_int_equal(g->n, 2);
+	assert_int_equal(g->lines[0].row.line, 1);
+	assert_int_equal(g->lines[0].kind, GROWTH_PILES_UP);
+	assert_int_equal(g->lines[0].trend.confidence, TREND_HIGH);
+	assert_true(g->lines[0].per_step == 4.0 * KIB);
+	assert_int_equal(g->lines[0].row.bytes, steps * 4 * KIB);
+	assert_int_equal(g->lines[0].row.count, steps);
+	assert_int_equal(g->lines[0].allocated, steps * 8 * KIB);
+	assert_true(g->lines[0].survives[0] > 0.49 && g->lines[0].survives[0] < 0.51);
+	assert_true(g->lines[0].survives[g->lines[0].ages - 1] == g->lines[0].survives[0]);
+	assert_int_equal(g->lines[1].row.line, 3);
+	assert_int_equal(g->lines[1].kind, GROWTH_ENLARGED);
+	assert_int_equal(g->allocated.trend.verdict, TREND_GROWS);
+	assert_int_equal(g->reserved.trend.verdict, TREND_FLAT);
+}
+
+static void test_lines(void **state)
+{
+	static const struct {
+		int steps;
+		uint64_t stride;
+	} sizes[] = { { 60, 1 }, { 256, 1 }, { 257, 2 }, { 1000, 4 } };
+
+	(void)state;
+	for (size_t i = 0; i < N(sizes); i++) {
+		struct world w = watched(BY_LINE);
+		struct growth g;
+
+		train(&w, CUDA(0), sizes[i].steps);
+		g = judged(&w, "cuda:0");
+		check_train(&g, sizes[i].steps, sizes[i].stride);
+		assert_int_equal(g.tested, 2);
+		growth__free(&g);
+		world__free(&w);
+	}
+}
+
+/* What a program frees when it ends is as good as there. */
+static void test_end_of_program(void **state)
+{
+	struct world w = watched(BY_LINE);
+	struct growth g;
+
+	(void)state;
+	train(&w, CUDA(0), 60);
+	for (int i = 0; i < 60; i++)
+		dealloc(&w, CUDA(0), 0x100000 + i, 4 * KIB);
+	g = judged(&w, "cuda:0");
+	check_train(&g, 60, 1);
+	growth__free(&g);
+	world__free(&w);
+}
+
+static void test_groups(void **state)
+{
+	static const enum group by[] = { BY_STACK, BY_MODULE, BY_CATEGORY };
+
+	(void)state;
+	for (size_t i = 0; i < N(by); i++) {
+		struct world w = watched(by[i]);
+		struct growth g;
+
+		train(&w, CUDA(0), 60);
+		g = judged(&w, "cuda:0");
+		assert_int_equal(g.n, by[i] == BY_STACK ? 2 : 1);
+		assert_int_equal(g.lines[0].trend.verdict, TREND_GROWS);
+		assert_true(g.lines[0].per_step == (by[i] == BY_STACK ? 4.0 : 5.0) * KIB);
+		growth__free(&g);
+		world__free(&w);
+	}
+}
+
+/* Calls of a model are steps until an optimizer's first one. */
+static void test_calls_then_steps(void **state)
+{
+	struct world w = watched(BY_LINE);
+	struct growth g;
+
+	(void)state;
+	for (int i = 0; i < 30; i++) {
+		feed(&w, (struct event){ .kind = EVENT_CALL });
+		alloc(&w, CPU, 0x900000 + i, KIB, simple(&w, "/home/u/a.py", "g", 9));
+	}
+	train(&w, CPU, 40);
+	g = judged(&w, "cpu");
+	check_train(&g, 40, 1);
+	growth__free(&g);
+	world__free(&w);
+}
+
+static void test_calls(void **state)
+{
+	uint32_t line = 0;
+	struct world w = watched(BY_LINE);
+	struct growth g;
+
+	(void)state;
+	line = simple(&w, "/home/u/a.py", "g", 9);
+	for (int i = 0; i < 30; i++) {
+		feed(&w, (struct event){ .kind = EVENT_CALL });
+		alloc(&w, CPU, 0x900000 + i, 4 * KIB, line);
+	}
+	g = judged(&w, "cpu");
+	assert_int_equal(g.clock, GROWTH_CALLS);
+	assert_int_equal(g.n, 1);
+	assert_int_equal(g.lines[0].trend.confidence, TREND_HIGH);
+	growth__free(&g);
+	world__free(&w);
+}
+
+/* No steps at all: slices of time; the end, where all is given back, is none. */
+static void test_time(void **state)
+{
+	struct world w = watched(BY_LINE);
+	uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
+	struct growth g;
+
+	(void)state;
+	for (int i = 0; i < 5000; i++)
+		alloc(&w, CPU, 0x900000 + i, 100, line);
+	w.time += 3000 * MS;
+	for (int i = 0; i < 5000; i++)
+		dealloc(&w, CPU, 0x900000 + i, 100);
+	g = judged(&w, "cpu");
+	assert_int_equal(g.clock, GROWTH_TIME);
+	assert_true(g.values > 60 && g.values <= TREND_MAX);
+	assert_int_equal(g.n, 1);
+	assert_int_equal(g.lines[0].trend.confidence, TREND_HIGH);
+	/* 100 bytes a ms. */
+	assert_true(g.lines[0].per_step > 99e3 && g.lines[0].per_step < 101e3);
+	growth__free(&g);
+	world__free(&w);
+}
+
+/* A file may say anything of its time. */
+static void test_time_jumps(void **state)
+{
+	struct world w = watched(BY_LINE);
+	uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
+	struct growth g;
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		w.time = i % 2 ? UINT64_MAX - MS * 3 : 0;
+		alloc(&w, CPU, 0x900000 + i, 4096, line);
+	}
+	g = judged(&w, "cpu");
+	assert_int_equal(g.clock, GROWTH_TIME);
+	assert_true(g.values <= TREND_MAX);
+	growth__free(&g);
+	world__free(&w);
+}
+
+/* What was there before has no line, and can only become less. */
+static void test_before_attach(void **state)
+{
+	struct world w = watched(BY_LINE);
+	struct growth g;
+
+	(void)state;
+	for (int i = 0; i < 20; i++)
+		feed(&w, (struct event){ .kind = EVENT_BLOCK, .device = CUDA(0), .addr = 0x700000 + i, .size = 4096 });
+	for (int i = 0; i < 20; i++) {
+		feed(&w, (struct event){ .kind = EVENT_FREE, .device = CUDA(0), .addr = 0x700000 + i, .size = 4096 });
+		step(&w);
+	}
+	g = judged(&w, "cuda:0");
+	assert_int_equal(g.n, 0);
+	growth__free(&g);
+	world__free(&w);
+}
+
+static void test_pool(void **state)
+{
+	struct world w = watched(BY_LINE);
+	uint32_t line = simple(&w, "/home/u/a.py", "g", 9);
+	struct growth g;
+
+	(void)state;
+	for (int i = 0; i < 60; i++) {
+		w.reserved = (i + 1) * KIB * KIB * 2;
+		alloc(&w, CUDA(0), 0x10, KIB * KIB, line);
+		dealloc(&w, CUDA(0), 0x10, KIB * KIB);
+		step(&w);
+	}
+	g = judged(&w, "cuda:0");
+	assert_int_equal(g.n, 0);
+	assert_true(g.has_reserved);
+	assert_int_equal(g.reserved.trend.verdict, TREND_GROWS);
+	assert_true(g.reserved.per_step == 2.0 * 1024 * 1024);
+	assert_int_equal(g.allocated.trend.verdict, TREND_FLAT);
+	growth__free(&g);
+	world__free(&w);
+}
+
+static void test_nobody_watched(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	struct growth g;
+
+	(void)state;
+	assert_int_equal(growth__watch(w.m, BY_THREAD), -EINVAL);
+	train(&w, CPU, 3);
+	model__finish(w.m, w.time);
+	assert_int_equal(growth__judge(w.m, 0, 0, &g), -EINVAL);
+	world__free(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_verdicts),
+		cmocka_unit_test(test_figures),
+		cmocka_unit_test(test_too_short),
+		cmocka_unit_test(test_chance),
+		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_end_of_program),
+		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_calls_then_steps),
+		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_time),
+		cmocka_unit_test(test_time_jumps),
+		cmocka_unit_test(test_before_attach),
+		cmocka_unit_test(test_pool),
+		cmocka_unit_test(test_nobody_watched),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What is noted while the events pass; growth_judge.c makes something of it. */
+#include "model/growth.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/growth_internal.h"
+
+#define UNITS_MAX (1u << 20)
+#define CELLS_MAX (UINT64_C(1) << 24) /* values of all units together: 128 MiB */
+#define LEAST 32		      /* values, however many units there are */
+#define STEPS_ENOUGH 16		      /* then nobody will ask for slices of time */
+
+int growth__watch(struct model *m, enum group by)
+{
+	struct growth_watch *w;
+
+	if (by != BY_LINE && by != BY_STACK && by != BY_MODULE && by != BY_CATEGORY)
+		return -EINVAL;
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return -ENOMEM;
+	w->by = by;
+	w->max = TREND_MAX;
+	w->kind = STEP_CALL;
+	for (int t = 0; t < TRACK_NR; t++)
+		w->track[t] = (struct growth_track){ .on = true, .stride = 1 };
+	m->growth = w;
+	return 0;
+}
+
+void growth__unwatch(struct model *m)
+{
+	struct growth_watch *w = m->growth;
+
+	if (!w)
+		return;
+	for (uint32_t i = 0; i < w->n; i++)
+		for (int t = 0; t < TRACK_NR; t++)
+			free(w->units[i].s[t].v);
+	for (uint32_t i = 0; i < w->nsums; i++)
+		free(w->sums[i]);
+	free(w->sums);
+	free(w->units);
+	free(w->index.slots);
+	free(w->of_site);
+	free(w);
+	m->growth = NULL;
+}
+
+/* ---- units ---- */
+
+static struct growth_key key_of(const struct model *m, const struct growth_watch *w, const struct site *s)
+{
+	struct growth_key k = { .dev = s->dev + 1 };
+	struct stack_words sw;
+	struct dict_loc loc;
+
+	if (w->n >= UNITS_MAX)
+		return k;
+	if (w->by == BY_STACK) {
+		k.a = s->stack;
+		k.b = s->node;
+		k.c = s->walk;
+		return k;
+	}
+	if (w->by == BY_MODULE) {
+		k.a = s->module;
+		return k;
+	}
+	sw = words__stack(m->words, s->stack);
+	if (!sw.has_line) {
+		k.c = UINT32_MAX - (s->walk == MT_WALK_NO_THREAD);
+		return k;
+	}
+	loc = dict__get_loc(m->dict, sw.user_loc);
+	k.a = loc.file;
+	k.b = loc.func;
+	k.c = loc.line;
+	return k;
+}
+
+static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_key k = key_of(m, w, &m->sites[site]);
+	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
+
+	w->coarse |= w->n >= UNITS_MAX;
+	while ((id = hidx__next(&w->index, hash, &pos)) != UINT32_MAX && memcmp(&w->units[id].key, &k, sizeof(k)) != 0)
+		;
+	if (id == UINT32_MAX) {
+		id = w->n;
+		if (array__reserve(&w->units, &w->cap, sizeof(*w->units), (uint64_t)id + 1) || hidx__add(&w->index, hash, id))
+			return -ENOMEM;
+		w->units[id] = (struct growth_unit){ .key = k, .site = site };
+		w->n++;
+	}
+	*ret = id;
+	return 0;
+}
+
+static int unit_of(struct model *m, uint32_t site, struct growth_unit **ret)
+{
+	struct growth_watch *w = m->growth;
+	uint32_t id;
+	int err;
+
+	if (site >= w->nsites) {
+		err = array__reserve(&w->of_site, &w->nsites, sizeof(*w->of_site), (uint64_t)site + 1);
+		if (err)
+			return err;
+	}
+	if (!w->of_site[site]) {
+		err = new_unit(m, site, &id);
+		if (err)
+			return err;
+		w->of_site[site] = id + 1;
+	}
+	*ret = &w->units[w->of_site[site] - 1];
+	return 0;
+}
+
+/* ---- values ---- */
+
+int growth__fill(struct growth_watch *w, struct growth_unit *u, unsigned track)
+{
+	struct growth_series *s = &u->s[track];
+	uint32_t n = w->track[track].n, cap;
+	uint64_t *v;
+
+	if (s->n == n || (!s->v && !u->live)) {
+		s->n = n;
+		return 0;
+	}
+	if (n > s->cap) {
+		for (cap = s->cap ? s->cap : LEAST; cap < n; cap *= 2)
+			;
+		v = realloc(s->v, cap * sizeof(*v));
+		if (!v)
+			return -ENOMEM;
+		if (!s->v)
+			memset(v, 0, s->n * sizeof(*v));
+		w->cells += cap - s->cap;
+		s->v = v;
+		s->cap = cap;
+	}
+	while (s->n < n)
+		s->v[s->n++] = u->live;
+	return 0;
+}
+
+/* Every second value stays. */
+static int thin(struct growth_watch *w, unsigned track)
+{
+	struct growth_track *t = &w->track[track];
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < w->n; i++) {
+		struct growth_series *s = &w->units[i].s[track];
+
+		err = growth__fill(w, &w->units[i], track);
+		if (err)
+			return err;
+		s->n = t->n / 2;
+		for (uint32_t k = 0; s->v && k < s->n; k++)
+			s->v[k] = s->v[2 * k + 1];
+	}
+	for (uint32_t d = 0; d < w->nsums; d++)
+		for (int i = 0; w->sums[d] && i < GROWTH_SUMS; i++)
+			for (uint32_t k = 0; k < t->n / 2; k++)
+				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
+	t->n /= 2;
+	t->stride *= 2;
+	return 0;
+}
+
+/* So many lines that there is no room for so many values of each. */
+static int squeeze(struct growth_watch *w)
+{
+	int err = 0;
+
+	w->max /= 2;
+	for (unsigned t = 0; !err && t < TRACK_NR; t++)
+		while (!err && w->track[t].n > w->max)
+			err = thin(w, t);
+	for (uint32_t i = 0; !err && i < w->n; i++)
+		for (int t = 0; t < TRACK_NR; t++) {
+			struct growth_series *s = &w->units[i].s[t];
+			uint64_t *v = s->cap > w->max ? realloc(s->v, w->max * sizeof(*v)) : NULL;
+
+			if (!v)
+				continue;
+			w->cells -= s->cap - w->max;
+			s->v = v;
+			s->cap = w->max;
+		}
+	return err;
+}
+
+static int note_sums(struct model *m, unsigned track, uint32_t at)
+{
+	struct growth_watch *w = m->growth;
+	int err = array__reserve(&w->sums, &w->nsums, sizeof(*w->sums), m->ndevs);
+
+	for (uint32_t d = 0; !err && d < m->ndevs; d++) {
+		const struct dev *dev = m->devs[d];
+
+		if (!w->sums[d])
+			w->sums[d] = calloc(1, sizeof(*w->sums[d]));
+		if (!w->sums[d])
+			return -ENOMEM;
+		w->sums[d]->v[track][SUM_ALLOCATED][at] = dev->pub.allocated - dev->late;
+		w->sums[d]->v[track][SUM_RESERVED][at] = dev->pub.reserved;
+		w->sums[d]->v[track][SUM_TAKEN][at] = dev->extents.sums[SUM_OTHERS];
+	}
+	return err;
+}
+
+/* What is live now is one more value. */
+static int value(struct model *m, unsigned track)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_track *t = &w->track[track];
+	int err = 0;
+
+	if (t->n == w->max)
+		err = thin(w, track);
+	if (!err && w->cells > CELLS_MAX && w->max > LEAST)
+		err = squeeze(w);
+	if (!err && t->passed % t->stride == 0)
+		err = note_sums(m, track, t->n++);
+	return err;
+}
+
+static void forget(struct growth_watch *w, unsigned track)
+{
+	for (uint32_t i = 0; i < w->n; i++) {
+		struct growth_series *s = &w->units[i].s[track];
+
+		free(s->v);
+		w->cells -= s->cap;
+		*s = (struct growth_series){ 0 };
+		memset(w->units[i].gone[track], 0, sizeof(w->units[i].gone[track]));
+		memset(&w->units[i].late[track], 0, sizeof(w->units[i].late[track]));
+	}
+	w->track[track] = (struct growth_track){ .stride = 1 };
+}
+
+int growth__step(struct model *m, enum step_kind kind)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_track *t = &w->track[TRACK_STEPS];
+
+	if (kind != w->kind) {
+		if (kind == STEP_CALL)
+			return 0;
+		/* One step of an optimizer, and calls count no more. */
+		if (t->passed)
+			forget(w, TRACK_STEPS);
+		t->on = true;
+		w->kind = kind;
+	}
+	t->passed++;
+	if (t->passed == STEPS_ENOUGH)
+		forget(w, TRACK_TIME);
+	return value(m, TRACK_STEPS);
+}
+
+int growth__time(struct model *m, uint64_t time)
+{
+	struct growth_watch *w = m->growth;
+	struct growth_track *t = &w->track[TRACK_TIME];
+	int err = 0;
+
+	if (!w->begun) {
+		w->begun = true;
+		w->start = time;
+	}
+	if (time > w->now)
+		w->now = time;
+	if (!t->on || w->now <= w->start)
+		return 0;
+	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
+		err = thin(w, TRACK_TIME);
+	while (!err && (w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
+		t->passed = (t->n + 1) * t->stride;
+		err = value(m, TRACK_TIME);
+	}
+	return err;
+}
+
+/* ---- blocks ---- */
+
+uint64_t growth__age(const struct model *m, const struct dev *dev, const struct rec *rec, unsigned track)
+{
+	const struct growth_watch *w = m->growth;
+	const struct stamp *s = &dev->life.stamps[rec->stamp];
+
+	if (track == TRACK_TIME)
+		return w->now > rec->time ? (w->now - rec->time) / GROWTH_SLICE : 0;
+	return (uint32_t)m->steps.n[w->kind] - (w->kind == STEP_OPT ? s->steps : s->calls);
+}
+
+unsigned growth__bucket(uint64_t age)
+{
+	unsigned i;
+
+	for (i = 0; age && i < GROWTH_AGES - 1; i++)
+		age /= 2;
+	return i;
+}
+
+/* More than two steps, and born since the first value that counts. */
+bool growth__is_old(const struct growth_watch *w, const struct rec *rec, unsigned track, uint64_t age)
+{
+	const struct growth_track *t = &w->track[track];
+	uint32_t warmup = 1 + t->n / 10;
+
+	return rec->born && age > 2 && t->n > warmup && age <= (t->n - warmup) * t->stride;
+}
+
+static uint64_t epoch(const struct growth_watch *w, unsigned track)
+{
+	return track == TRACK_TIME ? w->allocs : w->track[track].passed;
+}
+
+const struct growth_late *growth__late(const struct growth_watch *w, struct growth_unit *u, unsigned track)
+{
+	struct growth_late *l = &u->late[track];
+	uint64_t now = epoch(w, track);
+
+	if (l->blocks && l->epoch == now)
+		return l;
+	for (int i = 0; i < GROWTH_AGES && l->blocks; i++)
+		u->gone[track][i] += l->by_age[i];
+	memset(l, 0, sizeof(*l));
+	l->epoch = now;
+	return NULL;
+}
+
+static void note_gone(struct model *m, const struct dev *dev, const struct rec *rec, struct growth_unit *u, unsigned track)
+{
+	uint64_t size = m->sites[rec->site].size, age = growth__age(m, dev, rec, track);
+	struct growth_late *l = &u->late[track];
+	uint8_t category = life__settled(&m->sites[rec->site], life__category(m, dev, rec, false));
+
+	growth__late(m->growth, u, track);
+	l->by_age[growth__bucket(age)] += size;
+	l->of_category[category < CATEGORY_NR ? category : CATEGORY_UNKNOWN] += size;
+	l->old += growth__is_old(m->growth, rec, track, age) ? size : 0;
+	l->blocks++;
+}
+
+/* What was there before the first event, nobody knows where from, can only become less. */
+static bool is_followed(const struct site *s)
+{
+	return s->walk != WALK_CENSUS;
+}
+
+int growth__came(struct model *m, uint32_t site)
+{
+	const struct site *s = &m->sites[site];
+	struct growth_unit *u;
+	int err;
+
+	if (!is_followed(s))
+		return 0;
+	err = unit_of(m, site, &u);
+	for (unsigned t = 0; !err && t < TRACK_NR; t++)
+		if (m->growth->track[t].on)
+			err = growth__fill(m->growth, u, t);
+	if (err)
+		return err;
+	m->growth->allocs++;
+	m->growth->last_alloc = m->growth->now;
+	u->live += s->size;
+	u->allocated += s->size;
+	return 0;
+}
+
+int growth__left(struct model *m, const struct dev *dev, const struct rec *rec)
+{
+	const struct site *s = &m->sites[rec->site];
+	struct growth_unit *u;
+	int err;
+
+	if (!is_followed(s))
+		return 0;
+	err = unit_of(m, rec->site, &u);
+	for (unsigned t = 0; !err && t < TRACK_NR; t++) {
+		if (!m->growth->track[t].on)
+			continue;
+		err = growth__fill(m->growth, u, t);
+		note_gone(m, dev, rec, u, t);
+	}
+	if (!err)
+		u->live -= s->size;
+	return err;
+}

@@ -1,0 +1,510 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What grew, from the values that were noted: by line, with how sure that is, and what of it stays. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/growth_internal.h"
+
+struct survey { /* of the blocks that are live at the end, by unit */
+	uint64_t young[GROWTH_AGES]; /* bytes by age */
+	uint64_t old, blocks;
+	uint8_t category; /* that most of it is of */
+	uint64_t of_category[CATEGORY_NR];
+};
+
+struct named { /* blocks of a unit that have one name */
+	uint32_t unit, name;
+	uint64_t bytes, count;
+};
+
+struct judge {
+	struct model *m;
+	struct growth_watch *w;
+	const struct dev *dev;
+	uint32_t dev_nr;
+	unsigned track;
+	uint64_t min_growth;
+	struct growth *g;
+	struct survey *survey;
+	struct block *blocks; /* live ones */
+	size_t nblocks;
+	uint64_t *by_category; /* BY_CATEGORY: values of each */
+	struct row *rows;      /* of what is live */
+	size_t nrows;
+	struct named *named;
+	uint32_t nnamed, capnamed;
+};
+
+struct growth_pool {
+	uint64_t *by_category;
+	struct row *rows;
+};
+
+const char *growth__clock(enum growth_clock c)
+{
+	static const char *const names[] = { "steps", "calls", "time" };
+
+	return names[c];
+}
+
+const char *growth__kind(enum growth_kind k)
+{
+	return k == GROWTH_ENLARGED ? "enlarged" : "piles_up";
+}
+
+/* Steps where there are some. Time where they are few and ended long before the recording did: what ran then has none. */
+static unsigned choose_track(const struct model *m)
+{
+	const struct growth_watch *w = m->growth;
+	uint64_t last = m->steps.last_end[w->kind];
+
+	if (!w->track[TRACK_STEPS].passed)
+		return TRACK_TIME;
+	if (w->track[TRACK_STEPS].passed >= TREND_MIN || !w->track[TRACK_TIME].on)
+		return TRACK_STEPS;
+	return last < w->start || last - w->start < (w->now - w->start) / 2 ? TRACK_TIME : TRACK_STEPS;
+}
+
+static void describe(const struct judge *j)
+{
+	const struct growth_track *t = &j->w->track[j->track];
+	struct growth *g = j->g;
+
+	g->clock = j->track == TRACK_TIME ? GROWTH_TIME : j->w->kind == STEP_OPT ? GROWTH_STEPS : GROWTH_CALLS;
+	g->steps = t->passed;
+	g->stride = t->stride;
+	g->slice = g->clock == GROWTH_TIME ? (double)t->stride * (double)GROWTH_SLICE / 1e9 : 0;
+	g->values = t->n;
+	if (g->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start &&
+	    (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride < t->n)
+		g->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride;
+	g->coarse = j->w->coarse;
+}
+
+static double per_step(const struct growth *g, double slope)
+{
+	return slope / (g->clock == GROWTH_TIME ? g->slice : (double)g->stride);
+}
+
+/* ---- live blocks ---- */
+
+static void add_late(const struct judge *j, struct growth_unit *u, struct survey *s)
+{
+	const struct growth_late *late = growth__late(j->w, u, j->track);
+
+	if (!late)
+		return;
+	for (int i = 0; i < GROWTH_AGES; i++)
+		s->young[i] += late->by_age[i];
+	for (int c = 0; c < CATEGORY_NR; c++)
+		s->of_category[c] += late->of_category[c];
+	s->old += late->old;
+	s->blocks += late->blocks;
+}
+
+static void add_live(const struct judge *j, const struct rec *rec, struct survey *s)
+{
+	uint64_t size = j->m->sites[rec->site].size, age = growth__age(j->m, j->dev, rec, j->track);
+
+	s->blocks++;
+	s->young[growth__bucket(age)] += size;
+	s->old += growth__is_old(j->w, rec, j->track, age) ? size : 0;
+}
+
+static int look_at_blocks(struct judge *j)
+{
+	uint64_t addr, i;
+	size_t pos = 0;
+	int err;
+
+	j->survey = calloc((size_t)j->w->n + 1, sizeof(*j->survey));
+	if (!j->survey)
+		return -ENOMEM;
+	err = blocks__all(j->m, j->dev, false, &j->blocks, &j->nblocks);
+	if (err)
+		return err;
+	for (size_t k = 0; k < j->nblocks; k++) {
+		const struct block *b = &j->blocks[k];
+		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
+
+		if (unit1)
+			j->survey[unit1 - 1].of_category[b->category] += j->m->sites[b->site].size;
+	}
+	while (map64__next(j->dev->blocks.at, &pos, &addr, &i)) {
+		const struct rec *rec = &j->dev->blocks.recs[i];
+		uint32_t unit1 = rec->site < j->w->nsites ? j->w->of_site[rec->site] : 0;
+
+		if (unit1)
+			add_live(j, rec, &j->survey[unit1 - 1]);
+	}
+	for (uint32_t u = 0; u < j->w->n; u++) {
+		uint8_t *most = &j->survey[u].category;
+
+		if (j->w->units[u].key.dev == j->dev_nr + 1)
+			add_late(j, &j->w->units[u], &j->survey[u]);
+		for (int c = 0; c < CATEGORY_NR; c++)
+			if (j->survey[u].of_category[c] > j->survey[u].of_category[*most])
+				*most = c;
+	}
+	return 0;
+}
+
+static uint64_t sum_of_ages(const struct survey *s)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < GROWTH_AGES; i++)
+		sum += s->young[i];
+	return sum;
+}
+
+/* At each age, of what got so old, the share that got older (Kaplan and Meier). */
+static void survival(const struct growth_unit *u, const struct survey *s, unsigned track, struct growth_line *l)
+{
+	double left = 1;
+	uint64_t older = 0, gone, all;
+
+	for (int i = 0; i < GROWTH_AGES; i++)
+		older += u->gone[track][i] + s->young[i];
+	for (int i = 0; i < GROWTH_AGES; i++) {
+		gone = u->gone[track][i];
+		older -= gone + s->young[i];
+		all = gone + older;
+		if (!all)
+			break;
+		left *= (double)older / (double)all;
+		l->survives[l->ages++] = left;
+	}
+}
+
+/* ---- words ---- */
+
+static int gather_rows(struct judge *j)
+{
+	struct row_opts o = { .by = j->w->by, .when = ROWS_NOW, .any_module = true, .any_phase = true, .any_category = true };
+	size_t device;
+
+	for (device = 0; j->m->order[device] != j->dev_nr; device++)
+		;
+	return model__rows(j->m, device, &o, &j->rows, &j->nrows);
+}
+
+static bool is_row_of(const struct judge *j, const struct row *a, const struct row *b)
+{
+	if (b->before_attach)
+		return false;
+	switch (j->w->by) {
+	case BY_MODULE:
+		return a->module == b->module && a->module_class == b->module_class && a->module_root == b->module_root;
+	case BY_STACK:
+		return a->stack == b->stack && a->node_class == b->node_class && !strcmp(a->source, b->source);
+	default:
+		return a->file == b->file && a->func == b->func && a->line == b->line &&
+		       (a->file || !strcmp(a->source, b->source));
+	}
+}
+
+static void words_of(const struct judge *j, const struct growth_unit *u, struct growth_line *l)
+{
+	const struct site *s = &j->m->sites[u->site];
+
+	row__line(j->m, false, s->stack, s->node, s->thread, s->walk, &l->row);
+	for (size_t i = 0; i < j->nrows; i++) {
+		if (is_row_of(j, &l->row, &j->rows[i])) {
+			l->row = j->rows[i];
+			break;
+		}
+	}
+	l->row.bytes = sum_of_ages(&j->survey[u - j->w->units]);
+	l->row.count = j->survey[u - j->w->units].blocks;
+	l->row.cumulative = 0;
+	l->row.category = category__name(j->survey[u - j->w->units].category);
+}
+
+static int cmp_named(const void *a, const void *b)
+{
+	const struct named *x = a, *y = b;
+
+	if (x->unit != y->unit)
+		return x->unit < y->unit ? -1 : 1;
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x->name < y->name ? -1 : x->name > y->name;
+}
+
+static int gather_names(struct judge *j)
+{
+	struct map64 *at = map64__new();
+	uint64_t i;
+	int err = at ? 0 : -ENOMEM;
+
+	for (size_t k = 0; !err && k < j->nblocks; k++) {
+		const struct block *b = &j->blocks[k];
+		uint32_t unit1 = b->site < j->w->nsites ? j->w->of_site[b->site] : 0;
+		uint32_t name = b->label1 ? j->m->labels[b->label1 - 1].name : 0;
+
+		if (!unit1 || !name)
+			continue;
+		if (!map64__get(at, (uint64_t)unit1 << 32 | name, &i)) {
+			i = j->nnamed;
+			err = array__reserve(&j->named, &j->capnamed, sizeof(*j->named), i + 1);
+			if (!err)
+				err = map64__set(at, (uint64_t)unit1 << 32 | name, i);
+			if (err)
+				break;
+			j->named[j->nnamed++] = (struct named){ .unit = unit1 - 1, .name = name };
+		}
+		j->named[i].bytes += j->m->sites[b->site].size;
+		j->named[i].count++;
+	}
+	map64__free(at);
+	if (!err && j->nnamed)
+		qsort(j->named, j->nnamed, sizeof(*j->named), cmp_named);
+	return err;
+}
+
+static void names_of(const struct judge *j, uint32_t unit, struct growth_line *l)
+{
+	uint32_t low = 0, high = j->nnamed;
+
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (j->named[middle].unit < unit)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	for (; low < j->nnamed && j->named[low].unit == unit; low++) {
+		const struct named *n = &j->named[low];
+
+		l->named += n->bytes;
+		if (l->nnames < GROWTH_NAMES)
+			l->names[l->nnames++] =
+				(struct growth_name){ dict__str(j->m->dict, n->name), n->bytes, n->count };
+	}
+}
+
+/* ---- verdicts ---- */
+
+static const uint64_t zeros[TREND_MAX];
+
+static const uint64_t *values_of(const struct judge *j, const struct growth_unit *u)
+{
+	return u->s[j->track].v ? u->s[j->track].v : zeros;
+}
+
+static bool is_constant(const uint64_t *v, size_t n)
+{
+	for (size_t i = 1; i < n; i++)
+		if (v[i] != v[0])
+			return false;
+	return true;
+}
+
+/*
+ * What began to grow in the middle of a recording is no even growth in all of it. If nothing was ever given back, its second
+ * half may say more: one more chance to be wrong.
+ */
+static void judge_series(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
+{
+	struct trend_opts twice = { .min_growth = o->min_growth, .tests = (o->tests ? o->tests : 1) * 2 };
+	struct trend half;
+
+	trend__judge(v, n, o, ret);
+	if (ret->verdict != TREND_UNSURE || n < 4 * TREND_MIN || ret->fall > ret->grown / 4)
+		return;
+	trend__judge(v + n / 2, n - n / 2, &twice, &half);
+	if (half.verdict != TREND_GROWS)
+		return;
+	half.warmup += n / 2;
+	half.values = n;
+	half.rises = ret->rises;
+	half.falls = ret->falls;
+	half.confidence = TREND_MEDIUM;
+	*ret = half;
+}
+
+static int cmp_line(const void *a, const void *b)
+{
+	const struct growth_line *x = a, *y = b;
+	bool gx = x->trend.verdict == TREND_GROWS, gy = y->trend.verdict == TREND_GROWS;
+
+	if (gx != gy)
+		return gx ? -1 : 1;
+	if (x->trend.verdict != y->trend.verdict)
+		return x->trend.verdict > y->trend.verdict ? -1 : 1;
+	if (x->per_step != y->per_step)
+		return x->per_step > y->per_step ? -1 : 1;
+	return x->row.bytes != y->row.bytes ? (x->row.bytes > y->row.bytes ? -1 : 1) : 0;
+}
+
+static int add_line(struct judge *j, const struct growth_unit *u)
+{
+	struct trend_opts o = { .min_growth = j->min_growth, .tests = j->g->tested };
+	struct growth_line l = { .values = values_of(j, u), .allocated = u->allocated };
+	const struct survey *s = &j->survey[u - j->w->units];
+	struct growth *g = j->g;
+	size_t first = 0;
+
+	/* Before a line first had anything there was nothing to grow. */
+	while (first + 1 < g->values && !l.values[first])
+		first++;
+	l.values += first;
+	judge_series(l.values, g->values - first, &o, &l.trend);
+	if (l.trend.verdict == TREND_FLAT)
+		return 0;
+	l.per_step = per_step(g, l.trend.slope);
+	l.old = s->old;
+	l.kind = s->old < l.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
+	survival(u, s, j->track, &l);
+	words_of(j, u, &l);
+	names_of(j, u - j->w->units, &l);
+	g->lines[g->n++] = l;
+	return 0;
+}
+
+static int by_line(struct judge *j)
+{
+	struct growth *g = j->g;
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < j->w->n; i++) {
+		if (j->w->units[i].key.dev != j->dev_nr + 1)
+			continue;
+		err = growth__fill(j->w, &j->w->units[i], j->track);
+		g->tested += !is_constant(values_of(j, &j->w->units[i]), g->values);
+	}
+	g->lines = err ? NULL : calloc((size_t)j->w->n + 1, sizeof(*g->lines));
+	if (!g->lines)
+		return err ? err : -ENOMEM;
+	for (uint32_t i = 0; !err && i < j->w->n; i++)
+		if (j->w->units[i].key.dev == j->dev_nr + 1)
+			err = add_line(j, &j->w->units[i]);
+	return err;
+}
+
+/* A line is of the category that most of what it has at the end is of: what it was before is not kept. */
+static int by_category(struct judge *j)
+{
+	struct trend_opts o = { .min_growth = j->min_growth, .tests = CATEGORY_NR };
+	struct growth *g = j->g;
+	int err = 0;
+
+	j->by_category = calloc((size_t)CATEGORY_NR * TREND_MAX, sizeof(*j->by_category));
+	g->lines = calloc(CATEGORY_NR, sizeof(*g->lines));
+	if (!j->by_category || !g->lines)
+		return -ENOMEM;
+	g->tested = CATEGORY_NR;
+	for (int c = 0; !err && c < CATEGORY_NR; c++) {
+		struct growth_unit all = { .live = 0 };
+		struct survey of_all = { .old = 0 };
+		uint64_t *sum = j->by_category + (size_t)c * TREND_MAX;
+		struct growth_line *l = &g->lines[g->n];
+
+		for (uint32_t i = 0; !err && i < j->w->n; i++) {
+			struct growth_unit *u = &j->w->units[i];
+			const struct survey *s = &j->survey[i];
+
+			if (u->key.dev != j->dev_nr + 1 || s->category != c)
+				continue;
+			err = growth__fill(j->w, u, j->track);
+			for (size_t k = 0; !err && k < g->values; k++)
+				sum[k] += values_of(j, u)[k];
+			all.allocated += u->allocated;
+			of_all.old += s->old;
+			of_all.blocks += s->blocks;
+			for (int a = 0; a < GROWTH_AGES; a++) {
+				all.gone[j->track][a] += u->gone[j->track][a];
+				of_all.young[a] += s->young[a];
+			}
+		}
+		judge_series(sum, g->values, &o, &l->trend);
+		if (err || l->trend.verdict == TREND_FLAT)
+			continue;
+		l->values = sum;
+		l->per_step = per_step(g, l->trend.slope);
+		l->old = of_all.old;
+		l->kind = l->old < l->trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
+		l->allocated = all.allocated;
+		l->row.bytes = sum_of_ages(&of_all);
+		l->row.count = of_all.blocks;
+		l->row.category = category__name(c);
+		survival(&all, &of_all, j->track, l);
+		g->n++;
+	}
+	return err;
+}
+
+static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *ret)
+{
+	struct trend_opts o = { .min_growth = j->min_growth };
+
+	ret->values = j->dev_nr < j->w->nsums && j->w->sums[j->dev_nr] ? j->w->sums[j->dev_nr]->v[j->track][which] : zeros;
+	judge_series(ret->values, j->g->values, &o, &ret->trend);
+	ret->per_step = per_step(j->g, ret->trend.slope);
+}
+
+static int judge_all(struct judge *j)
+{
+	struct growth *g = j->g;
+	int err;
+
+	describe(j);
+	err = look_at_blocks(j);
+	if (!err)
+		err = gather_names(j);
+	if (!err && j->w->by != BY_CATEGORY)
+		err = gather_rows(j);
+	if (!err)
+		err = j->w->by == BY_CATEGORY ? by_category(j) : by_line(j);
+	if (err)
+		return err;
+	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
+	judge_sum(j, SUM_ALLOCATED, &g->allocated);
+	judge_sum(j, SUM_RESERVED, &g->reserved);
+	judge_sum(j, SUM_TAKEN, &g->others);
+	g->has_reserved = j->dev->pub.has_totals;
+	g->has_others = j->dev->pub.device.type != DEVICE_CPU;
+	return 0;
+}
+
+int growth__judge(struct model *m, size_t device, uint64_t min_growth, struct growth *ret)
+{
+	struct growth g = { .n = 0 };
+	struct judge j = { .m = m, .w = m->growth, .min_growth = min_growth, .g = &g };
+	struct growth_pool *pool;
+	int err;
+
+	if (!m->growth || device >= m->ndevs)
+		return -EINVAL;
+	j.dev_nr = m->order[device];
+	j.dev = m->devs[j.dev_nr];
+	j.track = choose_track(m);
+	g.pool = pool = calloc(1, sizeof(*pool));
+	err = pool ? judge_all(&j) : -ENOMEM;
+	if (pool)
+		*pool = (struct growth_pool){ .by_category = j.by_category, .rows = j.rows };
+	free(j.survey);
+	free(j.blocks);
+	free(j.named);
+	if (err)
+		growth__free(&g);
+	else
+		*ret = g;
+	return err;
+}
+
+void growth__free(struct growth *g)
+{
+	struct growth_pool *pool = g->pool;
+
+	if (pool) {
+		free(pool->by_category);
+		free(pool->rows);
+	}
+	free(pool);
+	free(g->lines);
+	memset(g, 0, sizeof(*g));
+}

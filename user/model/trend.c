@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/trend.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STRETCHES 16		 /* that the values are parted into, at most */
+#define FAIR (1.0 / TREND_PARTS) /* share of a quarter in growth that is even */
+
+/* What it takes to be so sure: see docs/LEAKS.md for how often that is wrong. */
+static const struct {
+	double p, share;
+	uint32_t values;
+} wanted[] = {
+	[TREND_LOW] = { 0.05, 0, TREND_MIN },
+	[TREND_MEDIUM] = { 0.01, FAIR / 3, 10 },
+	[TREND_HIGH] = { 0.001, FAIR / 2, 16 },
+};
+
+const char *trend__verdict(enum trend_verdict v)
+{
+	static const char *const names[] = {
+		[TREND_FLAT] = "flat",	       [TREND_SHORT] = "too_short", [TREND_STOPPED] = "stopped",
+		[TREND_RELEASED] = "released", [TREND_UNSURE] = "unsure",   [TREND_GROWS] = "grows",
+	};
+
+	return (unsigned)v < sizeof(names) / sizeof(*names) ? names[v] : "flat";
+}
+
+const char *trend__confidence(enum trend_confidence c)
+{
+	static const char *const names[] = { "none", "low", "medium", "high" };
+
+	return (unsigned)c < sizeof(names) / sizeof(*names) ? names[c] : "none";
+}
+
+double trend__order_chance(const uint64_t *v, size_t n, double *tau)
+{
+	double pairs = (double)n * (double)(n - 1) / 2, sum = 0, ties = 0, variance;
+
+	*tau = 0;
+	if (n < 2)
+		return 1;
+	for (size_t i = 0; i < n; i++) {
+		double same = 1;
+		bool first = true;
+
+		for (size_t k = 0; k < i; k++)
+			first &= v[k] != v[i];
+		for (size_t k = i + 1; k < n; k++) {
+			sum += v[k] > v[i] ? 1 : v[k] < v[i] ? -1 : 0;
+			same += v[k] == v[i];
+		}
+		if (first)
+			ties += same * (same - 1) * (2 * same + 5);
+	}
+	*tau = sum / pairs;
+	variance = ((double)n * (double)(n - 1) * (double)(2 * n + 5) - ties) / 18;
+	if (sum <= 0 || variance <= 0)
+		return 1;
+	return erfc((sum - 1) / sqrt(2 * variance)) / 2;
+}
+
+static int cmp_double(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static double median(double *v, size_t n)
+{
+	if (!n)
+		return 0;
+	qsort(v, n, sizeof(*v), cmp_double);
+	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* The median over all pairs; without memory for them, from end to end. */
+static void fit(const uint64_t *v, size_t n, struct trend *t)
+{
+	double *slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes)), from[TREND_MAX], middle;
+	size_t k = 0;
+
+	for (size_t i = 0; slopes && i < n; i++)
+		for (size_t j = i + 1; j < n; j++)
+			slopes[k++] = ((double)v[j] - (double)v[i]) / (double)(j - i);
+	t->slope = slopes ? median(slopes, k) : ((double)v[n - 1] - (double)v[0]) / (double)(n - 1);
+	free(slopes);
+	for (size_t i = 0; i < n; i++)
+		from[i] = (double)v[i] - t->slope * (double)i;
+	middle = median(from, n);
+	for (size_t i = 0; i < n; i++) {
+		from[i] = (double)v[i] - t->slope * (double)i - middle;
+		if (from[i] < 0)
+			from[i] = -from[i];
+	}
+	t->spread = median(from, n);
+}
+
+static void count_changes(const uint64_t *v, size_t n, struct trend *t)
+{
+	uint64_t before = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		t->rises += v[i] > before;
+		t->falls += v[i] < before;
+		before = v[i];
+	}
+}
+
+static void look_at_range(const uint64_t *v, size_t n, struct trend *t)
+{
+	uint64_t low = v[0], high = v[0];
+
+	for (size_t i = 0; i < n; i++) {
+		low = v[i] < low ? v[i] : low;
+		high = v[i] > high ? v[i] : high;
+		t->fall = high - v[i] > t->fall ? high - v[i] : t->fall;
+	}
+	t->range = high - low;
+	t->first = v[0];
+	t->last = v[n - 1];
+}
+
+/* What each quarter has of the growth. A floor is known to the end only by the last value, which noise may have raised. */
+static void part(const uint64_t *v, size_t n, struct trend *t)
+{
+	size_t end = n - 1 - n / STRETCHES;
+	uint64_t floor[TREND_MAX], ceiling[TREND_MAX];
+	double rise, ceiling_rise;
+
+	for (size_t i = n; i-- > 0;)
+		floor[i] = i + 1 < n && floor[i + 1] < v[i] ? floor[i + 1] : v[i];
+	for (size_t i = 0; i < n; i++)
+		ceiling[i] = i && ceiling[i - 1] > v[i] ? ceiling[i - 1] : v[i];
+	t->grown = floor[end] - floor[0];
+	rise = (double)t->grown;
+	ceiling_rise = (double)(ceiling[n - 1] - ceiling[n / STRETCHES]);
+	for (size_t q = 0; q < TREND_PARTS; q++) {
+		size_t from = q * end / TREND_PARTS, to = (q + 1) * end / TREND_PARTS, off = n - 1 - end;
+		double below = rise > 0 ? (double)(floor[to] - floor[from]) / rise : 0;
+		double above = ceiling_rise > 0 ? (double)(ceiling[to + off] - ceiling[from + off]) / ceiling_rise : 0;
+
+		t->share[q] = below < above ? below : above;
+	}
+}
+
+/* *fell: the largest fall from one stretch's floor to a later one's. */
+static void look_at_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fell)
+{
+	uint64_t low[STRETCHES], high[STRETCHES], most = 0;
+	uint32_t k = n < STRETCHES ? n : STRETCHES;
+	double floors, ceilings, p;
+
+	*fell = 0;
+	for (uint32_t s = 0; s < k; s++) {
+		low[s] = UINT64_MAX;
+		high[s] = 0;
+		for (size_t i = s * n / k; i < (s + 1) * n / k; i++) {
+			low[s] = v[i] < low[s] ? v[i] : low[s];
+			high[s] = v[i] > high[s] ? v[i] : high[s];
+		}
+		most = low[s] > most ? low[s] : most;
+		*fell = most - low[s] > *fell ? most - low[s] : *fell;
+	}
+	t->stretches = k;
+	t->p = trend__order_chance(low, k, &floors);
+	p = trend__order_chance(high, k, &ceilings);
+	t->p = p > t->p ? p : t->p;
+	t->sorted = floors < ceilings ? floors : ceilings;
+}
+
+static bool is_even(const struct trend *t, double share, unsigned from)
+{
+	for (unsigned q = from; q < TREND_PARTS; q++)
+		if (t->share[q] < share)
+			return false;
+	return true;
+}
+
+static void decide(struct trend *t, uint64_t fell, uint64_t min_growth)
+{
+	bool up = t->slope > 0 && t->grown >= min_growth && t->grown;
+	int c = TREND_NONE;
+
+	while (up && c < TREND_HIGH && t->p <= wanted[c + 1].p && t->values >= wanted[c + 1].values &&
+	       is_even(t, wanted[c + 1].share, 0))
+		c++;
+	/* What was given back once may be again. */
+	if (c > TREND_LOW && fell > t->grown / 4)
+		c = TREND_LOW;
+	if (c >= TREND_MEDIUM) {
+		t->verdict = TREND_GROWS;
+	} else if (t->range >= min_growth && t->fall >= t->range / 2 && t->fall) {
+		t->verdict = TREND_RELEASED;
+		c = TREND_NONE;
+	} else if (up && t->share[TREND_PARTS - 1] < FAIR / 3) {
+		t->verdict = TREND_STOPPED;
+		c = TREND_NONE;
+	} else if (up) {
+		t->verdict = TREND_UNSURE;
+		c = TREND_LOW;
+	} else if (t->range >= min_growth && t->last > t->first && t->last - t->first >= t->range / 2) {
+		t->verdict = TREND_STOPPED;
+	}
+	t->confidence = c;
+}
+
+void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
+{
+	struct trend t = { .p = 1 };
+	uint64_t fell;
+
+	if (n > TREND_MAX) {
+		v += n - TREND_MAX;
+		n = TREND_MAX;
+	}
+	t.values = n;
+	count_changes(v, n, &t);
+	t.warmup = n ? 1 + n / 10 : 0;
+	if (t.warmup < n) {
+		v += t.warmup;
+		n -= t.warmup;
+		look_at_range(v, n, &t);
+	}
+	if (t.values < TREND_MIN) {
+		t.verdict = t.range >= o->min_growth && t.last > t.first ? TREND_SHORT : TREND_FLAT;
+		*ret = t;
+		return;
+	}
+	if (t.range < o->min_growth || !t.range) {
+		*ret = t;
+		return;
+	}
+	fit(v, n, &t);
+	part(v, n, &t);
+	look_at_order(v, n, &t, &fell);
+	t.p *= o->tests ? o->tests : 1;
+	if (t.p > 1)
+		t.p = 1;
+	decide(&t, fell, o->min_growth);
+	*ret = t;
+}
