@@ -17,7 +17,6 @@
 #define DOT " \xc2\xb7 "
 #define FIGURES 64 /* steps told of one by one, of more the last */
 #define CHART 24   /* columns */
-#define TOGETHER 3 /* lines that hold a graph's worth */
 #define POOL_LINES 3
 
 struct page {
@@ -253,17 +252,16 @@ static void say_graph(struct page *p, const struct growth *g)
 		sum += l->per_step;
 		graph += l->nnames && is_of_graph(&l->names[0]);
 	}
-	if (n < 2)
+	if (!graph && n < 2)
 		return;
 	fputc('\n', p->out);
-	if (graph >= TOGETHER || graph * 2 > n)
-		paragraph(p, "", "  ",
-			  "%zu lines grow, %s a %s together; %zu of them hold what autograd keeps for backward. A graph goes with "
-			  "the last tensor that came out of it: something keeps a loss or an output where its value would do "
-			  "(loss.item(), .detach()).",
-			  n, signed_bytes(slope, sizeof(slope), sum), unit(g), graph);
-	else
+	if (n > 1)
 		paragraph(p, "", "  ", "%zu lines grow, %s a %s together.", n, signed_bytes(slope, sizeof(slope), sum), unit(g));
+	if (graph)
+		paragraph(p, "", "  ",
+			  "%zu of them hold%s what autograd keeps for backward. A graph goes with the last tensor that came out of "
+			  "it: something keeps a loss or an output where its value would do (loss.item(), .detach()).",
+			  graph, graph == 1 ? "s" : "");
 }
 
 static void say_segments(struct page *p, size_t device)
