@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "diff.h"
-#include "lib/columns.h"
+#include "lib/grid.h"
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
@@ -31,7 +31,7 @@ static const struct column columns[COL_NR] = {
 struct printer {
 	FILE *out;
 	struct diff *d;
-	struct columns *table;
+	struct grid *table;
 	size_t width, top, room;
 	bool colour;
 	char text[REPORT_TEXT + 64], more[REPORT_TEXT];
@@ -115,7 +115,7 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	return strcat(p->text, was);
 }
 
-static int add_row(struct printer *p, struct columns *t, const struct diff_row *dr)
+static int add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 {
 	const struct row *r = shown(dr);
 	char old[24], new[24], sign[24], name[REPORT_TEXT];
@@ -129,7 +129,7 @@ static int add_row(struct printer *p, struct columns *t, const struct diff_row *
 		[COL_MODULE] = strcpy(name, module(p, r)),
 	};
 
-	return columns__add(t, cells);
+	return grid__add(t, cells);
 }
 
 /* Root first, as tracebacks have it. */
@@ -157,19 +157,19 @@ static const char *title(enum group by)
 	return titles[by];
 }
 
-static struct columns *new_columns(const struct printer *p)
+static struct grid *new_columns(const struct printer *p)
 {
-	struct columns *t = columns__new(columns, COL_NR);
+	struct grid *t = grid__new(columns, COL_NR);
 	bool line = p->d->opts.by == BY_LINE || p->d->opts.by == BY_STACK;
 
 	if (!t)
 		return NULL;
 	if (p->d->opts.by != BY_LINE || p->d->opts.any_category)
-		columns__hide(t, COL_CATEGORY);
+		grid__hide(t, COL_CATEGORY);
 	if (!line || p->d->opts.any_phase)
-		columns__hide(t, COL_PHASE);
+		grid__hide(t, COL_PHASE);
 	if (!line)
-		columns__hide(t, COL_MODULE);
+		grid__hide(t, COL_MODULE);
 	return t;
 }
 
@@ -216,13 +216,13 @@ static int build(struct printer *p)
 	size_t n = rows_shown(p);
 	int err;
 
-	columns__free(p->table);
+	grid__free(p->table);
 	p->table = new_columns(p);
 	err = p->table ? 0 : -ENOMEM;
 	for (size_t i = 0; i < n && !err; i++)
 		err = add_row(p, p->table, &p->d->rows[i]);
 	if (!err)
-		p->room = columns__fit(p->table, p->width, WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0));
+		p->room = grid__fit(p->table, p->width, WHERE_WANTED + (any_moved(p) ? MOVED_WANTED : 0));
 	return err;
 }
 
@@ -234,8 +234,8 @@ static int prepare(struct printer *p)
 
 	if (err || o.by != BY_LINE)
 		return err;
-	o.any_category |= !columns__shown(p->table, COL_CATEGORY);
-	o.any_phase |= !columns__shown(p->table, COL_PHASE);
+	o.any_category |= !grid__shown(p->table, COL_CATEGORY);
+	o.any_phase |= !grid__shown(p->table, COL_PHASE);
 	if (o.any_category == p->d->opts.any_category && o.any_phase == p->d->opts.any_phase)
 		return 0;
 	err = diff__again(p->d, &o);
@@ -249,9 +249,9 @@ static void print_table(struct printer *p)
 	if (!n)
 		return;
 	fputc('\n', p->out);
-	columns__print_titles(p->table, p->out, p->colour, title(p->d->opts.by));
+	grid__print_titles(p->table, p->out, p->colour, title(p->d->opts.by));
 	for (size_t i = 0; i < n; i++) {
-		columns__print(p->table, p->out, i, colour_of(p, &p->d->rows[i]), where(p, &p->d->rows[i], p->room));
+		grid__print(p->table, p->out, i, colour_of(p, &p->d->rows[i]), where(p, &p->d->rows[i], p->room));
 		if (p->d->opts.by == BY_STACK)
 			print_stack(p, &p->d->rows[i]);
 	}
@@ -429,7 +429,7 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 		print_list(p, DIFF_GONE, "Gone");
 		print_check(p);
 	}
-	columns__free(p->table);
+	grid__free(p->table);
 	free(p);
 	return err;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "lib/columns.h"
+#include "lib/grid.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define GAP 2
 
-struct columns {
+struct grid {
 	const struct column *c;
 	size_t n, rows, room;
 	size_t *width;
@@ -18,9 +18,9 @@ struct columns {
 	char **cells; /* n a row */
 };
 
-struct columns *columns__new(const struct column *c, size_t n)
+struct grid *grid__new(const struct column *c, size_t n)
 {
-	struct columns *t = calloc(1, sizeof(*t));
+	struct grid *t = calloc(1, sizeof(*t));
 
 	if (!t)
 		return NULL;
@@ -29,7 +29,7 @@ struct columns *columns__new(const struct column *c, size_t n)
 	t->width = calloc(n + 1, sizeof(*t->width));
 	t->hidden = calloc(n + 1, sizeof(*t->hidden));
 	if (!t->width || !t->hidden) {
-		columns__free(t);
+		grid__free(t);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -38,7 +38,7 @@ struct columns *columns__new(const struct column *c, size_t n)
 	return t;
 }
 
-void columns__free(struct columns *t)
+void grid__free(struct grid *t)
 {
 	if (!t)
 		return;
@@ -50,17 +50,17 @@ void columns__free(struct columns *t)
 	free(t);
 }
 
-void columns__hide(struct columns *t, size_t column)
+void grid__hide(struct grid *t, size_t column)
 {
 	t->hidden[column] = true;
 }
 
-bool columns__shown(const struct columns *t, size_t column)
+bool grid__shown(const struct grid *t, size_t column)
 {
 	return !t->hidden[column];
 }
 
-int columns__add(struct columns *t, const char *const *cells)
+int grid__add(struct grid *t, const char *const *cells)
 {
 	size_t first = t->rows * t->n;
 	int err = array__grow(&t->cells, &t->room, first + t->n, sizeof(*t->cells));
@@ -80,7 +80,7 @@ int columns__add(struct columns *t, const char *const *cells)
 	return 0;
 }
 
-static size_t used(const struct columns *t)
+static size_t used(const struct grid *t)
 {
 	size_t sum = 0;
 
@@ -89,7 +89,7 @@ static size_t used(const struct columns *t)
 	return sum;
 }
 
-size_t columns__fit(struct columns *t, size_t width, size_t wanted)
+size_t grid__fit(struct grid *t, size_t width, size_t wanted)
 {
 	for (int next = 1; used(t) + wanted > width && next <= (int)t->n; next++)
 		for (size_t i = 0; i < t->n; i++)
@@ -98,7 +98,7 @@ size_t columns__fit(struct columns *t, size_t width, size_t wanted)
 	return used(t) < width ? width - used(t) : 0;
 }
 
-static void cell(const struct columns *t, FILE *out, size_t i, const char *text, const char *colour)
+static void cell(const struct grid *t, FILE *out, size_t i, const char *text, const char *colour)
 {
 	size_t width = text__width(text);
 	int pad = t->width[i] > width ? (int)(t->width[i] - width) : 0;
@@ -109,14 +109,14 @@ static void cell(const struct columns *t, FILE *out, size_t i, const char *text,
 		GAP + (t->c[i].right ? 0 : pad), "");
 }
 
-void columns__print(const struct columns *t, FILE *out, size_t row, const char *colour, const char *last)
+void grid__print(const struct grid *t, FILE *out, size_t row, const char *colour, const char *last)
 {
 	for (size_t i = 0; i < t->n; i++)
 		cell(t, out, i, t->cells[row * t->n + i], i ? NULL : colour);
 	fprintf(out, "%s\n", last);
 }
 
-void columns__print_titles(const struct columns *t, FILE *out, bool bold, const char *last)
+void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *last)
 {
 	if (bold)
 		fputs("\033[1m", out);
