@@ -26,31 +26,39 @@ static int html_event(struct export_ctx *c, void *state, const struct event *e)
 	return moments__event(state, e);
 }
 
-/* As much as there is room for: every moment and address, every moment, fewer moments. */
-static int make(struct page_data *p, struct bytes *payload)
+/* What was chosen while there was more to come may be more than is wanted. */
+static int choose(struct page_data *p)
 {
 	int err = 0;
 
-	/* What was chosen while there was more to come may be more than is wanted. */
-	for (;;) {
+	while (!err && p->chosen) {
 		size_t moments = 0;
 
 		for (size_t i = 0; i < p->n; i++)
 			moments += p->devices[i].n;
-		if (!p->chosen || moments <= 2 * MOMENTS_CHOSEN || err)
+		if (moments <= 2 * MOMENTS_CHOSEN)
 			break;
 		err = moments__thin(p);
 	}
-	for (;;) {
+	return err == -EFBIG ? 0 : err;
+}
+
+/* As much as there is room for: every moment and address, every moment, fewer moments. */
+static int make(struct page_data *p, struct bytes *payload)
+{
+	int err = choose(p);
+
+	while (!err) {
 		err = payload__make(p, payload);
 		if (err || payload->n <= PAYLOAD_MAX)
-			return err;
+			break;
 		bytes__free(payload);
 		if (!p->no_addresses)
 			p->no_addresses = true;
-		else if ((err = moments__thin(p)))
-			return err;
+		else
+			err = moments__thin(p);
 	}
+	return err;
 }
 
 /* Writes the template up to a mark. Returns what follows the mark. */

@@ -60,9 +60,39 @@ void page_column__put(struct page_column *c, uint64_t v)
 
 /* --- columns of a device */
 
+/* What seldom changes from one moment to the next: where it does, how far on that is, and by how much. */
+struct changes {
+	struct bytes at, by;
+	uint64_t n, since, last;
+};
+
+static void changes__put(struct changes *s, uint64_t v)
+{
+	if (v != s->last) {
+		bytes__varint(&s->at, s->since);
+		bytes__varint(&s->by, zigzag(v - s->last));
+		s->n++;
+		s->since = 0;
+		s->last = v;
+	}
+	s->since++;
+}
+
+static void changes__end(struct changes *s, struct page_columns *c, const char *at, const char *by, int device)
+{
+	struct page_column *col = page_columns__add(c, at, device, false);
+
+	col->bytes = s->at;
+	col->n = s->n;
+	col = page_columns__add(c, by, device, true);
+	col->bytes = s->by;
+	col->n = s->n;
+}
+
 static void put_moments(struct page_columns *c, const struct page_data *p, const struct page_device *d, int i)
 {
 	struct page_column *col = page_columns__add(c, "time", i, false);
+	struct changes reserved = { 0 };
 	struct model_now first;
 	uint64_t last = 0;
 
@@ -71,12 +101,9 @@ static void put_moments(struct page_columns *c, const struct page_data *p, const
 		last = d->moments[k].time;
 	}
 	model__first(p->c->model, d->number, &first);
-	col = page_columns__add(c, "reserved", i, true);
-	page_column__put(col, last = first.reserved);
-	for (size_t k = 0; k < d->n; k++) {
-		page_column__put(col, d->moments[k].reserved - last);
-		last = d->moments[k].reserved;
-	}
+	for (size_t k = 0; k <= d->n; k++)
+		changes__put(&reserved, k ? d->moments[k - 1].reserved : first.reserved);
+	changes__end(&reserved, c, "reserved.at", "reserved.by", i);
 	if (!p->chosen)
 		return;
 	col = page_columns__add(c, "min", i, false);
@@ -103,8 +130,8 @@ static uint64_t unknown_of(const struct page_device *d, int64_t value)
  */
 static int put_rest(struct page_columns *c, const struct page_data *p, const struct page_device *d, int i)
 {
-	uint64_t *sums = calloc(d->n + 2, sizeof(*sums)), live = 0, last = 0, last_rest = 0;
-	struct page_column *unknown = page_columns__add(c, "unknown", i, true), *rest;
+	uint64_t *sums = calloc(d->n + 2, sizeof(*sums)), live = 0;
+	struct changes unknown = { 0 }, rest = { 0 };
 	struct model_now first;
 
 	if (!sums)
@@ -120,22 +147,15 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 	}
 	model__first(p->c->model, d->number, &first);
 	for (size_t k = 0; k <= d->n; k++) {
-		uint64_t now = unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
-
-		page_column__put(unknown, now - last);
-		last = now;
-	}
-	rest = page_columns__add(c, "rest", i, true);
-	unknown = &c->all[c->n - 2];
-	for (size_t k = 0; k <= d->n; k++) {
 		uint64_t allocated = moment__allocated(d, k ? d->moments[k - 1].allocated : (int64_t)first.allocated);
-		uint64_t now;
+		uint64_t nobodys = unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
 
 		live += sums[k];
-		now = allocated - live - unknown_of(d, k ? d->moments[k - 1].unknown : (int64_t)first.unknown);
-		page_column__put(rest, now - last_rest);
-		last_rest = now;
+		changes__put(&unknown, nobodys);
+		changes__put(&rest, allocated - live - nobodys);
 	}
+	changes__end(&unknown, c, "unknown.at", "unknown.by", i);
+	changes__end(&rest, c, "rest.at", "rest.by", i);
 	free(sums);
 	return 0;
 }

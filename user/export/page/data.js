@@ -22,19 +22,37 @@ async function inflate(bytes) {
 	return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-// Numbers of seven bits a byte, least significant first; zigzag: 0, -1, 1, -2 ... as 0, 1, 2, 3 ...
-function decode(bytes, at, n, zigzag, out) {
+// Numbers of seven bits a byte, least significant first. Most have one byte, or two.
+function decode(bytes, at, n, out) {
 	for (let i = 0; i < n; i++) {
-		let b = bytes[at++], v = b & 127;
-		for (let f = 128; b >= 128; f *= 128) {
-			b = bytes[at++];
-			v += (b & 127) * f;
+		let b = bytes[at++];
+		if (b < 128) {
+			out[i] = b;
+			continue;
 		}
-		out[i] = zigzag ? v % 2 ? -(v + 1) / 2 : v / 2 : v;
+		let v = b & 127;
+		b = bytes[at++];
+		v |= (b & 127) << 7;
+		if (b >= 128) {
+			b = bytes[at++];
+			v |= (b & 127) << 14;
+			for (let f = 2097152; b >= 128; f *= 128) {
+				b = bytes[at++];
+				v += (b & 127) * f;
+			}
+		}
+		out[i] = v;
 	}
 	return out;
 }
 
+
+// 0, 1, 2, 3 ... are 0, -1, 1, -2 ...
+function unzigzag(a) {
+	for (let i = 0; i < a.length; i++)
+		a[i] = a[i] % 2 ? -(a[i] + 1) / 2 : a[i] / 2;
+	return a;
+}
 function addUp(a) {
 	for (let i = 1; i < a.length; i++)
 		a[i] += a[i - 1];
@@ -70,7 +88,22 @@ class Columns {
 	}
 	get(name, Type) {
 		const c = this.at.get(name);
-		return c ? decode(this.bytes, c.at, c.count, c.zigzag, new Type(c.count)) : new Type(0);
+		if (!c)
+			return new Type(0);
+		const a = decode(this.bytes, c.at, c.count, new Type(c.count));
+		return c.zigzag ? unzigzag(a) : a;
+	}
+	// What seldom changes: n numbers of those that say where, and by how much.
+	steps(name, n) {
+		const at = this.get(name + ".at", Float64Array), by = this.get(name + ".by", Float64Array);
+		const a = new Float64Array(n);
+		let place = 0, v = 0;
+		for (let i = 0; i < at.length; i++) {
+			a.fill(v, place, place + at[i]);
+			place += at[i];
+			v += by[i];
+		}
+		return a.fill(v, place);
 	}
 }
 
@@ -82,9 +115,9 @@ class Device {
 		this.ns = addUp(get("time", Float64Array));
 		this.times = this.ns.map(t => t / 1e9);
 		this.n = this.ns.length;
-		this.reserved = addUp(get("reserved", Float64Array));
-		this.unknown = addUp(get("unknown", Float64Array));
-		this.rest = addUp(get("rest", Float64Array));
+		this.reserved = columns.steps(i + ".reserved", this.n + 1);
+		this.unknown = columns.steps(i + ".unknown", this.n + 1);
+		this.rest = columns.steps(i + ".rest", this.n + 1);
 		this.readBlocks(get, kinRow, kinSize, columns.has(i + ".addr"));
 		this.allocated = this.sumUp();
 		this.chosen = columns.has(i + ".min");
@@ -93,11 +126,7 @@ class Device {
 			this.max = get("max", Float64Array).map((v, m) => this.allocated[m + 1] + v);
 			this.rmax = get("rmax", Float64Array).map((v, m) => this.reserved[m + 1] + v);
 		}
-		this.passedMoment = addUp(get("pmoment", Float64Array));
-		const kin = get("pkin", Uint32Array);
-		this.passedRow = kin.map(k => kinRow[k]);
-		this.passedCount = get("pn", Float64Array);
-		this.passedBytes = this.passedCount.map((n, k) => n * kinSize[kin[k]]);
+		this.readPassed(get, kinRow, kinSize);
 		this.readSegments(get("segments", Float64Array));
 		// Where the live set stands.
 		this.m = -1;
@@ -133,6 +162,18 @@ class Device {
 				order[goneAt[gone[b] + 1]++] = b;
 		Object.assign(this, { row, size, born, gone, bornAt, goneAt, goneOrder: order });
 		this.address = addresses ? addUp(get("addr", Float64Array)) : null;
+	}
+
+	// Blocks that came and went between two moments, by the later one.
+	readPassed(get, kinRow, kinSize) {
+		const moment = addUp(get("pmoment", Uint32Array)), row = get("pkin", Uint32Array), count = get("pn", Uint32Array);
+		const bytes = new Float64Array(row.length), at = new Uint32Array(this.n + 1);
+		for (let i = 0; i < row.length; i++) {
+			bytes[i] = count[i] * kinSize[row[i]];
+			row[i] = kinRow[row[i]];
+			at[moment[i] + 1]++;
+		}
+		this.passed = { at: addUp(at), row, count, bytes };
 	}
 
 	// What was allocated: before the first moment, and after each.
@@ -203,6 +244,54 @@ class Device {
 				bytes[row[b]] += size[b];
 				count[row[b]]++;
 			}
+		}
+	}
+
+	// What came and went after m0 up to m1: from the window that was asked for last, where that is near.
+	window(m0, m1) {
+		let w = this.last;
+		if (!w || Math.abs(m0 - w.m0) + Math.abs(m1 - w.m1) > m1 - m0) {
+			const n = this.rows;
+			w = this.last = {
+				m0, m1: m0, allocated: new Float64Array(n), allocs: new Uint32Array(n), freed: new Float64Array(n),
+				frees: new Uint32Array(n), kept: new Float64Array(n),
+			};
+		}
+		// Widened first, so that it never is less than nothing.
+		while (w.m0 > m0)
+			this.count1(w, w.m0--, 1, true);
+		while (w.m1 < m1)
+			this.count1(w, ++w.m1, 1, false);
+		while (w.m0 < m0)
+			this.count1(w, ++w.m0, -1, true);
+		while (w.m1 > m1)
+			this.count1(w, w.m1--, -1, false);
+		return w;
+	}
+
+	// Moment m comes into the window, or leaves it (sign -1), at its beginning (first) or at its end.
+	count1(w, m, sign, first) {
+		const { row, size, born, gone, goneOrder, passed } = this;
+		for (let b = this.bornAt[m + 1]; b < this.bornAt[m + 2]; b++) {
+			const r = row[b], v = sign * size[b];
+			w.allocated[r] += v;
+			w.allocs[r] += sign;
+			if (!first || gone[b] > w.m1 + 1)
+				w.kept[r] += v;
+		}
+		for (let i = this.goneAt[m + 1]; i < this.goneAt[m + 2]; i++) {
+			const b = goneOrder[i], r = row[b], v = sign * size[b];
+			w.freed[r] += v;
+			w.frees[r] += sign;
+			if (!first && born[b] > w.m0 + 1)
+				w.kept[r] -= v;
+		}
+		for (let i = passed.at[m]; i < passed.at[m + 1]; i++) {
+			const r = passed.row[i], v = sign * passed.bytes[i], n = sign * passed.count[i];
+			w.allocated[r] += v;
+			w.freed[r] += v;
+			w.allocs[r] += n;
+			w.frees[r] += n;
 		}
 	}
 
@@ -289,30 +378,9 @@ class History {
 	}
 
 	window(dev, from, to) {
-		const d = this.devices[dev], n = this.rows.length;
-		const m0 = d.bound(Math.min(from, to)), m1 = d.bound(Math.max(from, to));
-		const allocated = new Float64Array(n), allocs = new Uint32Array(n), kept = new Float64Array(n);
-		const freed = new Float64Array(n), frees = new Uint32Array(n);
-		for (let b = d.bornAt[m0 + 2]; b < d.bornAt[m1 + 2]; b++) {
-			const r = d.row[b];
-			allocated[r] += d.size[b];
-			allocs[r]++;
-			if (d.gone[b] > m1 + 1)
-				kept[r] += d.size[b];
-		}
-		for (let i = d.goneAt[m0 + 2]; i < d.goneAt[m1 + 2]; i++) {
-			const b = d.goneOrder[i], r = d.row[b];
-			freed[r] += d.size[b];
-			frees[r]++;
-		}
-		for (let i = over(d.passedMoment, m0); i < d.passedMoment.length && d.passedMoment[i] <= m1; i++) {
-			const r = d.passedRow[i];
-			allocated[r] += d.passedBytes[i];
-			freed[r] += d.passedBytes[i];
-			allocs[r] += d.passedCount[i];
-			frees[r] += d.passedCount[i];
-		}
-		return { allocated, allocs, freed, frees, kept };
+		const d = this.devices[dev];
+		const w = d.window(d.bound(Math.min(from, to)), d.bound(Math.max(from, to)));
+		return { allocated: w.allocated.slice(), allocs: w.allocs.slice(), freed: w.freed.slice(), frees: w.frees.slice(), kept: w.kept.slice() };
 	}
 
 	// Calls with each bucket: its number, and the moments in it from lo up to hi (none: lo === hi).
