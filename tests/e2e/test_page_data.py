@@ -93,7 +93,9 @@ def times(page, n):
     for i in range(len(page.head["devices"])):
         all_ = page.ask({"ask": "times", "device": i})[0]
         whens += ["%.9f" % t for t in rng.sample(all_, min(n // 2, len(all_)))]
-    whens += ["%.9f" % (rng.random() * page.head["duration"]) for _ in range(n // 2)]
+    # Of a page with chosen moments these alone are exact.
+    if page.head["moments"] == "every":
+        whens += ["%.9f" % (rng.random() * page.head["duration"]) for _ in range(n // 2)]
     whens += ["%.9f" % end for _, end in page.head["steps"][:4]]
     return whens
 

@@ -38,6 +38,7 @@ static const struct {
 	{ cmd_export, { "export", "-o", "-", "timeline" }, 'h' },
 	{ cmd_export, { "export", "-o", "-", "flamegraph" }, 'h' },
 	{ cmd_export, { "export", "-o", "-", "folded" }, 't' },
+	{ cmd_export, { "export", "-o", "-", "html" }, 'h' },
 	{ cmd_export, { "export", "-o", "-", "perfetto" }, 'j' },
 	{ cmd_export, { "export", "-o", "-", "pprof" }, 'b' },
 };
