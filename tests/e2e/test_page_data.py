@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 import harness
-from harness import Skip, check, equal, run, scratch, tool
+from harness import OUT, TOOL, Skip, check, equal, own, python, record, run, scratch, spawn, tool
 
 DATA = os.path.join(harness.REPO, "user", "export", "page", "data.js")
 GROUPS = ("line", "category", "module")
@@ -63,13 +63,13 @@ def rows_of(doc, by):
     return {k: (rows[k], counts[k]) for k in rows}, anonymous
 
 
-def compare(page, moments, whens):
+def compare(page, moments, whens, groups=GROUPS):
     """moments: of the page, one for each of whens, which is for report."""
     wrong = checked = 0
     for i, dev in enumerate(page.head["devices"]):
-        live = page.ask(*({"ask": "live", "device": i, "moment": m[i], "by": GROUPS} for m in moments))
+        live = page.ask(*({"ask": "live", "device": i, "moment": m[i], "by": groups} for m in moments))
         for got, when in zip(live, whens):
-            for by in GROUPS:
+            for by in groups:
                 doc = report(page.recording, when, by, dev["name"])
                 rows, anonymous = rows_of(doc, by)
                 mine = {tuple(k): (v["bytes"], v["count"]) for k, v in got["by"][by]}
@@ -125,3 +125,103 @@ def windows(page):
         answers = page.ask(*questions)
         equal(sum(a["wrong"] for a in answers), 0, "rows whose window is not the difference")
         equal((answers[-1]["allocated"], answers[-1]["allocs"]), (dev["total_allocated"], dev["allocs"]), "all that was allocated")
+
+
+def segments(page, device, moments):
+    """Segments with the blocks in them are those of report --by segment; at moments and at the peak."""
+    dev = page.head["devices"][device]
+    all_ = page.ask({"ask": "times", "device": device})[0]
+    asked = [(m, "%.9f" % all_[m]) for m in moments] + [(dev["peak_moment"], "peak")]
+    # Several events may have one time: report goes to the last of them.
+    last = page.ask(*({"ask": "at", "device": device, "time": float(w) if w != "peak" else 0.0} for _, w in asked))
+    asked = [(m if w == "peak" else at, w) for (m, w), at in zip(asked, last)]
+    answers = page.ask(*({"ask": "segments", "device": device, "moment": m} for m, _ in asked))
+    seen = 0
+    for (_, when), got in zip(asked, answers):
+        rows = [r for r in report(page.recording, when, "segment", dev["name"])["rows"] if r["address"] and not r["foreign"]]
+        want = {int(r["address"], 16): (r["size"], r["bytes"], r["count"], r["expandable"]) for r in rows}
+        equal({s["address"]: (s["size"], s["bytes"], s["blocks"], s["expandable"]) for s in got}, want, "segments at %s" % when)
+        seen += len(want)
+    check(seen > 0, "no segment was seen")
+
+
+def made(name, *args):
+    path = scratch(args[0])
+    done = subprocess.run([os.path.join(OUT, "tests", "tools", name), path, *args[1:]], capture_output=True, text=True, timeout=60, check=False)
+    equal(done.returncode, 0, "%s: %s" % (name, done.stderr))
+    return path
+
+
+def test_attached_out_of_memory():
+    """Two devices, blocks from before attaching, out of memory."""
+    page = accept(made("make_recording", "page-oom.mtr", "oom"))
+    equal(page.head["moments"], "every", "moments")
+    oom = page.head["ooms"][0]
+    page = Page(page.recording, "--at", "oom", "--device", oom["device"])
+    equal([d["name"] for d in page.head["devices"]], [oom["device"]], "devices with --device")
+    compare(page, [[page.head["devices"][0]["at_moment"]]], ["oom"])
+    equal(page.head["at_name"], "oom", "at_name")
+
+
+def test_asked_moment():
+    page = Page(made("make_recording", "page-at.mtr"), "--at", "0.1")
+    for i, dev in enumerate(page.head["devices"]):
+        equal(dev["at_moment"], page.ask({"ask": "at", "device": i, "time": 0.1})[0], "moment of %s" % dev["name"])
+    peak = report(page.recording, "peak", "line", page.head["devices"][page.head["main"]]["name"])
+    page = Page(page.recording)
+    equal([(r["bytes"], r["file"], r["line"], r["category"]) for r in page.head["rows"]],
+          [(r["bytes"], r["file"], r["line"], r["category"]) for r in peak["rows"][:30]], "rows for the first picture")
+    layers = {(a["root"], a["name"]): a for a in page.ask({"ask": "layers"})[0]}
+    equal({k: v["peak_allocated"] for k, v in layers.items()},
+          {(v["root_class"], v["layer_name"]): v["peak_allocated"] for v in peak["layers"].values()}, "layers")
+
+
+def test_series():
+    """Buckets have every extreme, and bands add up to what was allocated where a bucket ends."""
+    page = Page(made("make_recording", "page-series.mtr"))
+    for i, dev in enumerate(page.head["devices"]):
+        n, end = 37, page.head["duration"]
+        series, *bands = page.ask({"ask": "series", "device": i, "from": 0, "to": end, "n": n},
+                                  *({"ask": "stacked", "device": i, "from": 0, "to": end, "n": n, "key": k} for k in ("category", "phase", "module1")))
+        equal(max(series["allocated_max"]), dev["peak_allocated"], "the largest of %s" % dev["name"])
+        at = page.ask(*({"ask": "at", "device": i, "time": end * (k + 1) / n} for k in range(n)))
+        live = page.ask(*({"ask": "live", "device": i, "moment": m, "by": []} for m in at))
+        for band in bands:
+            equal([sum(b[k] for b in band["bytes"]) for k in range(n)], [x["bytes"] + x["unknown"] for x in live], "sums of bands")
+        for k, x in enumerate(live):
+            check(series["allocated_min"][k] <= x["allocated"] <= series["allocated_max"][k], "bucket %d does not hold its end", k)
+        first = dev["series"]
+        equal((max(first["allocated_max"]), len(first["t"])), (dev["peak_allocated"], len(first["reserved_max"])), "the first picture")
+
+
+def test_many_events():
+    """Too many to have a moment each: the chosen ones are as exact, and what passed between them is counted."""
+    page = Page(made("make_events", "page-long.mtr", "1600000"))
+    equal(page.head["moments"], "chosen", "moments")
+    dev = page.head["devices"][0]
+    size = os.path.getsize(page.path)
+    check(size < 20 << 20 and 500 < dev["moments"] <= 8192, "%d bytes, %d moments", size, dev["moments"])
+    all_ = page.ask({"ask": "times", "device": 0})[0]
+    moments = [0, len(all_) // 3, 2 * len(all_) // 3]
+    compare(page, [[m] for m in moments] + [[dev["peak_moment"]]], ["%.9f" % all_[m] for m in moments] + ["peak"], ("line",))
+    windows(page)
+
+
+def test_live_without_a_gpu():
+    """A job on two devices, in training when the recorder came."""
+    job = os.path.join(harness.WORKLOADS, "categories.py")
+    target = spawn([TOOL, "run", "--no-trace", "--dry-run-cuda", "--", python(), job, "cuda", "5", scratch("page-live.json"), "wait"])
+    recording, pid = scratch("page-live.mtr"), target.wait_line("^ready", 120).split()[1]
+    recorder = record(pid, recording, "-v")
+    recorder.wait_line("storages named .* at attach", 60, stream="err")
+    target.send()
+    equal(target.wait(120), 0, "the job's exit code")
+    equal(recorder.wait(60), 0, "exit code of record")
+    own(recording)
+    page = accept(recording, 5)
+    equal(sorted(d["name"] for d in page.head["devices"]), ["cpu", "cuda:0"], "devices")
+    segments(page, [d["name"] for d in page.head["devices"]].index("cuda:0"), (0, 20, 200))
+
+
+if __name__ == "__main__":
+    run(globals())
