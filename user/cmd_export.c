@@ -20,7 +20,7 @@ enum { OPT_AT = 0x2000, OPT_DEVICE };
 struct export_args {
 	const struct export_format *format;
 	const char *recording, *output, *device;
-	bool force;
+	bool force, at; /* at: --at was given */
 	struct model_opts model;
 };
 
@@ -39,7 +39,7 @@ static const struct argp_option options[] = {
 	 "Where to (default memtrace-FORMAT-RECORDING in this folder; \"-\" is standard output)", 0},
 	{"force", 'f', NULL, 0, "Replace OUT if it exists", 0},
 	{"at", OPT_AT, "WHEN", 0,
-	 "The moment to show: peak (default), end, oom (the first out-of-memory), or seconds since the start "
+	 "The moment to show: peak (default; of snapshot: end), end, oom (the first out-of-memory), or seconds since the start "
 	 "(12.8)",
 	 0},
 	{"device", OPT_DEVICE, "NAME", 0, "This device alone: cuda:0, cpu (default: all)", 0},
@@ -101,6 +101,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_AT:
 		if (analyze__parse_at(arg, &a->model))
 			argp_error(state, "--at: '%s' is not peak, end, oom or a time in seconds", arg);
+		a->at = true;
 		break;
 	case OPT_DEVICE:
 		a->device = arg;
@@ -119,6 +120,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (!a->recording)
 			argp_error(state, "which recording? For example: export %s run.mtr",
 				   a->format ? a->format->name : "FORMAT");
+		if (a->format && a->format->of_end && !a->at)
+			a->model.at = AT_END;
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -185,6 +188,11 @@ static int explain(const struct export_run *r, int err)
 	else if (err == -ENOENT)
 		log_err("%s: it has no moment '%s'%s%s; without --at the peak is shown", file, r->moment,
 			r->args.device ? " for " : "", r->args.device ? r->args.device : "");
+	else if (err == -ESPIPE)
+		log_err("%s: %s has to read a recording twice: save it to a file first", !strcmp(file, "-") ? "standard input" : file,
+			r->args.format->name);
+	else if (err == -ENODEV)
+		log_err("%s: nothing of a GPU in it, and %s is about nothing else", file, r->args.format->name);
 	else if (err == -ENODATA)
 		log_err("%s: no allocation in it, so there is nothing to show", file);
 	else
@@ -195,10 +203,11 @@ static int explain(const struct export_run *r, int err)
 /* A pipe cannot be read twice. What is wrong with the file is said when it is read for good. */
 static void look_ahead(struct export_run *r)
 {
+	const struct export_format *f = r->args.format;
 	enum log_level level = log__level();
 	struct stat st;
 
-	if (!r->args.format->looks_ahead || !strcmp(r->args.recording, "-") || stat(r->args.recording, &st) || !S_ISREG(st.st_mode))
+	if (!(f->looks_ahead || (f->of_end && r->args.model.at != AT_END)) || !strcmp(r->args.recording, "-") || stat(r->args.recording, &st) || !S_ISREG(st.st_mode))
 		return;
 	log__set_level(LOG_ERROR);
 	if (!analysis__open(r->args.recording, &r->args.model, &r->ahead) && analysis__run(r->ahead, NULL, NULL)) {
@@ -218,7 +227,7 @@ static int convert(struct export_run *r)
 	r->ctx = (struct export_ctx){
 		.out = outfile__stream(r->file),
 		.dict = a->dict,
-		.facts = a->facts,
+		.facts = r->ahead ? r->ahead->facts : a->facts, /* all of them, from the first event on */
 		.model = a->model,
 		.ahead = r->ahead ? r->ahead->model : NULL,
 		.ahead_duration = r->ahead ? r->ahead->duration : 0,

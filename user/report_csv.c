@@ -4,37 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/text.h"
+#include "lib/csv.h"
 #include "report_doc.h"
 #include "report_filter.h"
 #include "report_words.h"
 
-/*
- * Control characters are escaped as in text, line ends among them: a table is looked at on terminals too. What a spreadsheet
- * takes for a formula (a name that begins with "=") stays as it is: the data would be others.
- */
 void report_csv__field(FILE *out, const char *s)
 {
-	size_t size = s ? 4 * strlen(s) + 1 : 0;
-	char *clean = s ? malloc(size) : NULL;
-
 	fputc(',', out);
-	if (!clean)
-		return;
-	text__clean(clean, size, s, strlen(s));
-	if (!strpbrk(clean, ",\"")) {
-		fputs(clean, out);
-		free(clean);
-		return;
-	}
-	fputc('"', out);
-	for (const char *p = clean; *p; p++) {
-		if (*p == '"')
-			fputc('"', out);
-		fputc(*p, out);
-	}
-	fputc('"', out);
-	free(clean);
+	csv__put(out, s);
 }
 
 void report_csv__header(FILE *out, bool segments)

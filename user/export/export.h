@@ -35,6 +35,7 @@ struct export_format {
 	const char *suffix; /* ".speedscope.json": memtrace-<recording><suffix> */
 	const char *help;   /* one line for --help: file, and who reads it */
 	bool looks_ahead;   /* what it writes of an event depends on later ones */
+	bool of_end;	    /* it shows the end unless --at says otherwise, and looks ahead to any other moment */
 	const char *next;   /* what to do with the file, for the message after it was written */
 	/* For formats that want every event: called before the model has seen it, and once at the start. May
 	 * be NULL. */
@@ -49,8 +50,9 @@ struct export_format {
 	void (*release)(void *state);
 };
 
-extern const struct export_format export_flamegraph, export_folded, export_html, export_perfetto, export_pprof,
-	export_speedscope, export_timeline;
+extern const struct export_format export_csv, export_flamegraph, export_folded, export_html, export_ndjson,
+	export_openmetrics, export_perfetto, export_pprof, export_snapshot, export_speedscope,
+	export_tensorboard, export_timeline;
 /* NULL-terminated. */
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);

@@ -11,6 +11,11 @@ const struct export_format *const export_formats[] = {
 	&export_timeline,
 	&export_perfetto,
 	&export_pprof,
+	&export_snapshot,
+	&export_tensorboard,
+	&export_openmetrics,
+	&export_csv,
+	&export_ndjson,
 	NULL,
 };
 

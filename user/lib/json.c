@@ -70,11 +70,22 @@ static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char pr
 		fwrite(bytes, 1, n, out);
 }
 
+/* Bytes at the beginning of s that stand for themselves. */
+static size_t plain_length(const char *s)
+{
+	size_t n = 0;
+
+	while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\' && s[n] != '<')
+		n++;
+	return n;
+}
+
 static void put_string(FILE *out, const char *s)
 {
-	size_t len = strlen(s), i = 0, n;
+	size_t len = strlen(s), i = plain_length(s), n;
 
 	fputc('"', out);
+	fwrite(s, 1, i, out);
 	for (; i < len; i += n) {
 		uint32_t c;
 

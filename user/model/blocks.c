@@ -172,3 +172,65 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 	*ret1 = m->nlabels;
 	return 0;
 }
+
+static struct live_block describe(const struct model *m, const struct block *b)
+{
+	const struct site *s = &m->sites[b->site];
+	const struct label *l = b->label1 ? &m->labels[b->label1 - 1] : NULL;
+	const struct ask *ask = b->ask1 ? &m->asks[b->ask1 - 1] : NULL;
+
+	return (struct live_block){
+		.addr = b->addr,
+		.size = s->size,
+		.requested = ask ? ask->requested : 0,
+		.stream_known = ask != NULL,
+		.cuda_stream = ask ? ask->cuda_stream : 0,
+		.stack = s->stack,
+		.node = s->node,
+		.thread = s->thread,
+		.walk = s->walk == WALK_CENSUS ? MT_WALK_OFF : s->walk,
+		.before_attach = s->walk == WALK_CENSUS,
+		.category = b->category,
+		.name = l && l->name ? dict__str(m->dict, l->name) : NULL,
+		.module = l && l->module ? l->module : s->module,
+	};
+}
+
+bool model__live_block(const struct model *m, struct device device, uint64_t addr, struct live_block *ret)
+{
+	const struct dev *dev = model__known_device(m, device);
+	const struct rec *rec = dev ? blocks__at(&dev->blocks, addr) : NULL;
+	struct block b;
+
+	if (!rec)
+		return false;
+	b = block_of(m, dev, addr, rec, true);
+	b.category = life__settled(&m->sites[b.site], b.category);
+	*ret = describe(m, &b);
+	ret->time = rec->time;
+	return true;
+}
+
+int model__live_blocks(const struct model *m, size_t device, enum row_when when, struct live_block **ret, size_t *n)
+{
+	bool mark = when == ROWS_AT_MARK;
+	struct live_block *all;
+	const struct dev *dev;
+	struct block *blocks;
+	int err;
+
+	if (device >= m->ndevs)
+		return -ENOENT;
+	dev = m->devs[m->order[device]];
+	if (mark && !dev->pub.marked)
+		return -ENOENT;
+	err = blocks__list(m, dev, mark, &blocks, n);
+	if (err)
+		return err;
+	all = calloc(*n + 1, sizeof(*all));
+	for (size_t i = 0; i < *n && all; i++)
+		all[i] = describe(m, &blocks[i]);
+	free(blocks);
+	*ret = all;
+	return all ? 0 : -ENOMEM;
+}

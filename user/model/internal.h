@@ -239,6 +239,7 @@ struct dev {
 };
 
 int heap__device(struct model *m, struct device d, struct dev **ret);
+struct dev *model__known_device(const struct model *m, struct device d); /* NULL: no event of it came */
 /* *site: that of the block, in model.sites. */
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site);
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e);

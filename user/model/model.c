@@ -224,7 +224,7 @@ int model__event(struct model *m, const struct event *event)
 	return err;
 }
 
-static struct dev *model__known_device(const struct model *m, struct device d)
+struct dev *model__known_device(const struct model *m, struct device d)
 {
 	const uint32_t *by_index = m->by_type[d.type];
 
@@ -307,6 +307,7 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	*ret = dev->pub;
 	ret->before_attach = heap__before_attach(dev);
 	ret->late = dev->late;
+	ret->mark_event = dev->mark_seq;
 	heap__figures(m, dev, ret);
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
@@ -368,6 +369,11 @@ enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t th
 uint32_t model__stack_module(const struct model *m, uint32_t stack)
 {
 	return words__stack(m->words, stack).module;
+}
+
+uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk)
+{
+	return words__module(m->words, stack, node, walk);
 }
 
 bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret)

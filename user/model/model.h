@@ -78,6 +78,7 @@ struct model_device {
 	uint64_t drift_events;			/* events at which it was not 0 */
 	bool marked;				/* the moment asked for came on this device */
 	uint64_t mark_time, mark_allocated, mark_reserved, mark_before_attach;
+	uint64_t mark_event; /* number of the last event before the moment, from 1 in the order given; 0: before all of them */
 	enum figure peak_is, allocated_is, mark_is; /* of peak_allocated, allocated, mark_allocated */
 };
 size_t model__devices(const struct model *m); /* CUDA and such by index first, the CPU last */
@@ -166,6 +167,30 @@ struct row_opts {
  * excepted), the row before_attach included. *ret is for free(). 0 or -ENOMEM, -ENOENT: the moment never came.
  */
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n);
+
+/* What --by stack says of memory of this stack; what is to be charged elsewhere has been. bytes and count are not set. */
+void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, struct row *ret);
+
+struct live_block {
+	uint64_t addr, size;
+	uint64_t requested; /* 0: not known */
+	uint64_t time;	    /* ns, when it came; 0 of those of the marked moment */
+	bool stream_known;
+	uint64_t cuda_stream;
+	uint32_t stack, node, thread; /* what it is charged to */
+	uint8_t walk;
+	bool before_attach; /* there before the first event, and nobody knows where from */
+	enum category category;
+	const char *name; /* as the program's objects have it; NULL: not known */
+	uint32_t module;
+};
+/* The live block at addr, as if it went now: its category is that of a whole life. False: none is known there. */
+bool model__live_block(const struct model *m, struct device device, uint64_t addr, struct live_block *ret);
+/*
+ * The blocks of a device by address, those of which the address is known; *ret is for free(). 0 or -ENOMEM, -ENOENT: the
+ * moment never came.
+ */
+int model__live_blocks(const struct model *m, size_t device, enum row_when when, struct live_block **ret, size_t *n);
 
 /*
  * A stretch of memory that the allocator took from CUDA and hands out in blocks; mappings side by side in one
@@ -315,6 +340,8 @@ void model__charge(const struct model *m, struct event *e);
 enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk);
 /* The module an allocation is charged to (innermost), 0: none. */
 uint32_t model__stack_module(const struct model *m, uint32_t stack);
+/* The same, where an autograd node ran: the one that the node belongs to, if no other is known. */
+uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk);
 /* The line an allocation is charged to: see interface.md section 5. False: no Python line. */
 bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret);
 

@@ -149,6 +149,11 @@ static void bucket__set_layer(const struct table *t, struct row *r, uint32_t lay
 	r->module_root = dict__str(t->m->dict, l->root);
 }
 
+void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, struct row *ret)
+{
+	row__line(m, false, stack, node, thread, walk, ret);
+}
+
 #define SPLIT(by) (1U << (by))
 /* What says where in the program a block was made; of what was there before attach nobody knows. */
 #define SPLIT_ORIGIN (SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD))

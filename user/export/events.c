@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "export/events.h"
+
+#include <linux/types.h>
+
+#include "memtrace.h"
+#include "record/dict.h"
+
+static const char *const kinds[EVENT_KINDS] = {
+	[EVENT_ALLOC] = "alloc", [EVENT_FREE] = "free",	      [EVENT_OOM] = "oom",	 [EVENT_STEP] = "step",
+	[EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",	      [EVENT_TAKE] = "take",	 [EVENT_GIVE] = "give",
+	[EVENT_BLOCK] = "block", [EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_ASKED] = "asked",
+	[EVENT_USED] = "used",	 [EVENT_TENSOR] = "tensor",   [EVENT_CENSUS] = "census", [EVENT_ENTER] = "enter",
+	[EVENT_LEAVE] = "leave",
+};
+
+static const char *const hows[MEM_HOW_NR] = {
+	[MEM_DEVICE] = "cudaMalloc",	   [MEM_ASYNC] = "cudaMallocAsync",	  [MEM_MANAGED] = "cudaMallocManaged",
+	[MEM_HOST] = "cudaHostAlloc",	   [MEM_REGISTERED] = "cudaHostRegister", [MEM_PHYSICAL] = "cuMemCreate",
+	[MEM_MAPPED] = "cuMemMap",	   [MEM_RESERVED] = "cuMemAddressReserve",
+};
+
+static bool has_stack(uint8_t kind)
+{
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_TAKE || kind == EVENT_BLOCK;
+}
+
+/* Of no device: of the whole process, or of a thread. */
+static bool is_of_device(uint8_t kind)
+{
+	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST && kind != EVENT_ENTER && kind != EVENT_LEAVE;
+}
+
+static const char *non_empty(const char *s)
+{
+	return s && *s ? s : NULL;
+}
+
+static void set_module(const struct export_ctx *c, uint32_t module, struct told *t)
+{
+	struct dict_module m = dict__get_module(c->dict, module);
+
+	if (!module)
+		return;
+	t->module = dict__str(c->dict, m.name);
+	t->module_class = dict__str(c->dict, m.cls);
+}
+
+static void set_stack(const struct export_ctx *c, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, struct told *t)
+{
+	struct row row;
+
+	model__stack_row(c->model, stack, node, thread, walk, &row);
+	t->stack = stack;
+	t->phase = phase__name(row.phase);
+	t->file = non_empty(row.file);
+	t->function = non_empty(row.func);
+	t->line = row.line;
+	t->source = row.source;
+	set_module(c, model__module(c->model, stack, node, walk), t);
+}
+
+static void set_block(const struct export_ctx *c, const struct events *ev, struct told *t)
+{
+	const struct live_block *b = &ev->block;
+	const struct event *e = t->event;
+
+	if (!ev->block_known)
+		return;
+	if (b->before_attach)
+		t->source = "census";
+	else
+		set_stack(c, b->stack, b->node, b->thread, b->walk, t);
+	set_module(c, b->module, t);
+	t->size = e->size ? e->size : b->size;
+	t->requested = b->requested;
+	t->category = category__name(b->category);
+	t->name = b->name;
+	t->has_lifetime = !b->before_attach && e->time >= b->time;
+	t->lifetime = t->has_lifetime ? e->time - b->time : 0;
+}
+
+static void set_where(const struct export_ctx *c, const struct events *ev, struct told *t)
+{
+	struct event charged = *t->event;
+
+	if (charged.kind == EVENT_FREE) {
+		set_block(c, ev, t);
+	} else if (charged.kind == EVENT_BLOCK && !charged.stack && !charged.walk) {
+		t->source = "census";
+	} else if (has_stack(charged.kind)) {
+		model__charge(c->model, &charged);
+		set_stack(c, charged.stack, charged.node, charged.thread, charged.walk, t);
+	} else if (charged.module) {
+		set_module(c, charged.module, t);
+	}
+	if (charged.kind == EVENT_TENSOR) {
+		t->category = charged.category < CATEGORY_NR ? category__name(charged.category) : NULL;
+		t->name = non_empty(dict__str(c->dict, charged.name));
+	}
+}
+
+/* The event that waits; the model has seen it and none after it. */
+static int flush(struct export_ctx *c, struct events *ev, void *state)
+{
+	const struct event *e = &ev->wait.event;
+	struct dict_thread thread = dict__get_thread(c->dict, e->thread);
+	struct model_device d;
+	struct told t = {
+		.event = e,
+		.number = ev->number,
+		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
+		.how = e->how < MEM_HOW_NR ? hows[e->how] : NULL,
+		.size = e->size,
+		.requested = e->requested,
+		.tid = thread.tid,
+		.thread = non_empty(dict__str(c->dict, thread.name)),
+		.step = passing__steps(c),
+	};
+
+	ev->wait.any = false;
+	t.step -= e->kind == EVENT_STEP && t.step; /* the one that it ended */
+	if (is_of_device(e->kind) && passing__device(c, &ev->wait, e->device, &d)) {
+		if (!passing__wanted(c, d.name))
+			return 0;
+		t.device = d.name;
+		t.has_totals = true;
+		t.allocated = d.allocated;
+		t.has_reserved = d.has_totals;
+		t.reserved = d.has_totals ? d.reserved : 0;
+	} else if (is_of_device(e->kind) && c->device_name) {
+		return 0;
+	}
+	set_where(c, ev, &t);
+	return ev->put(c, state, &t);
+}
+
+int events__pass(struct export_ctx *c, struct events *ev, void *state, const struct event *e)
+{
+	int err = ev->wait.any ? flush(c, ev, state) : 0;
+
+	ev->number++;
+	ev->block_known = e->kind == EVENT_FREE && model__live_block(c->model, e->device, e->addr, &ev->block);
+	passing__wait(c, &ev->wait, e);
+	return err;
+}
+
+int events__end(struct export_ctx *c, struct events *ev, void *state)
+{
+	return ev->wait.any ? flush(c, ev, state) : 0;
+}

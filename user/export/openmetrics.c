@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A recording's figures as OpenMetrics text. Labels are few: what could be many (lines) is the largest ones and the rest in
+ * one, so that no scraper is flooded.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/export.h"
+#include "lib/text.h"
+
+#define LINES 10 /* shown one by one */
+
+struct family {
+	const char *name, *type, *unit, *help;
+};
+
+static void head(FILE *out, const struct family *f)
+{
+	fprintf(out, "# TYPE memtrace_%s %s\n", f->name, f->type);
+	if (f->unit)
+		fprintf(out, "# UNIT memtrace_%s %s\n", f->name, f->unit);
+	fprintf(out, "# HELP memtrace_%s %s\n", f->name, f->help);
+}
+
+static void put_label(FILE *out, const char *key, const char *value, bool more)
+{
+	size_t size = 4 * strlen(value) + 1;
+	char *clean = malloc(size);
+
+	fprintf(out, "%s%s=\"", more ? "," : "", key);
+	if (clean) {
+		text__clean(clean, size, value, strlen(value));
+		for (const char *p = clean; *p; p++) {
+			if (*p == '\\' || *p == '"')
+				fputc('\\', out);
+			fputc(*p, out);
+		}
+	}
+	fputc('"', out);
+	free(clean);
+}
+
+/* One sample of a whole recording. */
+static void put_one(FILE *out, const struct family *f, const char *value)
+{
+	head(out, f);
+	fprintf(out, "memtrace_%s%s %s\n", f->name, strcmp(f->type, "counter") ? "" : "_total", value);
+}
+
+static void put_recording(struct export_ctx *c)
+{
+	static const char *const facts[] = { "pid", "comm", "python", "torch", "cuda_runtime", "allocator", "version", "attached_at" };
+	static const struct family info = { "recording", "info", NULL, "What was recorded." };
+	static const struct family start = { "start_timestamp_seconds", "gauge", "seconds", "When the capture began, since 1970." };
+	static const struct family length = { "duration_seconds", "gauge", "seconds", "How long the capture was." };
+	static const struct family events = { "events", "counter", NULL, "Events recorded." };
+	static const struct family lost = { "lost_records", "counter", NULL, "Records that were lost." };
+	static const struct family steps = { "steps", "counter", NULL, "Steps that ended." };
+	static const struct family step = { "step_seconds", "gauge", "seconds", "Median duration of a step." };
+	const char *from = facts__get(c->facts, "start");
+	char text[32];
+	uint64_t ns;
+
+	head(c->out, &info);
+	fputs("memtrace_recording_info{", c->out);
+	put_label(c->out, "name", c->name, false);
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		if (facts__get(c->facts, facts[i]))
+			put_label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
+	fputs("} 1\n", c->out);
+	if (from && !text__parse_date(from, &ns)) {
+		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
+		put_one(c->out, &start, text);
+	}
+	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, c->duration / 1000000000, c->duration % 1000000000);
+	put_one(c->out, &length, text);
+	snprintf(text, sizeof(text), "%" PRIu64, model__events(c->model));
+	put_one(c->out, &events, text);
+	snprintf(text, sizeof(text), "%" PRIu64, model__lost(c->model));
+	put_one(c->out, &lost, text);
+	snprintf(text, sizeof(text), "%zu", model__steps(c->model));
+	put_one(c->out, &steps, text);
+	ns = model__step_time(c->model);
+	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
+	if (ns)
+		put_one(c->out, &step, text);
+}
+
+enum { OF_TOTALS = 1, OF_MOMENT = 2 };
+
+static const struct figure_of {
+	struct family family;
+	size_t offset; /* of a uint64_t in struct model_device */
+	int of;	       /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came */
+} figures[] = {
+#define FIGURE(member) offsetof(struct model_device, member)
+	{ { "device_allocated_bytes", "gauge", "bytes", "Allocated at the end." }, FIGURE(allocated), 0 },
+	{ { "device_reserved_bytes", "gauge", "bytes", "Reserved at the end." }, FIGURE(reserved), OF_TOTALS },
+	{ { "device_peak_allocated_bytes", "gauge", "bytes", "Allocated at most." }, FIGURE(peak_allocated), 0 },
+	{ { "device_peak_reserved_bytes", "gauge", "bytes", "Reserved at most." }, FIGURE(peak_reserved), OF_TOTALS },
+	{ { "device_before_attach_bytes", "gauge", "bytes", "There at the first event." }, FIGURE(before_attach_start), 0 },
+	{ { "device_drift_bytes", "gauge", "bytes", "Largest difference from the allocator's own total." }, FIGURE(drift), OF_TOTALS },
+	{ { "device_allocations", "counter", NULL, "Allocations seen." }, FIGURE(allocs), 0 },
+	{ { "device_frees", "counter", NULL, "Frees seen." }, FIGURE(frees), 0 },
+	{ { "device_ooms", "counter", NULL, "Out-of-memory events." }, FIGURE(ooms), 0 },
+	{ { "device_allocation_bytes", "counter", "bytes", "Bytes of all allocations seen." }, FIGURE(total_allocated), 0 },
+	{ { "moment_allocated_bytes", "gauge", "bytes", "Allocated at the moment asked for." }, FIGURE(mark_allocated), OF_MOMENT },
+	{ { "moment_reserved_bytes", "gauge", "bytes", "Reserved at the moment asked for." }, FIGURE(mark_reserved),
+	  OF_MOMENT | OF_TOTALS },
+#undef FIGURE
+};
+
+static bool is_shown(const struct export_ctx *c, size_t i)
+{
+	return c->device < 0 || (size_t)c->device == i;
+}
+
+static void put_figure(struct export_ctx *c, const struct figure_of *f)
+{
+	bool counter = !strcmp(f->family.type, "counter");
+	struct model_device d;
+	uint64_t v;
+
+	head(c->out, &f->family);
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		if (!is_shown(c, i))
+			continue;
+		model__device(c->model, i, &d);
+		if (((f->of & OF_TOTALS) && !d.has_totals) || ((f->of & OF_MOMENT) && !d.marked))
+			continue;
+		memcpy(&v, (const char *)&d + f->offset, sizeof(v));
+		fprintf(c->out, "memtrace_%s%s{device=\"%s\"} %" PRIu64 "\n", f->family.name, counter ? "_total" : "", d.name, v);
+	}
+}
+
+static void put_fragmentation(struct export_ctx *c)
+{
+	static const struct family f = { "device_fragmentation_ratio", "gauge", "ratio",
+					 "(reserved - allocated) / reserved at the moment asked for." };
+	struct model_device d;
+
+	head(c->out, &f);
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		model__device(c->model, i, &d);
+		if (is_shown(c, i) && d.has_totals && d.marked && d.mark_reserved)
+			fprintf(c->out, "memtrace_%s{device=\"%s\"} %.6f\n", f.name, d.name,
+				d.mark_reserved > d.mark_allocated ?
+					(double)(d.mark_reserved - d.mark_allocated) / (double)d.mark_reserved : 0);
+	}
+}
+
+/* rank: of lines, whose names may be alike; 0: the rest. */
+static void put_row(FILE *out, const char *family, const char *device, enum group by, const struct row *r, size_t rank)
+{
+	char number[24];
+
+	fprintf(out, "memtrace_%s{device=\"%s\"", family, device);
+	if (by == BY_CATEGORY)
+		put_label(out, "category", r->before_attach || !r->category ? "before attach" : r->category, true);
+	if (by == BY_PHASE)
+		put_label(out, "phase", r->before_attach ? "before attach" : phase__name(r->phase), true);
+	if (by == BY_LINE) {
+		snprintf(number, sizeof(number), "%zu", rank);
+		put_label(out, "rank", rank ? number : "rest", true);
+		put_label(out, "file", r->file ? r->file : r->before_attach ? "before attach" : "no Python line", true);
+		snprintf(number, sizeof(number), "%" PRIu32, r->line);
+		put_label(out, "line", r->line ? number : "", true);
+		put_label(out, "function", r->func ? r->func : "", true);
+	}
+	fprintf(out, "} %" PRIu64 "\n", r->bytes);
+}
+
+/* Rows of one device and moment; the ones that lines are too many of are one. */
+static int put_rows(struct export_ctx *c, const struct family *f, enum group by, size_t device)
+{
+	const struct row_opts opts = { .split = 1U << by, .when = ROWS_AT_MARK };
+	struct row *rows, rest = { .file = "other lines" };
+	struct model_device d;
+	size_t n;
+	int err = model__rows(c->model, device, &opts, &rows, &n);
+
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	model__device(c->model, device, &d);
+	for (size_t i = 0; i < n; i++) {
+		if (by == BY_LINE && i >= LINES)
+			rest.bytes += rows[i].bytes;
+		else
+			put_row(c->out, f->name, d.name, by, &rows[i], i + 1);
+	}
+	if (rest.bytes)
+		put_row(c->out, f->name, d.name, by, &rest, 0);
+	free(rows);
+	return 0;
+}
+
+static int put_groups(struct export_ctx *c)
+{
+	static const struct {
+		struct family family;
+		enum group by;
+	} groups[] = {
+		{ { "moment_category_bytes", "gauge", "bytes", "By what it was for, at the moment asked for." }, BY_CATEGORY },
+		{ { "moment_phase_bytes", "gauge", "bytes", "By the phase it was allocated in, at the moment asked for." }, BY_PHASE },
+		{ { "moment_line_bytes", "gauge", "bytes", "The lines that held most at the moment asked for, and the rest." }, BY_LINE },
+	};
+	int err = 0;
+
+	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]) && !err; g++) {
+		head(c->out, &groups[g].family);
+		for (size_t i = 0; i < model__devices(c->model) && !err; i++)
+			if (is_shown(c, i))
+				err = put_rows(c, &groups[g].family, groups[g].by, i);
+	}
+	return err;
+}
+
+static int openmetrics_end(struct export_ctx *c, void *state)
+{
+	size_t n = model__devices(c->model);
+	struct model_device d;
+	bool marked = false;
+	int err;
+
+	(void)state;
+	for (size_t i = 0; i < n; i++) {
+		model__device(c->model, i, &d);
+		marked |= is_shown(c, i) && d.marked;
+	}
+	if (!marked)
+		return n ? -ENOENT : -ENODATA;
+	put_recording(c);
+	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
+		put_figure(c, &figures[i]);
+	put_fragmentation(c);
+	err = put_groups(c);
+	fputs("# EOF\n", c->out);
+	return err;
+}
+
+const struct export_format export_openmetrics = {
+	.name = "openmetrics",
+	.suffix = ".om.txt",
+	.help = "the figures as text: Prometheus",
+	.next = "Prometheus scrapes it from any HTTP server",
+	.end = openmetrics_end,
+};

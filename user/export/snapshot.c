@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What torch.cuda.memory._snapshot() gives, as torch.cuda.memory._dump_snapshot() writes it: for PyTorch's own viewer and all
+ * that reads its files. Segments with their blocks at the marked moment, and the last events before it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/export.h"
+#include "export/passing.h"
+#include "export/snapshot.h"
+#include "lib/array.h"
+#include "lib/map64.h"
+#include "lib/text.h"
+
+#define TRACE_MAX 500000 /* events; what is older is forgotten, as PyTorch does it */
+#define LOOK_BACK 64	 /* for the allocation that an EVENT_ASKED is about: it is the last of its thread */
+#define SIZE_BITS 56	 /* of a segment, beside its device */
+
+enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
+
+struct entry {
+	uint64_t number; /* of the event, from 1 */
+	uint64_t time, addr, size;
+	uint64_t cuda_stream;
+	uint32_t stack, node, thread;
+	uint8_t action, walk, device;
+	bool before_attach;
+};
+
+struct snapshot {
+	struct entry *ring;
+	size_t n, cap, first; /* first: the oldest, when it is full */
+	uint64_t number, left_out;
+	struct map64 *segments; /* address -> size and device of what the allocator took: a free does not say it */
+	uint64_t used[256];	/* by device: the driver's last figure */
+	bool used_known[256];
+};
+
+static bool of_interest(const struct event *e)
+{
+	return e->device.type != DEVICE_CPU && e->device.index != DEVICE_UNKNOWN;
+}
+
+static struct entry *entry_at(struct snapshot *s, size_t i)
+{
+	return &s->ring[(s->first + i) % s->n];
+}
+
+static int add(struct snapshot *s, const struct entry *entry)
+{
+	if (s->n == TRACE_MAX) {
+		s->ring[s->first] = *entry;
+		s->first = (s->first + 1) % TRACE_MAX;
+		s->left_out++;
+		return 0;
+	}
+	if (array__grow(&s->ring, &s->cap, s->n + 1, sizeof(*s->ring)))
+		return -ENOMEM;
+	s->ring[s->n++] = *entry;
+	return 0;
+}
+
+/* Later than the moment: of no interest, if it is known when that is. */
+static bool too_late(const struct export_ctx *c, const struct snapshot *s, struct device device)
+{
+	struct model_device d;
+
+	for (size_t i = 0; c->ahead && i < model__devices(c->ahead); i++) {
+		model__device(c->ahead, i, &d);
+		if (d.device.type == device.type && d.device.index == device.index)
+			return d.marked && s->number > d.mark_event;
+	}
+	return false;
+}
+
+static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
+{
+	struct event charged = *e;
+
+	model__charge(c->model, &charged);
+	entry.action = e->kind == EVENT_OOM ? OOM : ALLOC;
+	entry.stack = charged.stack;
+	entry.walk = charged.walk;
+	entry.cuda_stream = e->cuda_stream;
+	if (e->kind == EVENT_OOM)
+		entry.addr = s->used[e->device.index];
+	else if (e->requested && e->requested < e->size)
+		entry.size = e->requested;
+	return add(s, &entry);
+}
+
+/* It has the stack of the allocation, as PyTorch's own has unless it is told to keep more. */
+static int add_free(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
+{
+	struct live_block b;
+
+	entry.action = FREE;
+	entry.before_attach = true;
+	if (model__live_block(c->model, e->device, e->addr, &b)) {
+		entry.size = b.requested && b.requested < b.size ? b.requested : b.size;
+		entry.stack = b.stack;
+		entry.node = b.node;
+		entry.thread = b.thread;
+		entry.walk = b.walk;
+		entry.cuda_stream = b.cuda_stream;
+		entry.before_attach = b.before_attach;
+	}
+	return add(s, &entry);
+}
+
+static int note_segment(struct snapshot *s, const struct event *e)
+{
+	return map64__set(s->segments, e->addr,
+			  (uint64_t)e->device.index << SIZE_BITS | (e->size & ((UINT64_C(1) << SIZE_BITS) - 1)));
+}
+
+static int add_taken(struct snapshot *s, const struct event *e, struct entry entry)
+{
+	if (!(e->flags & MEM_BY_ALLOCATOR) || (e->how != MEM_DEVICE && e->how != MEM_MAPPED))
+		return 0;
+	entry.action = e->how == MEM_MAPPED ? SEGMENT_MAP : SEGMENT_ALLOC;
+	return add(s, &entry) || note_segment(s, e) ? -ENOMEM : 0;
+}
+
+static int add_given(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
+{
+	struct device device = { .type = DEVICE_CUDA };
+	uint64_t old;
+
+	if ((e->how != MEM_DEVICE && e->how != MEM_MAPPED) || !map64__del(s->segments, e->addr, &old))
+		return 0;
+	entry.action = e->how == MEM_MAPPED ? SEGMENT_UNMAP : SEGMENT_FREE;
+	entry.device = device.index = old >> SIZE_BITS;
+	if (!entry.size)
+		entry.size = old & ((UINT64_C(1) << SIZE_BITS) - 1);
+	if (of_interest(e))
+		device = e->device;
+	return too_late(c, s, device) ? 0 : add(s, &entry);
+}
+
+static void set_asked(struct snapshot *s, const struct event *e)
+{
+	for (size_t i = 0; i < s->n && i < LOOK_BACK; i++) {
+		struct entry *entry = entry_at(s, s->n - 1 - i);
+
+		if (entry->action != ALLOC || entry->addr != e->addr || entry->device != e->device.index)
+			continue;
+		if (e->requested && e->requested < entry->size)
+			entry->size = e->requested;
+		entry->cuda_stream = e->cuda_stream;
+		return;
+	}
+}
+
+static int snapshot_event(struct export_ctx *c, void *state, const struct event *e)
+{
+	struct snapshot *s = state;
+	struct entry entry = {
+		.number = ++s->number,
+		.time = e->time,
+		.addr = e->addr,
+		.size = e->size,
+		.stack = e->stack,
+		.node = e->node,
+		.thread = e->thread,
+		.walk = e->walk,
+		.device = e->device.index,
+	};
+
+	if (e->kind == EVENT_GIVE) /* which does not always say on what device */
+		return add_given(c, s, e, entry);
+	if (!of_interest(e))
+		return 0;
+	if (e->kind == EVENT_USED) {
+		s->used[e->device.index] = e->size;
+		s->used_known[e->device.index] = true;
+	}
+	if (e->kind == EVENT_SEGMENT)
+		return note_segment(s, e);
+	if (too_late(c, s, e->device))
+		return e->kind == EVENT_TAKE && (e->flags & MEM_BY_ALLOCATOR) ? note_segment(s, e) : 0;
+	switch (e->kind) {
+	case EVENT_ALLOC:
+	case EVENT_OOM:
+		return add_alloc(c, s, e, entry);
+	case EVENT_FREE:
+		return add_free(c, s, e, entry);
+	case EVENT_TAKE:
+		return add_taken(s, e, entry);
+	case EVENT_ASKED:
+		set_asked(s, e);
+		break;
+	}
+	return 0;
+}
+
+static void snapshot_release(void *state)
+{
+	struct snapshot *s = state;
+
+	if (!s)
+		return;
+	map64__free(s->segments);
+	free(s->ring);
+	free(s);
+}
+
+static int snapshot_begin(struct export_ctx *c, void **state)
+{
+	struct snapshot *s = calloc(1, sizeof(*s));
+
+	(void)c;
+	if (!s)
+		return -ENOMEM;
+	s->segments = map64__new();
+	if (!s->segments) {
+		free(s);
+		return -ENOMEM;
+	}
+	*state = s;
+	return 0;
+}
+
+struct writer {
+	struct export_ctx *c;
+	struct snapshot *s;
+	struct pickle *p;
+	struct stacks *stacks;
+	uint64_t start; /* ns since 1970; 0: not known */
+	struct snapshot_sums sums;
+};
+
+/* What the device had free, by the driver's last figure and its size; -1: not known. */
+static int64_t free_of(const struct writer *w, const struct entry *e)
+{
+	const char *total;
+	char key[32];
+	uint64_t size;
+
+	snprintf(key, sizeof(key), "device.%u.total", e->device);
+	total = facts__get(w->c->facts, key);
+	size = total ? strtoull(total, NULL, 10) : 0;
+	if (!size || size > INT64_MAX || !w->s->used_known[e->device])
+		return -1;
+	return e->addr < size ? (int64_t)(size - e->addr) : 0;
+}
+
+static int put_entry(struct writer *w, const struct entry *e, const char *action)
+{
+	struct row row;
+	int err;
+
+	model__stack_row(w->c->model, e->stack, e->node, e->thread, e->walk, &row);
+	row.before_attach = e->before_attach;
+	pickle__open_dict(w->p);
+	pickle__key(w->p, "action");
+	pickle__key(w->p, action);
+	if (e->action == OOM) {
+		pickle__key(w->p, "device_free");
+		pickle__int(w->p, free_of(w, e));
+	} else {
+		pickle__key(w->p, "addr");
+		pickle__uint(w->p, e->addr);
+	}
+	pickle__key(w->p, "size");
+	pickle__uint(w->p, e->size);
+	pickle__key(w->p, "stream");
+	pickle__uint(w->p, e->cuda_stream);
+	pickle__key(w->p, "time_us");
+	pickle__uint(w->p, (w->start + e->time) / 1000);
+	pickle__key(w->p, "frames");
+	err = stacks__put(w->stacks, &row);
+	pickle__close_dict(w->p);
+	return err;
+}
+
+static int put_trace(struct writer *w, unsigned int device, uint64_t last)
+{
+	static const char *const names[] = {
+		[ALLOC] = "alloc",
+		[FREE] = "free_requested",
+		[SEGMENT_ALLOC] = "segment_alloc",
+		[SEGMENT_FREE] = "segment_free",
+		[SEGMENT_MAP] = "segment_map",
+		[SEGMENT_UNMAP] = "segment_unmap",
+		[OOM] = "oom",
+	};
+	int err = 0;
+
+	pickle__open_list(w->p);
+	for (size_t i = 0; i < w->s->n && !err; i++) {
+		const struct entry *e = entry_at(w->s, i);
+
+		if (e->device != device || e->number > last)
+			continue;
+		err = put_entry(w, e, names[e->action]);
+		if (!err && e->action == FREE)
+			err = put_entry(w, e, "free_completed");
+	}
+	pickle__close_list(w->p);
+	return err;
+}
+
+/* Index into the model's devices of the one with this number; -1: none that was asked for. */
+static int device_of(const struct writer *w, unsigned int index)
+{
+	struct model_device d;
+
+	for (size_t i = 0; i < model__devices(w->c->model); i++) {
+		model__device(w->c->model, i, &d);
+		if (d.device.type != DEVICE_CPU && d.device.index == index && d.device.index != DEVICE_UNKNOWN &&
+		    (w->c->device < 0 || (size_t)w->c->device == i))
+			return (int)i;
+	}
+	return -1;
+}
+
+/* A list for each number, whether there is such a device or not: readers index by it. */
+static int put_traces(struct writer *w, unsigned int devices)
+{
+	struct model_device d;
+	int err = 0, i;
+
+	pickle__key(w->p, "device_traces");
+	pickle__open_list(w->p);
+	for (unsigned int index = 0; index < devices && !err; index++) {
+		i = device_of(w, index);
+		if (i >= 0)
+			model__device(w->c->model, i, &d);
+		err = put_trace(w, index, i >= 0 && d.marked ? d.mark_event : 0);
+	}
+	pickle__close_list(w->p);
+	return err;
+}
+
+static int put_segments(struct writer *w, unsigned int devices)
+{
+	bool marked = false;
+	int err = 0, i;
+
+	pickle__key(w->p, "segments");
+	pickle__open_list(w->p);
+	for (unsigned int index = 0; index < devices && !err; index++) {
+		i = device_of(w, index);
+		if (i < 0)
+			continue;
+		err = snapshot__segments(w->c, w->p, w->stacks, i, &w->sums);
+		marked |= !err;
+		err = err == -ENOENT ? 0 : err;
+	}
+	pickle__close_list(w->p);
+	return err ? err : marked ? 0 : -ENOENT;
+}
+
+/* What the file cannot show by itself, beside what is PyTorch's. */
+static void put_notes(const struct writer *w)
+{
+	const char *version = facts__get(w->c->facts, "version");
+
+	pickle__key(w->p, "memtrace_bpf");
+	pickle__open_dict(w->p);
+	pickle__key(w->p, "version");
+	pickle__string(w->p, version ? version : "unknown");
+	pickle__key(w->p, "moment");
+	pickle__string(w->p, w->c->moment);
+	pickle__key(w->p, "bytes_without_address");
+	pickle__uint(w->p, w->sums.without_address);
+	pickle__key(w->p, "bytes_outside_segments");
+	pickle__uint(w->p, w->sums.outside);
+	pickle__key(w->p, "blocks_of_unknown_request");
+	pickle__uint(w->p, w->sums.unasked);
+	pickle__key(w->p, "events_left_out");
+	pickle__uint(w->p, w->s->left_out);
+	pickle__key(w->p, "events_lost");
+	pickle__uint(w->p, model__lost(w->c->model));
+	pickle__close_dict(w->p);
+}
+
+static int put_document(struct writer *w)
+{
+	unsigned int devices = 0;
+	struct model_device d;
+	int err;
+
+	for (size_t i = 0; i < model__devices(w->c->model); i++) {
+		model__device(w->c->model, i, &d);
+		if (d.device.type != DEVICE_CPU && d.device.index != DEVICE_UNKNOWN && d.device.index >= devices)
+			devices = d.device.index + 1U;
+	}
+	if (!devices)
+		return model__devices(w->c->model) ? -ENODEV : -ENODATA;
+	pickle__open_dict(w->p);
+	err = put_segments(w, devices);
+	if (!err)
+		err = put_traces(w, devices);
+	if (err)
+		return err;
+	pickle__key(w->p, "external_annotations");
+	pickle__open_list(w->p);
+	pickle__close_list(w->p);
+	put_notes(w);
+	pickle__close_dict(w->p);
+	return 0;
+}
+
+static int snapshot_end(struct export_ctx *c, void *state)
+{
+	const char *start = facts__get(c->facts, "start");
+	struct writer w = { .c = c, .s = state, .p = pickle__new(c->out) };
+	int err = -ENOMEM;
+
+	if (start && text__parse_date(start, &w.start))
+		w.start = 0;
+	w.stacks = w.p ? stacks__new(c, w.p) : NULL;
+	if (w.stacks)
+		err = put_document(&w);
+	stacks__free(w.stacks);
+	pickle__end(w.p);
+	return err;
+}
+
+const struct export_format export_snapshot = {
+	.name = "snapshot",
+	.suffix = ".pickle",
+	.of_end = true,
+	.help = "PyTorch's own: pytorch.org/memory_viz, torch.cuda._memory_viz, Mosaic",
+	.next = "https://pytorch.org/memory_viz shows it, and keeps it on your machine",
+	.begin = snapshot_begin,
+	.event = snapshot_event,
+	.end = snapshot_end,
+	.release = snapshot_release,
+};

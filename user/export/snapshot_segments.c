@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The snapshot's segments, each with blocks and gaps that fill it without rest, as its readers count on; and stacks. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "export/frames.h"
+#include "export/snapshot.h"
+#include "lib/array.h"
+#include "lib/hash.h"
+#include "lib/map64.h"
+
+/* --- stacks */
+
+struct list { /* of frames that was written */
+	uint32_t first, n; /* in stacks.pool */
+	uint32_t kept;
+	uint32_t next1; /* of the same hash: 1 + its number */
+};
+
+struct stacks {
+	struct pickle *p;
+	struct frames *frames;
+	struct hash_seed seed;
+	uint32_t *kept1; /* 1 + where the frame is kept, by its number */
+	size_t nkept;
+	uint32_t *pool;
+	size_t npool, cappool;
+	struct list *lists;
+	size_t nlists, caplists;
+	struct map64 *by_hash; /* number of the first list */
+};
+
+struct stacks *stacks__new(const struct export_ctx *c, struct pickle *p)
+{
+	struct stacks *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->p = p;
+	s->seed = hash__seed();
+	s->frames = frames__new(c->dict, c->facts);
+	s->by_hash = map64__new();
+	if (!s->frames || !s->by_hash) {
+		stacks__free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void stacks__free(struct stacks *s)
+{
+	if (!s)
+		return;
+	frames__free(s->frames);
+	map64__free(s->by_hash);
+	free(s->kept1);
+	free(s->pool);
+	free(s->lists);
+	free(s);
+}
+
+static int put_frame(struct stacks *s, uint32_t i)
+{
+	const struct frame *f;
+	size_t n;
+
+	if (i >= s->nkept) {
+		n = s->nkept;
+		if (array__grow(&s->kept1, &s->nkept, frames__count(s->frames), sizeof(*s->kept1)))
+			return -ENOMEM;
+		memset(s->kept1 + n, 0, (s->nkept - n) * sizeof(*s->kept1));
+	}
+	if (s->kept1[i]) {
+		pickle__again(s->p, s->kept1[i] - 1);
+		return 0;
+	}
+	f = frames__at(s->frames, i);
+	pickle__open_dict(s->p);
+	pickle__key(s->p, "filename");
+	pickle__string(s->p, f->file ? f->file : f->kind == FRAME_MODULE ? "nn.Module" : "??");
+	pickle__key(s->p, "line");
+	pickle__uint(s->p, f->line);
+	pickle__key(s->p, "name");
+	pickle__string(s->p, f->name);
+	pickle__close_dict(s->p);
+	s->kept1[i] = pickle__keep(s->p) + 1;
+	return 0;
+}
+
+/* The list of these frames, if it was written. */
+static const struct list *find(const struct stacks *s, uint64_t hash, const uint32_t *frames, uint32_t n, uint64_t *first)
+{
+	uint32_t i1 = map64__get(s->by_hash, hash, first) ? (uint32_t)*first + 1 : 0;
+
+	for (; i1; i1 = s->lists[i1 - 1].next1) {
+		const struct list *l = &s->lists[i1 - 1];
+
+		if (l->n == n && !memcmp(s->pool + l->first, frames, n * sizeof(*frames)))
+			return l;
+	}
+	return NULL;
+}
+
+static int note(struct stacks *s, uint64_t hash, uint32_t next1, const uint32_t *frames, uint32_t n)
+{
+	if (s->npool > UINT32_MAX - n || s->nlists == UINT32_MAX - 1 ||
+	    array__grow(&s->pool, &s->cappool, s->npool + n, sizeof(*s->pool)) ||
+	    array__grow(&s->lists, &s->caplists, s->nlists + 1, sizeof(*s->lists)) || map64__set(s->by_hash, hash, s->nlists))
+		return -ENOMEM;
+	memcpy(s->pool + s->npool, frames, n * sizeof(*frames));
+	s->lists[s->nlists++] =
+		(struct list){ .first = (uint32_t)s->npool, .n = n, .kept = pickle__keep(s->p), .next1 = next1 };
+	s->npool += n;
+	return 0;
+}
+
+int stacks__put(struct stacks *s, const struct row *row)
+{
+	const uint32_t *frames;
+	const struct list *l;
+	uint64_t hash, first = 0;
+	uint32_t n;
+	int err = frames__of_row(s->frames, row, &frames, &n);
+
+	if (err)
+		return err;
+	hash = hash__bytes(s->seed, frames, n * sizeof(*frames));
+	l = find(s, hash, frames, n, &first);
+	if (l) {
+		pickle__again(s->p, l->kept);
+		return 0;
+	}
+	pickle__open_list(s->p);
+	for (uint32_t i = n; i > 0 && !err; i--)
+		err = put_frame(s, frames[i - 1]);
+	pickle__close_list(s->p);
+	return err ? err : note(s, hash, map64__get(s->by_hash, hash, &first) ? (uint32_t)first + 1 : 0, frames, n);
+}
+
+/* --- segments */
+
+struct tiles {
+	struct export_ctx *c;
+	struct pickle *p;
+	struct stacks *stacks;
+	struct snapshot_sums *sums;
+	struct live_block *blocks;
+	size_t n, next;
+	unsigned int index;
+};
+
+static void put_size(struct pickle *p, uint64_t addr, uint64_t size, uint64_t requested, const char *state)
+{
+	pickle__key(p, "address");
+	pickle__uint(p, addr);
+	pickle__key(p, "size");
+	pickle__uint(p, size);
+	pickle__key(p, "requested_size");
+	pickle__uint(p, requested);
+	pickle__key(p, "state");
+	pickle__key(p, state);
+}
+
+static void put_gap(struct pickle *p, uint64_t from, uint64_t to)
+{
+	if (to <= from)
+		return;
+	pickle__open_dict(p);
+	put_size(p, from, to - from, 0, "inactive");
+	pickle__key(p, "frames");
+	pickle__open_list(p);
+	pickle__close_list(p);
+	pickle__close_dict(p);
+}
+
+/* Blocks do not overlap; where a recording says so, each ends where the next begins. */
+static uint64_t size_of(const struct tiles *t, size_t i, uint64_t end)
+{
+	const struct live_block *b = &t->blocks[i];
+	uint64_t room = (i + 1 < t->n && t->blocks[i + 1].addr < end ? t->blocks[i + 1].addr : end) - b->addr;
+
+	return b->size < room ? b->size : room;
+}
+
+static uint64_t requested_of(const struct tiles *t, size_t i, uint64_t size)
+{
+	uint64_t requested = t->blocks[i].requested;
+
+	return requested && requested < size ? requested : size;
+}
+
+static int put_block(struct tiles *t, size_t i, uint64_t size)
+{
+	const struct live_block *b = &t->blocks[i];
+	struct row row;
+	int err;
+
+	model__stack_row(t->c->model, b->stack, b->node, b->thread, b->walk, &row);
+	row.before_attach = b->before_attach;
+	pickle__open_dict(t->p);
+	put_size(t->p, b->addr, size, requested_of(t, i, size), "active_allocated");
+	pickle__key(t->p, "frames");
+	err = stacks__put(t->stacks, &row);
+	pickle__close_dict(t->p);
+	t->sums->unasked += !b->requested;
+	return err;
+}
+
+/* From addr on, to end; the blocks from t->next on that lie in it are in it. */
+static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struct segment *seg)
+{
+	uint64_t allocated = 0, requested = 0, at = addr;
+	size_t first = t->next, last = first;
+	int err = 0;
+
+	for (; last < t->n && t->blocks[last].addr < end; last++) {
+		allocated += size_of(t, last, end);
+		requested += requested_of(t, last, size_of(t, last, end));
+	}
+	pickle__open_dict(t->p);
+	pickle__key(t->p, "device");
+	pickle__uint(t->p, t->index);
+	pickle__key(t->p, "address");
+	pickle__uint(t->p, addr);
+	pickle__key(t->p, "total_size");
+	pickle__uint(t->p, end - addr);
+	pickle__key(t->p, "allocated_size");
+	pickle__uint(t->p, allocated);
+	pickle__key(t->p, "active_size");
+	pickle__uint(t->p, allocated);
+	pickle__key(t->p, "requested_size");
+	pickle__uint(t->p, requested);
+	pickle__key(t->p, "stream");
+	pickle__uint(t->p, seg && seg->stream_known ? seg->cuda_stream : 0);
+	pickle__key(t->p, "segment_type");
+	pickle__key(t->p, !seg || seg->kind == SEGMENT_ANY ? "unknown" : seg->kind == SEGMENT_OF_SMALL ? "small" : "large");
+	pickle__key(t->p, "segment_pool_id");
+	pickle__pair(t->p, seg ? seg->pool[0] : 0, seg ? seg->pool[1] : 0);
+	pickle__key(t->p, "is_expandable");
+	pickle__bool(t->p, seg && seg->expandable);
+	pickle__key(t->p, "frames");
+	if (seg) {
+		err = stacks__put(t->stacks, &seg->taken);
+	} else {
+		pickle__open_list(t->p);
+		pickle__close_list(t->p);
+	}
+	pickle__key(t->p, "blocks");
+	pickle__open_list(t->p);
+	for (size_t i = first; i < last && !err; i++) {
+		uint64_t size = size_of(t, i, end);
+
+		put_gap(t->p, at, t->blocks[i].addr);
+		at = t->blocks[i].addr + size;
+		if (size)
+			err = put_block(t, i, size);
+	}
+	put_gap(t->p, at, end);
+	pickle__close_list(t->p);
+	pickle__close_dict(t->p);
+	t->next = last;
+	return err;
+}
+
+/* Blocks before `until` that no segment holds: each run of them without a gap is one. */
+static int put_outside(struct tiles *t, uint64_t until)
+{
+	int err = 0;
+
+	while (t->next < t->n && t->blocks[t->next].addr < until && !err) {
+		uint64_t addr = t->blocks[t->next].addr, end = addr;
+		size_t i = t->next;
+
+		while (i < t->n && t->blocks[i].addr == end && end < until)
+			end += size_of(t, i++, until);
+		t->sums->outside += end - addr;
+		if (end > addr)
+			err = put_segment(t, addr, end, NULL);
+		else
+			t->next++;
+	}
+	return err;
+}
+
+static int by_address(const void *a, const void *b)
+{
+	const struct segment *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s, size_t device, struct snapshot_sums *sums)
+{
+	struct tiles t = { .c = c, .p = p, .stacks = s, .sums = sums };
+	struct model_segments segs = { 0 };
+	struct model_device d;
+	int err = model__live_blocks(c->model, device, ROWS_AT_MARK, &t.blocks, &t.n);
+
+	if (err)
+		return err;
+	model__device(c->model, device, &d);
+	t.index = d.device.index;
+	sums->without_address += d.mark_allocated;
+	for (size_t i = 0; i < t.n; i++)
+		sums->without_address -= t.blocks[i].size < sums->without_address ? t.blocks[i].size : sums->without_address;
+	err = model__segments(c->model, device, ROWS_AT_MARK, false, &segs);
+	if (!err && segs.n)
+		qsort(segs.all, segs.n, sizeof(*segs.all), by_address);
+	for (size_t i = 0; i < segs.n && !err; i++) {
+		err = put_outside(&t, segs.all[i].addr);
+		if (!err)
+			err = put_segment(&t, segs.all[i].addr, segs.all[i].addr + segs.all[i].size, &segs.all[i]);
+	}
+	if (!err)
+		err = put_outside(&t, UINT64_MAX);
+	model__free_segments(&segs);
+	free(t.blocks);
+	return err;
+}
