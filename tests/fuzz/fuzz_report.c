@@ -41,6 +41,12 @@ static const struct {
 	{ cmd_export, { "export", "-o", "-", "html" }, 'h' },
 	{ cmd_export, { "export", "-o", "-", "perfetto" }, 'j' },
 	{ cmd_export, { "export", "-o", "-", "pprof" }, 'b' },
+	{ cmd_export, { "export", "-o", "-", "snapshot" }, 'b' },
+	{ cmd_export, { "export", "-o", "-", "snapshot", "--at", "peak" }, 'b' },
+	{ cmd_export, { "export", "-o", "-", "tensorboard" }, 'b' },
+	{ cmd_export, { "export", "-o", "-", "openmetrics" }, 't' },
+	{ cmd_export, { "export", "-o", "-", "csv" }, 't' },
+	{ cmd_export, { "export", "-o", "-", "ndjson" }, 't' },
 };
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 

@@ -27,6 +27,9 @@ struct world {
 	char *text;
 	size_t size;
 	uint64_t last;
+	struct model *ahead; /* NULL: none */
+	struct dict *ahead_dict;
+	struct facts *ahead_facts;
 };
 
 static inline int on_event(struct sink *s, const struct event *e)
@@ -40,9 +43,8 @@ static inline int on_event(struct sink *s, const struct event *e)
 	return err ? err : model__event(w->m, e);
 }
 
-static inline void world__open(struct world *w, const char *format, enum moment at, const char *moment)
+static inline void world__prepare(struct world *w, const char *format, enum moment at, const char *moment)
 {
-	memset(w, 0, sizeof(*w));
 	w->sink.event = on_event;
 	w->opts.at = at;
 	w->d = dict__new();
@@ -62,8 +64,15 @@ static inline void world__open(struct world *w, const char *format, enum moment 
 		.name = "run",
 		.moment = moment,
 	};
+	w->ctx.ahead = w->ahead;
 	if (w->format->begin)
 		assert_int_equal(w->format->begin(&w->ctx, &w->state), 0);
+}
+
+static inline void world__open(struct world *w, const char *format, enum moment at, const char *moment)
+{
+	memset(w, 0, sizeof(*w));
+	world__prepare(w, format, at, moment);
 }
 
 /* Finishes the model and writes the document into w->text. Returns what end() did. */
@@ -85,8 +94,11 @@ static inline void world__close(struct world *w)
 	fclose(w->ctx.out);
 	free(w->text);
 	model__free(w->m);
+	model__free(w->ahead);
 	facts__free(w->f);
+	facts__free(w->ahead_facts);
 	dict__free(w->d);
+	dict__free(w->ahead_dict);
 }
 
 static inline void world__run(struct world *w, struct synthetic_opts opts)
@@ -94,6 +106,34 @@ static inline void world__run(struct world *w, struct synthetic_opts opts)
 	uint64_t duration;
 
 	assert_int_equal(synthetic__run(w->d, w->f, &w->sink, opts, &duration), 0);
+}
+
+struct feed {
+	struct sink sink;
+	struct model *m;
+};
+
+static inline int feed_event(struct sink *s, const struct event *e)
+{
+	return model__event(((struct feed *)s)->m, e);
+}
+
+/* A world that has seen all of the synthetic capture before. */
+static inline void world__open_ahead(struct world *w, const char *format, enum moment at, const char *moment, struct synthetic_opts opts)
+{
+	struct feed feed = {.sink = {.event = feed_event}};
+	uint64_t duration;
+
+	memset(w, 0, sizeof(*w));
+	w->ahead_dict = dict__new();
+	w->ahead_facts = facts__new();
+	w->opts.at = at;
+	feed.m = w->ahead = model__new(w->ahead_dict, w->ahead_facts, &w->opts);
+	assert_non_null(w->ahead);
+	assert_int_equal(synthetic__run(w->ahead_dict, w->ahead_facts, &feed.sink, opts, &duration), 0);
+	model__finish(w->ahead, duration);
+	world__prepare(w, format, at, moment);
+	w->ctx.ahead_duration = duration;
 }
 
 static const struct synthetic_opts small = {.layers = 2, .steps = 3, .cpu = true};
