@@ -6,6 +6,11 @@ const Page = (() => {
 	const $ = id => document.getElementById(id);
 	const head = JSON.parse($("head").textContent);
 
+	// What comes before the first phase, imports and making the model, is no part of the first step.
+	const begin = (head.phases ?? []).find(p => p[2] !== "other"), first = head.steps?.[0];
+	if (begin && first && begin[0] < first[1])
+		first[0] = Math.max(first[0], begin[0]);
+
 	// Makes an element; props are properties, "aria-x" and the like attributes, null is left out.
 	function el(tag, props, ...children) {
 		const e = document.createElement(tag);
@@ -91,9 +96,8 @@ const Page = (() => {
 	}
 	// What happened after moment a up to moment b.
 	function chooseWindow(a, b) {
-		a = clampMoment(Math.min(a, b));
-		b = clampMoment(Math.max(a, b));
-		set({ from: a, moment: b, time: timeOf(b) });
+		const from = clampMoment(Math.min(a, b)), to = clampMoment(Math.max(a, b));
+		set({ from, moment: to, time: timeOf(to) });
 	}
 
 	// [number, start, end] of the step around a time, or null.

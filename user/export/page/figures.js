@@ -12,7 +12,7 @@
 		grew: ["Grew", "more, or less, at the end than at the beginning"],
 		live: ["Live at its end", "live at the end of the window"],
 	};
-	let rows = [], unknownStack, byCache = new Map(), mask = null, masked = null, last = null, lastKey = "", ends = new Map();
+	let rows = [], unknownStack, byCache = new Map(), mask = null, masked = null, last = null, lastKey = "";
 
 	function opened() {
 		const data = Page.data;
@@ -34,27 +34,6 @@
 		return mask;
 	}
 
-	// allocated, reserved and unknown at a moment; the last few are kept, since a window's beginning stays while its end moves.
-	function endOf(m) {
-		const key = state.device + ":" + m;
-		let e = ends.get(key);
-		if (!e) {
-			if (ends.size > 64)
-				ends = new Map();
-			if (m < 0)
-				e = { allocated: 0, reserved: 0, unknown: 0 };
-			if (m < 0 && Page.moments().length) {
-				const f = Page.data.live(state.device, -1);
-				e = { allocated: f.allocated, reserved: f.reserved, unknown: f.unknown };
-			} else if (m >= 0) {
-				const f = Page.data.live(state.device, m);
-				e = { allocated: f.allocated, reserved: f.reserved, unknown: f.unknown };
-			}
-			ends.set(key, e);
-		}
-		return e;
-	}
-
 	function withLast(array, type, value) {
 		const out = new type(rows.length);
 		out.set(array);
@@ -64,7 +43,7 @@
 
 	function windowFigures(measure) {
 		const w = Page.data.window(state.device, state.from, state.moment);
-		const a = endOf(state.from), b = endOf(state.moment), n = rows.length;
+		const a = Page.data.figures(state.device, state.from), b = Page.data.figures(state.device, state.moment), n = rows.length;
 		let bytes, count;
 		if (measure === "grew") {
 			bytes = new Float64Array(n);
@@ -92,7 +71,7 @@
 			const l = Page.data.live(state.device, state.moment);
 			f = { bytes: withLast(l.bytes, Float64Array, l.unknown), count: withLast(l.count, Float64Array, 0) };
 			f.end = { allocated: l.allocated, reserved: l.reserved, unknown: l.unknown };
-			f.begin = state.from === null ? null : endOf(state.from);
+			f.begin = state.from === null ? null : Page.data.figures(state.device, state.from);
 		} else {
 			f = windowFigures(measure);
 		}
@@ -139,7 +118,8 @@
 		const split = list.map(n => n.split("."));
 		if (split.some(s => s.length !== split[0].length))
 			return "";
-		return split[0].map((p, i) => split.every(s => s[i] === p) ? p : "*").join(".");
+		const parts = split[0].map((p, i) => split.every(s => s[i] === p) ? p : "*");
+		return parts.every(p => p === "*") ? "" : parts.join(".");
 	}
 
 	// {of: group of each row, list: [{row, rows, modules, module, place, title}]}
@@ -190,5 +170,5 @@
 		return { bytes, count, order, list };
 	}
 
-	Object.assign(Page, { opened, figures, grouped, groups, maskOf, placeOf, endOf, MEASURES });
+	Object.assign(Page, { opened, figures, grouped, groups, maskOf, placeOf, MEASURES });
 })();

@@ -34,7 +34,7 @@
 		const { a: m0, b: m1 } = range, found = [], spans = new Map();
 		for (let i = 0; i < b.n; i++) {
 			const born = b.born[i] === GONE_NEVER ? -1 : b.born[i], gone = b.gone[i];
-			if (born > m1 || gone <= m0 + (born <= m0 ? 0 : 0) || (pass && !pass[b.row[i]]))
+			if (born > m1 || gone <= m0 || (pass && !pass[b.row[i]]))
 				continue;
 			if (born <= m0 && gone > m1)
 				spans.set(b.row[i], (spans.get(b.row[i]) ?? 0) + b.size[i]);
@@ -51,9 +51,11 @@
 		for (const i of found) {
 			const l = lane(cut(rows[b.row[i]].module ?? "", d)), born = b.born[i];
 			l.blocks.push(i);
-			l.first = Math.min(l.first, born);
-			if (born > m0 && born <= m1)
+			// What is left of the step before says nothing of the order in this one.
+			if (born > m0) {
+				l.first = Math.min(l.first, born);
 				l.bytes += b.size[i];
+			}
 			if (b.gone[i] > m1)
 				l.kept += b.size[i];
 			else

@@ -10,13 +10,14 @@
 
 	function command() {
 		const words = head.target?.cmdline;
-		return Array.isArray(words) && words.length ? words.join(" ") : head.target?.comm ?? head.name ?? "";
+		// Where the interpreter lies is nothing to read all day.
+		return Array.isArray(words) && words.length ? words.map((w, i) => i ? w : w.slice(w.lastIndexOf("/") + 1)).join(" ") : head.target?.comm ?? head.name ?? "";
 	}
 
 	function top() {
 		const t = head.target ?? {}, c = head.capture ?? {};
 		$("command").textContent = command();
-		$("command").title = command();
+		$("command").title = (t.cmdline ?? []).join(" ");
 		const facts = [t.pid !== undefined && t.pid !== null && `PID ${t.pid}`, t.torch && `torch ${t.torch}`, t.python && `Python ${t.python}`,
 			seconds(head.duration), c.steps && `${count(c.steps)} steps`];
 		$("facts").textContent = facts.filter(Boolean).join("  ·  ");
@@ -118,10 +119,12 @@
 	// ---- views
 
 	function tabs() {
-		const there = ORDER.filter(id => Page.views[id] && (!Page.views[id].here || Page.views[id].here()));
-		$("tabs").replaceChildren(...there.map((id, i) => el("button", {
+		const there = ORDER.filter(id => !Page.views[id].here || Page.views[id].here());
+		if (!there.includes(state.tab))
+			Page.set({ tab: there[0] });
+		$("tabs").replaceChildren(...there.map(id => el("button", {
 			type: "button", role: "tab", id: "tab-" + id, textContent: Page.views[id].title, "aria-selected": String(state.tab === id), "aria-controls": "view",
-			tabIndex: state.tab === id ? 0 : -1, title: `${Page.views[id].title} (${i + 1})`, onclick: () => Page.set({ tab: id }),
+			tabIndex: state.tab === id ? 0 : -1, title: `${Page.views[id].title} (${ORDER.indexOf(id) + 1})`, onclick: () => Page.set({ tab: id }),
 		})));
 		Page.tabsHere = there;
 	}
@@ -286,8 +289,8 @@
 			Page.timeline.zoomBy(2);
 		else if (e.key === "/")
 			$("filter").focus();
-		else if (Page.tabsHere[Number(e.key) - 1])
-			Page.set({ tab: Page.tabsHere[Number(e.key) - 1] });
+		else if (Page.tabsHere.includes(ORDER[Number(e.key) - 1]))
+			Page.set({ tab: ORDER[Number(e.key) - 1] });
 		else {
 			const key = KEYS.find(k => k[0] === e.key && k[2]);
 			if (!key)
@@ -368,10 +371,9 @@
 
 	// Where something happens: most of a recording can be the time before the first step.
 	function firstView() {
-		const steps = head.steps ?? [], s = Page.device().series, end = head.duration;
-		const i = s ? s.allocated_max.findIndex(v => v > 0) : -1;
-		let a = steps.length ? steps[0][0] : i > 0 ? s.t[i] : 0, b = steps.length ? steps[steps.length - 1][1] : end;
-		const peak = Page.device().peak_time ?? 0;
+		const phases = (head.phases ?? []).filter(p => p[2] !== "other"), s = Page.device().series, end = head.duration;
+		const i = s ? s.allocated_max.findIndex(v => v > 0) : -1, peak = Page.device().peak_time ?? 0;
+		let a = phases.length ? phases[0][0] : i > 0 ? s.t[i] : 0, b = phases.length ? phases[phases.length - 1][1] : end;
 		a = Math.min(a, peak);
 		b = Math.max(b, peak);
 		if (b - a < 0.6 * end && b > a)

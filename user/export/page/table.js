@@ -5,12 +5,13 @@
 	const { $, head, state, el } = Page;
 	const { bytes, count, percent } = Words;
 	const COLUMNS = {
-		line: ["size", "count", "category", "module", "place"],
-		stack: ["size", "count", "category", "module", "place"],
+		line: ["size", "count", "category", "phase", "module", "place"],
+		stack: ["size", "count", "category", "phase", "module", "place"],
 		category: ["size", "share", "count", "category"],
 		module: ["size", "share", "count", "category", "module"],
 	};
-	const TITLES = { size: "Size", share: "Share", count: "Blocks", category: "Category", module: "Module", place: "Location" };
+	const TITLES = { size: "Size", share: "Share", count: "Blocks", category: "Category", phase: "Phase", module: "Module", place: "Location" };
+	const SHORT = { forward: "fwd", backward: "bwd", optimizer: "opt", data: "data" };
 	let now = null, list = null, sort = { column: "size", down: true };
 
 	const rowOf = i => now.list[now.order[i]];
@@ -57,6 +58,8 @@
 				cell.title = title(g);
 			else if (c === "module")
 				cell.title = moduleTitle(g);
+			else if (c === "phase")
+				cell.title = g.row.phase ?? "";
 		});
 	}
 
@@ -84,7 +87,8 @@
 		switch (c) {
 		case "count": return now.noCount || (g.row.nothing && !now.count[id]) ? "–" : count(now.count[id]);
 		case "module": return (g.module || (g.row.module_class ? `(${g.row.module_class})` : "")) + (g.inModules ? ` (${g.inModules})` : "");
-		default: return g.place + (g.row.phase && g.row.phase !== "other" && !g.row.before_attach ? " · " + g.row.phase : "");
+		case "phase": return g.row.before_attach ? "" : SHORT[g.row.phase] ?? "";
+		default: return g.place;
 		}
 	}
 
@@ -129,6 +133,7 @@
 			share: null,
 			count: id => now.count[id],
 			category: id => now.list[id].category,
+			phase: id => now.list[id].row.phase ?? "",
 			module: id => now.list[id].module,
 			place: id => now.list[id].place,
 		}[sort.column];
@@ -150,7 +155,7 @@
 			"aria-sort": sort.column === c ? sort.down ? "descending" : "ascending" : "none",
 			textContent: TITLES[c],
 			onclick: () => {
-				sort = { column: c, down: sort.column === c ? !sort.down : c !== "place" && c !== "module" && c !== "category" };
+				sort = { column: c, down: sort.column === c ? !sort.down : !["place", "module", "category", "phase"].includes(c) };
 				columns();
 				update();
 			},
@@ -167,27 +172,30 @@
 		return true;
 	}
 
-	function copy() {
+	function tsv() {
 		const cols = COLUMNS[state.by].filter(c => c !== "share");
 		const lines = [["bytes", ...cols.filter(c => c !== "size"), "file", "line"].join("\t")];
 		for (const id of now.order) {
 			const g = now.list[id];
 			const cells = [now.bytes[id], ...cols.filter(c => c !== "size").map(c =>
-				c === "count" ? now.count[id] : c === "category" ? g.category : text(c, g, id)),
+				c === "count" ? now.count[id] : c === "category" ? g.category : c === "phase" ? g.row.phase ?? "" : text(c, g, id)),
 			state.by === "line" || state.by === "stack" ? g.row.file ?? "" : "", state.by === "line" || state.by === "stack" ? g.row.line || "" : ""];
 			lines.push(cells.map(v => String(v).replace(/[\t\n\r]/g, " ")).join("\t"));
 		}
-		const done = ok => Page.say(ok ? `${count(now.order.length)} rows copied.` : "The browser does not let this page copy.");
-		const text_ = lines.join("\n") + "\n";
-		Page.copied = text_;
-		if (navigator.clipboard)
-			navigator.clipboard.writeText(text_).then(() => done(true), () => done(oldCopy(text_)));
-		else
-			done(oldCopy(text_));
+		return lines.join("\n") + "\n";
 	}
 
-	function oldCopy(text_) {
-		const area = el("textarea", { value: text_, className: "sr" });
+	function copy() {
+		const all = tsv();
+		const done = ok => Page.say(ok ? `${count(now.order.length)} ${now.order.length === 1 ? "row" : "rows"} copied.` : "The browser does not let this page copy.");
+		if (navigator.clipboard)
+			navigator.clipboard.writeText(all).then(() => done(true), () => done(oldCopy(all)));
+		else
+			done(oldCopy(all));
+	}
+
+	function oldCopy(all) {
+		const area = el("textarea", { value: all, className: "sr" });
 		document.body.append(area);
 		area.select();
 		const ok = document.execCommand("copy");
@@ -264,5 +272,5 @@
 		update();
 	}
 
-	Page.table = { start, copy, rows: () => now.order.map(id => ({ bytes: now.bytes[id], count: now.count[id], group: now.list[id] })) };
+	Page.table = { start, copy, tsv };
 })();

@@ -79,8 +79,10 @@
 		const stepped = uPlot.paths.stepped({ align: 1 });
 		const axis = { stroke: colour("soft"), font: "11px " + colour("font"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
 		const series = [{}, { stroke: null, width: 0, fill: colour("rest"), paths: stepped, points: { show: false } }];
+		// A line between bands, where it is one and not a hatching.
+		const line = state.ready && Page.data.at(state.device, state.view[1]) - Page.data.at(state.device, state.view[0]) < 2 * width ? 0.5 : 0;
 		for (let i = names.length - 1; i >= 0; i--)
-			series.push({ stroke: colour("panel"), width: 0.5, fill: bandColour(names[i], i), paths: stepped, points: { show: false } });
+			series.push({ stroke: line ? colour("panel") : null, width: line, fill: bandColour(names[i], i), paths: stepped, points: { show: false } });
 		series.push({ stroke: colour("ink"), width: 1.25, paths: stepped, points: { show: false } });
 		series.push({ stroke: colour("reserved"), width: 1.5, dash: [5, 4], paths: stepped, points: { show: false } });
 		return {
@@ -119,15 +121,17 @@
 			c.fillStyle = colour("soft");
 			c.font = 10 * r + "px " + colour("font");
 			c.lineWidth = r;
+			c.textAlign = "left";
+			c.textBaseline = "alphabetic";
 			const first = (head.steps ?? []).indexOf(steps[0]);
 			steps.forEach((s, i) => {
 				c.beginPath();
 				c.moveTo(x(s[1]), top);
 				c.lineTo(x(s[1]), top + height);
 				c.stroke();
-				const w = x(s[1]) - x(s[0]), label = "step " + (first + i);
-				if (w > c.measureText(label).width + 8 * r)
-					c.fillText(label, Math.max(x(s[0]), left) + 4 * r, top - 2 * r);
+				const from = Math.max(x(s[0]), left), label = "step " + (first + i);
+				if (Math.min(x(s[1]), left + width) - from > c.measureText(label).width + 8 * r)
+					c.fillText(label, from + 4 * r, top - 2 * r);
 			});
 		}
 		const d = Page.device();
