@@ -33,7 +33,7 @@ async function plotBox(page) {
 
 // The table as it is copied: [{bytes, count, category, ...}]
 async function tsv(page) {
-	const lines = await page.evaluate(() => Page.table.tsv().trimEnd().split("\n").map(l => l.split("\t")));
+	const lines = await page.evaluate(() => Page.table.tsv().slice(0, -1).split("\n").map(l => l.split("\t")));
 	return lines.slice(1).map(l => Object.fromEntries(l.map((v, i) => [lines[0][i], v])));
 }
 

@@ -96,7 +96,7 @@
 	const KEYS = {
 		line: r => [r.file, r.line, r.function, r.phase, r.category, r.before_attach ? r.source : "", r.before_attach ? r.name : "", r.nothing],
 		category: r => [r.category, r.nothing],
-		module: r => [r.module, r.module_class, r.nothing],
+		module: r => [r.module, r.module_class, r.module_root, r.nothing],
 		stack: r => [r.stack, r.phase, r.category, r.before_attach ? r.name : ""],
 	};
 

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+The page of export html in a browser, used as a person would use it; what it says is what report says of the same moments,
+to the byte. UPDATE=1 writes the pictures that it is compared with, tests/data/page.
+"""
+import collections
+import json
+import os
+import re
+import subprocess
+
+import harness
+from harness import OUT, Skip, check, equal, run, scratch, tool
+from test_foreign import readers
+
+REFERENCES = os.path.join(harness.REPO, "tests", "data", "page")
+PICTURES = os.path.join(OUT, "test-logs", "page")
+
+
+def export(recording, *options):
+    page = os.path.splitext(recording)[0] + ".html"
+    code, _, err = tool("export", "html", recording, "-o", page, "-f", *options)
+    equal(code, 0, "export html: " + err)
+    return page
+
+
+def made(name, *options):
+    """A made-up job: the same to the byte wherever it is made."""
+    path = scratch(name)
+    subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, *options], check=True, timeout=60)
+    return path
+
+
+def browse(page, *args):
+    """What the page said, moment by moment."""
+    answers = page + ".json"
+    done = subprocess.run(["node", os.path.join(readers(), "check_page.mjs"), page, answers, *args], capture_output=True, text=True,
+                          timeout=240, check=False)
+    if done.returncode == 77:
+        raise Skip(done.stderr.strip() or done.stdout.strip())
+    check(done.returncode == 0, "check_page.mjs: exit code %d: %s %s", done.returncode, done.stdout[-600:], done.stderr[-1600:])
+    return harness.read_json(answers)
+
+
+def report(recording, when, device, by):
+    code, out, err = tool("report", recording, "--at", when, "--by", by, "--device", device, "--format", "json")
+    equal(code, 0, "report --at %s: %s" % (when, err))
+    return json.loads(out)
+
+
+def told(doc, by):
+    """Bytes of a report's rows, by what a row of the page's table has."""
+    sums = collections.Counter()
+    for r in doc["rows"]:
+        anonymous = r.get("anonymous", 0)
+        if by == "category":
+            keys = [(r["category"],)] * 2
+        elif by == "module":
+            keys = [(r["module"],), ("",)]
+        else:
+            keys = [(r["file"] or "", str(r["line"] or ""), r["category"]), ("", "", "unknown")]
+        sums[keys[0]] += r["bytes"] - anonymous
+        sums[keys[1]] += anonymous
+    return +sums
+
+
+def shown(rows, by):
+    sums = collections.Counter()
+    for r in rows:
+        if by == "category":
+            key = (r["category"],)
+        elif by == "module":
+            # "(GPT)" is the outermost module, which has no name of its own.
+            key = (re.sub(r"^\(.*\)$", "", r["module"]),)
+        else:
+            key = (r["file"], r["line"], r["category"])
+        sums[key] += int(r["bytes"])
+    return sums
+
+
+def nonzero(sums):
+    return {k: v for k, v in sums.items() if v}
+
+
+def same_as_reports(recording, answers):
+    compared = 0
+    for a in answers:
+        if a["from"] is not None and a["measure"] not in ("live", "grew"):
+            continue
+        for by, rows in a["by"].items():
+            doc = report(recording, a["time"], a["device"], by)
+            expected = told(doc, by)
+            if a["measure"] == "grew" and a["from"] is not None:
+                expected.subtract(told(report(recording, a["from"], a["device"], by), by))
+            else:
+                equal(sum(int(r["bytes"]) for r in rows), doc["allocated"], "%s: the sum" % a["what"])
+            equal(nonzero(shown(rows, by)), nonzero(expected), "%s, %s at %s by %s" % (a["what"], a["device"], a["time"], by))
+            compared += 1
+    check(compared >= 20, "%d tables were compared", compared)
+    print("     %d tables are those of report" % compared, flush=True)
+
+
+def test_page_in_a_browser():
+    recording = made("page-oom.mtr", "oom")
+    if os.environ.get("UPDATE"):
+        os.makedirs(REFERENCES, exist_ok=True)
+    same_as_reports(recording, browse(export(recording), REFERENCES, PICTURES))
+
+
+if __name__ == "__main__":
+    run(globals())
