@@ -258,7 +258,9 @@ static int look(struct page_data *p, uint32_t number, bool always)
 	last = &d->last;
 	if (!last->seq)
 		model__first(p->c->model, number, last);
-	if (!always && now.allocated == last->allocated && now.reserved == last->reserved && now.unknown == last->unknown) {
+	/* What is learnt late was there before, too. */
+	if (!always && now.reserved == last->reserved && now.allocated - now.late == last->allocated - last->late &&
+	    now.unknown - now.late + now.told == last->unknown - last->late + last->told) {
 		*last = now;
 		return 0;
 	}

@@ -130,22 +130,27 @@ static int move(struct page_device *d, const uint32_t *map)
 	return 0;
 }
 
-int moments__thin(struct page_data *p)
+/* Longer stretches of time, and ends of steps less often. False: there is one stretch. */
+static bool lengthen(struct page_data *p)
 {
-	uint64_t before = 0, after = 0, blocks = 0, passed = 0;
+	if (!p->chosen) {
+		p->bucket = p->time / (MOMENTS_CHOSEN / 2) + 1;
+		return true;
+	}
+	if (p->bucket > p->time)
+		return false;
+	/* The recording has become longer since. */
+	while (p->time / p->bucket > MOMENTS_CHOSEN)
+		p->bucket *= 2;
+	p->bucket *= 2;
+	p->most_steps = p->most_steps > 64 ? p->most_steps / 2 : p->most_steps;
+	return true;
+}
+
+static int thin(struct page_data *p)
+{
 	int err = 0;
 
-	for (size_t i = 0; i < p->n; i++)
-		before += p->devices[i].n;
-	if (!p->chosen)
-		p->bucket = p->time / (MOMENTS_CHOSEN / 2) + 1;
-	else if (p->bucket <= p->time) {
-		while (p->time / p->bucket > MOMENTS_CHOSEN)
-			p->bucket *= 2;
-		p->bucket *= 2;
-		p->most_steps = p->most_steps > 64 ? p->most_steps / 2 : p->most_steps;
-	}
-	p->chosen = true;
 	for (size_t i = 0; i < p->n && !err; i++) {
 		uint32_t *map = NULL;
 
@@ -153,14 +158,43 @@ int moments__thin(struct page_data *p)
 		if (!err)
 			err = move(&p->devices[i], map);
 		free(map);
-		after += p->devices[i].n;
-		blocks += p->devices[i].nblocks;
-		passed += p->devices[i].npassed;
+	}
+	return err;
+}
+
+static struct limits count_all(const struct page_data *p)
+{
+	struct limits all = { 0 };
+
+	for (size_t i = 0; i < p->n; i++) {
+		all.moments += p->devices[i].n;
+		all.blocks += p->devices[i].nblocks;
+		all.passed += p->devices[i].npassed;
+	}
+	return all;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+	return a > b ? a : b;
+}
+
+int moments__thin(struct page_data *p)
+{
+	struct limits before = count_all(p), left = before;
+	int err = 0;
+
+	while (!err && left.moments >= before.moments) {
+		err = lengthen(p) ? 0 : -EFBIG;
+		p->chosen = true;
+		if (!err)
+			err = thin(p);
+		left = count_all(p);
 	}
 	p->next = (struct limits){
-		.moments = 2 * after + MOMENTS_CHOSEN,
-		.blocks = 2 * blocks > p->limits.blocks ? 2 * blocks : p->limits.blocks,
-		.passed = 2 * passed > p->limits.passed ? 2 * passed : p->limits.passed,
+		.moments = 2 * left.moments + MOMENTS_CHOSEN,
+		.blocks = larger(2 * left.blocks, p->limits.blocks),
+		.passed = larger(2 * left.passed, p->limits.passed),
 	};
-	return err ? err : after < before ? 0 : -EFBIG;
+	return err;
 }

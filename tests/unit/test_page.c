@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What export html puts into a page: moments, blocks, and what becomes of them where moments are chosen. */
+#include "unit/export_world.h"
+
+#include <errno.h>
+#include <zlib.h>
+
+#include "export/html.h"
+#include "record/varint.h"
+
+/* The state of the format is page_data. */
+static struct page_data *open_page(struct world *w)
+{
+	world__open(w, "html", AT_PEAK, "peak");
+	return w->state;
+}
+
+/* Finishes the model; the document is not written. */
+static void finish(struct world *w)
+{
+	model__finish(w->m, w->last);
+	w->ctx.duration = w->last;
+	assert_int_equal(moments__end(w->state), 0);
+}
+
+/* Blocks of each kin that are there after a moment, for free(). */
+static uint64_t *live(const struct page_data *p, const struct page_device *d, int64_t moment)
+{
+	uint64_t *n = calloc(model__kins(p->c->model) + 1, sizeof(*n));
+
+	assert_non_null(n);
+	for (size_t i = 0; i < d->nblocks; i++)
+		n[d->blocks[i].kin] += d->blocks[i].born1 <= moment + 1 && (!d->blocks[i].gone1 || d->blocks[i].gone1 > moment + 1);
+	return n;
+}
+
+/* Blocks of each kin that came after the first event. */
+static uint64_t *came(const struct page_data *p, const struct page_device *d)
+{
+	uint64_t *n = calloc(model__kins(p->c->model) + 1, sizeof(*n));
+
+	assert_non_null(n);
+	for (size_t i = 0; i < d->nblocks; i++)
+		n[d->blocks[i].kin] += d->blocks[i].born1 > 0;
+	for (size_t i = 0; i < d->npassed; i++)
+		n[d->passed[i].kin] += d->passed[i].n;
+	return n;
+}
+
+static void compare_moments(const struct page_data *every, const struct page_device *e, const struct page_data *some,
+			    const struct page_device *s)
+{
+	int64_t last = -1, at;
+	uint64_t *a, *b;
+
+	for (size_t i = 0; i < s->n; i++, last = at) {
+		const struct page_moment *m = &s->moments[i], *of;
+		int64_t min = INT64_MAX, max = INT64_MIN;
+
+		at = moments__of(e, m->seq);
+		assert_true(at > last);
+		of = &e->moments[at];
+		assert_int_equal(of->seq, m->seq);
+		assert_int_equal(of->time, m->time);
+		assert_int_equal(of->allocated, m->allocated);
+		assert_int_equal(of->unknown, m->unknown);
+		assert_int_equal(of->reserved, m->reserved);
+		for (int64_t k = last + 1; k <= at; k++) {
+			min = e->moments[k].allocated < min ? e->moments[k].allocated : min;
+			max = e->moments[k].allocated > max ? e->moments[k].allocated : max;
+		}
+		assert_int_equal(m->min, min);
+		assert_int_equal(m->max, max);
+		a = live(every, e, at);
+		b = live(some, s, i);
+		assert_memory_equal(a, b, model__kins(every->c->model) * sizeof(*a));
+		free(a);
+		free(b);
+	}
+	a = came(every, e);
+	b = came(some, s);
+	assert_memory_equal(a, b, model__kins(every->c->model) * sizeof(*a));
+	free(a);
+	free(b);
+}
+
+static void test_chosen_moments_are_exact(void **state)
+{
+	struct synthetic_opts opts = {.layers = 2, .steps = 120, .cpu = true, .oom = true};
+	struct world every, some;
+	struct page_data *e = open_page(&every), *s = open_page(&some);
+
+	(void)state;
+	s->limits = s->next = (struct limits){.moments = 300, .blocks = 200, .passed = 500};
+	world__run(&every, opts);
+	finish(&every);
+	world__run(&some, opts);
+	finish(&some);
+	assert_false(e->chosen);
+	assert_true(s->chosen);
+	assert_int_equal(model__kins(every.m), model__kins(some.m));
+	assert_int_equal(e->n, s->n);
+	for (int round = 0; round < 6; round++) {
+		for (size_t i = 0; i < e->n; i++) {
+			assert_true(s->devices[i].n < e->devices[i].n || e->devices[i].n < 400);
+			compare_moments(e, &e->devices[i], s, &s->devices[i]);
+		}
+		assert_int_equal(moments__thin(s), 0);
+	}
+	world__close(&every);
+	world__close(&some);
+}
+
+/* What one looks for is there, however few moments there are. */
+static void test_what_stays(void **state)
+{
+	struct synthetic_opts opts = {.layers = 2, .steps = 12, .cpu = true, .oom = true};
+	struct world w;
+	struct page_data *p = open_page(&w);
+	struct page_device *d;
+	size_t ooms = 0, steps = 0;
+	int err;
+
+	(void)state;
+	world__run(&w, opts);
+	finish(&w);
+	while (!(err = moments__thin(p)))
+		;
+	assert_int_equal(err, -EFBIG);
+	d = &p->devices[0];
+	assert_true(d->n > 12 && d->n < 40);
+	assert_int_equal(d->moments[moments__of(d, d->last.peak_seq)].seq, d->last.peak_seq);
+	for (size_t i = 0; i < d->n; i++) {
+		ooms += !!(d->moments[i].keep & KEEP_OOM);
+		steps += !!(d->moments[i].keep & KEEP_STEP);
+	}
+	assert_int_equal(ooms, 1);
+	assert_int_equal(steps, 12);
+	world__close(&w);
+}
+
+static const struct device cuda = {.type = DEVICE_CUDA};
+
+/* Two tensors turn out to have been there all along; one of them goes. */
+static void test_learnt_late(void **state)
+{
+	struct world w;
+	struct page_data *p = open_page(&w);
+	struct event tensor = {.kind = EVENT_TENSOR, .device = cuda, .flags = CENSUS_FIRST, .category = CATEGORY_PARAMETER};
+	struct page_device *d;
+	struct row row;
+
+	(void)state;
+	send(&w, (struct event){.kind = EVENT_ALLOC, .device = cuda, .addr = 0x1000, .size = 1000, .totals = true, .allocated = 9000, .reserved = 20000});
+	tensor.addr = 0x100000;
+	tensor.size = 3000;
+	send(&w, tensor);
+	tensor.addr = 0x200000;
+	tensor.size = 700;
+	tensor.device.type = DEVICE_CPU;
+	send(&w, (struct event){.kind = EVENT_ALLOC, .addr = 0x9000, .size = 50});
+	send(&w, tensor);
+	send(&w, (struct event){.kind = EVENT_FREE, .device = cuda, .addr = 0x100000, .size = 3000, .totals = true, .allocated = 6000, .reserved = 20000});
+	send(&w, (struct event){.kind = EVENT_FREE, .addr = 0x200000});
+	finish(&w);
+
+	assert_int_equal(p->n, 2);
+	d = &p->devices[0];
+	assert_int_equal(d->n, 2);
+	assert_int_equal(moment__allocated(d, d->moments[0].allocated), 9000);
+	/* Of 8000 that were there 3000 became known after this moment. */
+	assert_int_equal(d->moments[0].unknown, 8000);
+	assert_int_equal(d->last.told, 3000);
+	assert_int_equal(d->moments[1].unknown - (int64_t)d->last.told, 5000);
+	assert_int_equal(d->nblocks, 2);
+	assert_int_equal(d->blocks[0].born1, 0);
+	assert_int_equal(d->blocks[0].gone1, 2);
+	assert_int_equal(model__kin(w.m, d->blocks[0].kin, &row), 3000);
+	assert_string_equal(row.category, "parameter");
+	assert_true(row.before_attach);
+	assert_int_equal(d->blocks[1].born1, 1);
+	assert_int_equal(d->blocks[1].gone1, GONE_NEVER);
+
+	d = &p->devices[1];
+	assert_int_equal(d->last.late, 700);
+	assert_int_equal(moment__allocated(d, d->moments[0].allocated), 750);
+	assert_int_equal(moment__allocated(d, d->moments[d->n - 1].allocated), 50);
+	assert_int_equal(d->blocks[0].born1, 0);
+	assert_int_equal(d->blocks[0].gone1, d->n);
+	world__close(&w);
+}
+
+/* A free was missed: what is at the address now is another block. */
+static void test_overwritten(void **state)
+{
+	struct world w;
+	struct page_data *p = open_page(&w);
+	const struct page_device *d;
+
+	(void)state;
+	send(&w, alloc_of(0, 0, 0x1000, 64));
+	send(&w, alloc_of(0, 0, 0x1000, 96));
+	finish(&w);
+	d = &p->devices[0];
+	assert_int_equal(d->nblocks, 2);
+	assert_int_equal(d->blocks[0].born1, 1);
+	assert_int_equal(d->blocks[0].gone1, 2);
+	assert_int_equal(d->blocks[1].born1, 2);
+	assert_int_equal(d->blocks[1].gone1, GONE_NEVER);
+	assert_int_equal(d->moments[1].allocated, 96);
+	world__close(&w);
+}
+
+static void test_segments(void **state)
+{
+	struct world w;
+	struct page_data *p = open_page(&w);
+	struct event take = {.kind = EVENT_TAKE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
+	const struct page_device *d;
+
+	(void)state;
+	send(&w, take);
+	send(&w, (struct event){.kind = EVENT_ALLOC, .device = cuda, .addr = 0x1000000, .size = 512, .totals = true, .allocated = 512, .reserved = 2 << 20});
+	/* Told of again: the same one. */
+	take.kind = EVENT_SEGMENT;
+	take.how = 0;
+	take.flags = SEGMENT_SMALL;
+	send(&w, take);
+	send(&w, (struct event){.kind = EVENT_STATE, .device = cuda, .totals = true, .allocated = 512, .reserved = 2 << 20, .flags = STATE_EXACT});
+	send(&w, (struct event){.kind = EVENT_FREE, .device = cuda, .addr = 0x1000000, .size = 512, .totals = true, .reserved = 2 << 20});
+	send(&w, (struct event){.kind = EVENT_GIVE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000});
+	finish(&w);
+	d = &p->devices[0];
+	/* What the tables say of it makes it a new one: its stream and pool are known from there. */
+	assert_int_equal(d->nsegments, 2);
+	assert_false(d->segments[0].x.told);
+	assert_true(d->segments[1].x.told);
+	assert_int_equal(d->segments[0].gone1, d->segments[1].born1);
+	assert_int_equal(d->segments[1].gone1, d->n);
+	assert_int_equal(d->moments[d->n - 1].reserved, 0);
+	world__close(&w);
+}
+
+/* --- bytes */
+
+static char *base64(const char *s)
+{
+	struct bytes b = {.p = (uint8_t *)(uintptr_t)s, .n = strlen(s)};
+	char *text;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+
+	assert_non_null(f);
+	payload__base64(f, &b);
+	fclose(f);
+	return text;
+}
+
+static void test_base64(void **state)
+{
+	static const char *const pairs[][2] = {{"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"\xff\xfe\xfd", "//79"}};
+	char lots[10000], *text;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		text = base64(pairs[i][0]);
+		assert_string_equal(text, pairs[i][1]);
+		free(text);
+	}
+	memset(lots, 'a', sizeof(lots) - 1);
+	lots[sizeof(lots) - 1] = '\0';
+	text = base64(lots);
+	assert_int_equal(strlen(text), (sizeof(lots) - 1) / 3 * 4);
+	assert_int_equal(strspn(text, "YWFh"), strlen(text));
+	free(text);
+}
+
+static uint8_t *unzip(const struct bytes *b, size_t room, size_t *n)
+{
+	uint8_t *p = malloc(room);
+	z_stream z = {.next_in = b->p, .avail_in = b->n, .next_out = p, .avail_out = room};
+
+	assert_non_null(p);
+	assert_int_equal(inflateInit2(&z, 15 + 16), Z_OK);
+	assert_int_equal(inflate(&z, Z_FINISH), Z_STREAM_END);
+	*n = room - z.avail_out;
+	inflateEnd(&z);
+	return p;
+}
+
+/* The column of the directory by name: its numbers, for free(). */
+static uint64_t *read_column(const uint8_t *payload, size_t size, const char *name, size_t *n)
+{
+	uint32_t length = payload[0] | payload[1] << 8 | payload[2] << 16 | (uint32_t)payload[3] << 24;
+	json_t *directory = parse((const char *)payload + 4, length), *column;
+	const uint8_t *p = payload + 4 + length, *end = payload + size;
+	uint64_t *ret = NULL;
+	size_t i;
+
+	json_array_foreach(json_object_get(directory, "columns"), i, column) {
+		const uint8_t *next = p + json_integer_value(json_array_get(column, 1));
+
+		assert_true(next <= end);
+		if (!strcmp(json_string_value(json_array_get(column, 0)), name)) {
+			*n = json_integer_value(json_array_get(column, 2));
+			ret = calloc(*n + 1, sizeof(*ret));
+			assert_non_null(ret);
+			for (size_t k = 0; k < *n; k++)
+				assert_true(varint__get(&p, next, &ret[k]));
+			assert_ptr_equal(p, next);
+		}
+		p = next;
+	}
+	assert_ptr_equal(p, end);
+	json_decref(directory);
+	assert_non_null(ret);
+	return ret;
+}
+
+static void test_columns(void **state)
+{
+	struct world w;
+	struct page_data *p = open_page(&w);
+	const struct page_device *d;
+	struct bytes b = {0};
+	uint64_t *a, sum = 0;
+	uint8_t *payload;
+	size_t size, n;
+
+	(void)state;
+	world__run(&w, small);
+	finish(&w);
+	assert_int_equal(payload__make(p, &b), 0);
+	payload = unzip(&b, 16 << 20, &size);
+	d = &p->devices[0];
+	a = read_column(payload, size, "0.time", &n);
+	assert_int_equal(n, d->n);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(sum += a[i], d->moments[i].time);
+	free(a);
+	a = read_column(payload, size, "0.life", &n);
+	assert_int_equal(n, d->nblocks);
+	free(a);
+	a = read_column(payload, size, "kin.size", &n);
+	assert_int_equal(n, model__kins(w.m));
+	free(a);
+	a = read_column(payload, size, "0.rest.at", &n);
+	assert_int_equal(n, 0); /* nothing was lost */
+	free(a);
+	free(payload);
+	bytes__free(&b);
+	world__close(&w);
+}
+
+/* The first picture is small, whatever the recording; what came from the target cannot end the element. */
+static void test_head(void **state)
+{
+	struct world w;
+	const char *begin, *end;
+	json_t *head, *device;
+	size_t i;
+
+	(void)state;
+	open_page(&w);
+	world__run(&w, (struct synthetic_opts){.layers = 4, .steps = 200, .cpu = true});
+	facts__set(w.f, "cmdline", "[\"</script><!--<script>\"]");
+	assert_int_equal(world__end(&w), 0);
+	begin = strstr(w.text, "id=\"head\">");
+	assert_non_null(begin);
+	begin += strlen("id=\"head\">");
+	end = strstr(begin, "</script>");
+	assert_non_null(end);
+	assert_true(end - begin < 300000);
+	assert_null(memmem(begin, end - begin, "<!--", 4));
+	head = parse(begin, end - begin);
+	assert_string_equal(json_string_value(json_array_get(json_object_get(json_object_get(head, "target"), "cmdline"), 0)),
+			    "</script><!--<script>");
+	assert_string_equal(json_string_value(json_object_get(head, "moments")), "every");
+	assert_int_equal(json_array_size(json_object_get(head, "devices")), 2);
+	assert_int_equal(json_array_size(json_object_get(head, "steps")), 200);
+	assert_true(json_array_size(json_object_get(head, "phases")) > 100);
+	json_array_foreach(json_object_get(head, "devices"), i, device) {
+		json_t *series = json_object_get(device, "series");
+		size_t n = json_array_size(json_object_get(series, "t"));
+
+		assert_true(n > 900 && n <= 2000);
+		assert_int_equal(json_array_size(json_object_get(series, "allocated_min")), n);
+		assert_int_equal(json_array_size(json_object_get(series, "reserved_max")), n);
+	}
+	json_decref(head);
+	world__close(&w);
+}
+
+static void test_nothing_to_show(void **state)
+{
+	struct world w;
+
+	(void)state;
+	open_page(&w);
+	assert_int_equal(world__end(&w), -ENODATA);
+	world__close(&w);
+	world__open(&w, "html", AT_OOM, "oom");
+	world__run(&w, small);
+	assert_int_equal(world__end(&w), -ENOENT);
+	world__close(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_chosen_moments_are_exact),
+		cmocka_unit_test(test_what_stays),
+		cmocka_unit_test(test_learnt_late),
+		cmocka_unit_test(test_overwritten),
+		cmocka_unit_test(test_segments),
+		cmocka_unit_test(test_base64),
+		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_head),
+		cmocka_unit_test(test_nothing_to_show),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
