@@ -154,7 +154,7 @@ def made(name, *args):
 
 def test_attached_out_of_memory():
     """Two devices, blocks from before attaching, out of memory."""
-    page = accept(made("make_recording", "page-oom.mtr", "oom"))
+    page = accept(made("make_recording", "page-oom.mtr", "oom"), 6)
     equal(page.head["moments"], "every", "moments")
     oom = page.head["ooms"][0]
     page = Page(page.recording, "--at", "oom", "--device", oom["device"])
@@ -202,7 +202,7 @@ def test_many_events():
     size = os.path.getsize(page.path)
     check(size < 20 << 20 and 500 < dev["moments"] <= 8192, "%d bytes, %d moments", size, dev["moments"])
     all_ = page.ask({"ask": "times", "device": 0})[0]
-    moments = [0, len(all_) // 3, 2 * len(all_) // 3]
+    moments = [len(all_) // 3]
     compare(page, [[m] for m in moments] + [[dev["peak_moment"]]], ["%.9f" % all_[m] for m in moments] + ["peak"], ("line",))
     windows(page)
 

@@ -73,8 +73,6 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 		held = moment__allocated(d, d->moments[i].allocated);
 		reserved = d->moments[i].reserved;
 		at++;
-		if (at <= to)
-			at = to;
 	}
 	json__open_object(j, "series");
 	json__open_array(j, "t");

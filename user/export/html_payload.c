@@ -12,6 +12,7 @@
 #include "export/html.h"
 #include "lib/array.h"
 #include "lib/json.h"
+#include "lib/map64.h"
 #include "record/varint.h"
 
 void bytes__free(struct bytes *b)
@@ -173,12 +174,35 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-static void put_blocks(struct page_columns *c, const struct page_data *p, struct page_device *d, int i)
+/* Addresses by number, in order of first use: an allocator hands out the same ones again and again. */
+static int put_addresses(struct page_columns *c, const struct page_device *d, int i)
+{
+	struct map64 *numbers = map64__new();
+	struct page_column *col = page_columns__add(c, "addr", i, false);
+	uint64_t *all = malloc((d->nblocks + 1) * sizeof(*all)), n = 0, number;
+	int err = numbers && all ? 0 : -ENOMEM;
+
+	for (size_t k = 0; k < d->nblocks && !err; k++) {
+		if (!map64__get(numbers, d->blocks[k].addr, &number)) {
+			err = map64__set(numbers, d->blocks[k].addr, n);
+			all[n] = d->blocks[k].addr;
+			number = n++;
+		}
+		page_column__put(col, number);
+	}
+	col = page_columns__add(c, "addr.of", i, true);
+	for (size_t k = 0; k < n; k++)
+		page_column__put(col, all[k] - (k ? all[k - 1] : 0));
+	map64__free(numbers);
+	free(all);
+	return err;
+}
+
+static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 {
 	struct page_column *col = page_columns__add(c, "born", i, false);
 	uint64_t last = 0;
 
-	(void)p;
 	if (d->nblocks)
 		qsort(d->blocks, d->nblocks, sizeof(*d->blocks), cmp_block);
 	for (size_t k = 0; k < d->nblocks; k++) {
@@ -191,14 +215,6 @@ static void put_blocks(struct page_columns *c, const struct page_data *p, struct
 	col = page_columns__add(c, "life", i, false); /* 0: to the end */
 	for (size_t k = 0; k < d->nblocks; k++)
 		page_column__put(col, d->blocks[k].gone1 ? d->blocks[k].gone1 - d->blocks[k].born1 : 0);
-	if (!d->nsegments || p->no_addresses)
-		return;
-	col = page_columns__add(c, "addr", i, true);
-	last = 0;
-	for (size_t k = 0; k < d->nblocks; k++) {
-		page_column__put(col, d->blocks[k].addr - last);
-		last = d->blocks[k].addr;
-	}
 }
 
 static void put_passed(struct page_columns *c, const struct page_device *d, int i)
@@ -268,7 +284,9 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 			continue;
 		put_moments(c, p, &p->devices[number], k);
 		err = put_rest(c, p, &p->devices[number], k);
-		put_blocks(c, p, &p->devices[number], k);
+		put_blocks(c, &p->devices[number], k);
+		if (!err && p->devices[number].nsegments && !p->no_addresses)
+			err = put_addresses(c, &p->devices[number], k);
 		put_passed(c, &p->devices[number], k);
 		put_segments(c, &p->devices[number], k);
 	}

@@ -161,7 +161,13 @@ class Device {
 			if (gone[b] !== NEVER)
 				order[goneAt[gone[b] + 1]++] = b;
 		Object.assign(this, { row, size, born, gone, bornAt, goneAt, goneOrder: order });
-		this.address = addresses ? addUp(get("addr", Float64Array)) : null;
+		this.address = null;
+		if (addresses) {
+			const all = addUp(get("addr.of", Float64Array)), number = get("addr", Uint32Array);
+			this.address = new Float64Array(n);
+			for (let b = 0; b < n; b++)
+				this.address[b] = all[number[b]];
+		}
 	}
 
 	// Blocks that came and went between two moments, by the later one.
