@@ -13,10 +13,12 @@
 #include "lib/text.h"
 #include "report_doc.h"
 #include "report_filter.h"
+#include "report_ranks.h"
 #include "report_text.h"
 #include "report_words.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV };
+enum together { TOGETHER_AUTO, TOGETHER_YES, TOGETHER_NO }; /* AUTO: in text, if they are ranks of one job */
 
 #define DEFAULT_TOP 20 /* of text; programs get all rows */
 
@@ -31,7 +33,8 @@ struct report_args {
 	bool innermost, segments;
 	struct report_select select;
 	enum report_choice bars, colour;
-	bool no_overview;
+	bool no_overview, side;
+	enum together together;
 	size_t hide_room;
 	enum format format;
 	char **files;
@@ -39,7 +42,7 @@ struct report_args {
 };
 
 enum { OPT_AT = 0x3000, OPT_BY, OPT_TREE, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT, OPT_FILTER, OPT_HIDE,
-       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW };
+       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW, OPT_TOGETHER, OPT_APART, OPT_SIDE };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
@@ -55,6 +58,10 @@ static const struct argp_option options[] = {
 	  "the rest is one row. docs/REPORT.md has all of it", 0 },
 	{ "hide", OPT_HIDE, "PATTERN", 0,
 	  "Charge nothing to this file, or to files in this folder: the next frame out is charged; may be given again", 0 },
+	{ "together", OPT_TOGETHER, NULL, 0,
+	  "Several FILEs as one report, with what each has of a row and which ones differ (default in text for ranks of one job)", 0 },
+	{ "apart", OPT_APART, NULL, 0, "Several FILEs one after the other", 0 },
+	{ "side-by-side", OPT_SIDE, NULL, 0, "Together, in text, with a column for each FILE, as many as fit", 0 },
 	{ "bars", OPT_BARS, NULL, 0, "Bars in table and tree (default: on a terminal with room for them)", 0 },
 	{ "no-bars", OPT_NO_BARS, NULL, 0, "No bars in table and tree", 0 },
 	{ "no-overview", OPT_NO_OVERVIEW, NULL, 0, "Not the lists of categories and modules in front of the table of lines", 0 },
@@ -184,12 +191,21 @@ static bool other_than_lines(const struct report_args *a)
 	return a->segments || a->split || a->by != BY_LINE;
 }
 
+static bool can_be_together(const struct report_args *a)
+{
+	return !a->tree && !a->segments && (a->split || a->by != BY_STACK);
+}
+
 static void check_options(struct report_args *a, struct argp_state *state)
 {
 	if (a->tree && (a->segments || a->split || (a->by != BY_LINE && a->by != BY_MODULE) || a->format != FORMAT_TEXT))
 		argp_error(state, "--tree is a text by module, no other --by or --format; see --by layer");
 	if (a->segments && (a->select.filter || a->select.nhide))
 		argp_error(state, "--by segment: --filter and --hide are of lines, not of segments");
+	if (a->together == TOGETHER_YES && !can_be_together(a))
+		argp_error(state, "--together: not with --tree, --by stack and --by segment");
+	if (a->side && a->format != FORMAT_TEXT)
+		argp_error(state, "--side-by-side is of text; --together has what each holds in json and csv");
 	if (a->tree)
 		a->by = BY_MODULE;
 }
@@ -234,6 +250,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_NO_OVERVIEW:
 		a->no_overview = true;
 		break;
+	case OPT_SIDE:
+		a->side = true;
+		/* fall through */
+	case OPT_TOGETHER:
+		a->together = TOGETHER_YES;
+		break;
+	case OPT_APART:
+		a->together = TOGETHER_NO;
+		a->side = false;
+		break;
 	case OPT_COLOR:
 		parse_colour(a, arg, state);
 		break;
@@ -253,7 +279,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static int print_text(const struct analysis *a, const struct report_args *args, int device, bool first)
+/* What goes to another stream first looks as it will on standard output. */
+static struct report_text_opts text_opts(const struct report_args *args)
 {
 	struct report_text_opts o = {
 		.by = args->by,
@@ -269,22 +296,42 @@ static int print_text(const struct analysis *a, const struct report_args *args, 
 		.colour = args->colour,
 		.overview = !args->no_overview && !args->tree && !other_than_lines(args),
 		.top = args->top_given ? args->top : DEFAULT_TOP,
-		.duration = a->duration,
-		.cut = a->complete ? NULL : a->end_why,
 	};
 
+	o.width = report_text__width(stdout, &o);
+	o.colour = report_text__colour(stdout, &o) ? REPORT_ALWAYS : REPORT_NEVER;
+	return o;
+}
+
+static int print_text(const struct analysis *a, const struct report_args *args, int device, bool first, FILE *out)
+{
+	struct report_text_opts o = text_opts(args);
+
+	o.duration = a->duration;
+	o.cut = a->complete ? NULL : a->end_why;
 	if (!first)
-		printf("\n");
+		fputc('\n', out);
 	if (args->n > 1) {
 		char name[4096];
 
-		printf("== %s\n", text__clean(name, sizeof(name), a->path, strlen(a->path)));
+		fprintf(out, "== %s\n", text__clean(name, sizeof(name), a->path, strlen(a->path)));
 	}
-	return report_text__summary(stdout, a->model, device, a->dict, a->facts, &o);
+	return report_text__summary(out, a->model, device, a->dict, a->facts, &o);
 }
 
-static int print(const struct analysis *a, const struct report_args *args, int device, bool first, struct json *j)
+/* Where reports go: out, as text and CSV, or j; and into ranks, if they may be one. */
+struct reports {
+	const struct report_args *args;
+	FILE *out;
+	struct json *j;
+	struct ranks *ranks;
+	bool apart; /* each has a report of its own */
+	bool first;
+};
+
+static int print(const struct analysis *a, struct reports *s, int device)
 {
+	const struct report_args *args = s->args;
 	struct report_doc doc = {
 		.model = a->model,
 		.dict = a->dict,
@@ -306,13 +353,13 @@ static int print(const struct analysis *a, const struct report_args *args, int d
 
 	switch (args->format) {
 	case FORMAT_JSON:
-		return report_json__document(j, NULL, &doc);
+		return report_json__document(s->j, NULL, &doc);
 	case FORMAT_CSV:
-		return report_csv__rows(stdout, &doc);
+		return report_csv__rows(s->out, &doc);
 	case FORMAT_TEXT:
 		break;
 	}
-	return print_text(a, args, device, first);
+	return print_text(a, args, device, s->first, s->out);
 }
 
 static int check_segments(const struct analysis *a, const struct report_args *args, size_t device,
@@ -361,10 +408,11 @@ static int choose_device(const struct analysis *a, const struct report_args *arg
 	return args->segments ? check_segments(a, args, device, &d) : 0;
 }
 
-static int report_file(const char *path, const struct report_args *args, bool first, struct json *j)
+static int report_file(const char *path, struct reports *s)
 {
+	const struct report_args *args = s->args;
 	struct analysis *a;
-	int status, device, err;
+	int status, device, err = 0;
 
 	status = analysis__open(path, &args->at, &a);
 	if (status)
@@ -373,7 +421,13 @@ static int report_file(const char *path, const struct report_args *args, bool fi
 	if (!status)
 		status = choose_device(a, args, &device);
 	if (!status) {
-		err = print(a, args, device, first, j);
+		if (s->ranks)
+			err = ranks__add(s->ranks, a, args->device ? device : -1);
+		if (err == -ENODATA)
+			err = 0;
+		if (!err && s->apart)
+			err = print(a, s, device);
+		s->first = false;
 		if (err) {
 			log_err("%s", strerror(-err));
 			status = EXIT_FAILED;
@@ -383,28 +437,130 @@ static int report_file(const char *path, const struct report_args *args, bool fi
 	return status;
 }
 
-static int report_files(const struct report_args *args)
+static int print_together(struct reports *s)
 {
-	struct json *j = args->format == FORMAT_JSON ? json__new(stdout, true) : NULL;
-	int worst = EXIT_OK;
+	struct report_text_opts o = text_opts(s->args);
 
-	if (args->format == FORMAT_JSON && !j) {
-		log_err("out of memory");
-		return EXIT_FAILED;
+	switch (s->args->format) {
+	case FORMAT_JSON:
+		return ranks__json(s->j, s->ranks, s->args->top);
+	case FORMAT_CSV:
+		ranks__csv(s->out, s->ranks, s->args->top);
+		return 0;
+	case FORMAT_TEXT:
+		break;
 	}
-	if (j && args->n > 1)
-		json__open_array(j, NULL);
-	if (args->format == FORMAT_CSV)
-		report_csv__header(stdout, args->segments);
-	for (size_t i = 0; i < args->n; i++) {
-		int status = report_file(args->files[i], args, i == 0, j);
+	return ranks__text(s->out, s->ranks, &o, s->args->side);
+}
+
+static int report_together(struct reports *s)
+{
+	int worst = EXIT_OK, err = 0;
+
+	for (size_t i = 0; i < s->args->n; i++) {
+		int status = report_file(s->args->files[i], s);
 
 		worst = status > worst ? status : worst;
 	}
-	if (j && args->n > 1)
-		json__close_array(j);
-	json__free(j);
+	/* Where none could be read there is nothing to say. */
+	if (worst == EXIT_OK || ranks__count(s->ranks)) {
+		err = ranks__finish(s->ranks);
+		if (!err)
+			err = print_together(s);
+	}
+	if (err) {
+		log_err("%s", strerror(-err));
+		return EXIT_FAILED;
+	}
 	return worst;
+}
+
+static int report_apart(struct reports *s)
+{
+	const struct report_args *args = s->args;
+	int worst = EXIT_OK;
+
+	if (s->j && args->n > 1)
+		json__open_array(s->j, NULL);
+	if (args->format == FORMAT_CSV)
+		report_csv__header(stdout, args->segments);
+	for (size_t i = 0; i < args->n; i++) {
+		int status = report_file(args->files[i], s);
+
+		worst = status > worst ? status : worst;
+	}
+	if (s->j && args->n > 1)
+		json__close_array(s->j);
+	return worst;
+}
+
+/* Whether they are ranks of one job shows when all were read: until then what each by itself would say is kept. */
+static int report_either(struct reports *s)
+{
+	const struct report_args *args = s->args;
+	int worst = EXIT_OK, err = 0;
+	char *text = NULL;
+	size_t size, i;
+
+	s->out = open_memstream(&text, &size);
+	if (!s->out)
+		return EXIT_FAILED;
+	for (i = 0; i < args->n; i++) {
+		int status = report_file(args->files[i], s);
+
+		worst = status > worst ? status : worst;
+		if (ranks__count(s->ranks) && !ranks__at(s->ranks, ranks__count(s->ranks) - 1)->has_number)
+			break; /* no rank: that is settled */
+	}
+	if (fclose(s->out))
+		err = -ENOMEM;
+	s->out = stdout;
+	if (!err && i >= args->n && ranks__one_job(s->ranks)) {
+		err = ranks__finish(s->ranks);
+		if (!err)
+			err = print_together(s);
+	} else if (!err) {
+		fputs(text, stdout);
+		ranks__free(s->ranks);
+		s->ranks = NULL;
+	}
+	free(text);
+	for (i++; i < args->n && !err; i++) {
+		int status = report_file(args->files[i], s);
+
+		worst = status > worst ? status : worst;
+	}
+	if (!err)
+		return worst;
+	log_err("%s", strerror(-err));
+	return EXIT_FAILED;
+}
+
+static int report_files(const struct report_args *args)
+{
+	const struct ranks_opts ro = {
+		.by = args->by,
+		.split = args->split,
+		.words = args->format == FORMAT_TEXT,
+		.innermost = args->innermost,
+		.at = args->at.at,
+		.at_time = args->at.at_time,
+		.select = &args->select,
+	};
+	bool together = args->together == TOGETHER_YES;
+	bool either = args->together == TOGETHER_AUTO && args->n > 1 && args->format == FORMAT_TEXT && can_be_together(args);
+	struct reports s = { .args = args, .out = stdout, .apart = !together, .first = true };
+	int status = EXIT_FAILED;
+
+	s.j = args->format == FORMAT_JSON ? json__new(stdout, true) : NULL;
+	s.ranks = together || either ? ranks__new(&ro) : NULL;
+	if ((args->format == FORMAT_JSON && !s.j) || ((together || either) && !s.ranks))
+		log_err("out of memory");
+	else
+		status = together ? report_together(&s) : either ? report_either(&s) : report_apart(&s);
+	ranks__free(s.ranks);
+	json__free(s.j);
+	return status;
 }
 
 int cmd_report(int argc, char **argv)

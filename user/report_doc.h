@@ -47,6 +47,8 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device);
 /* file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
+/* "filter" and "hide", where one of them was asked for. */
+void report_json__select(struct json *j, const struct report_select *s);
 
 /* The header line, then the rows of any number of documents (RFC 4180). 0 or -ENOMEM. */
 void report_csv__header(FILE *out, bool segments);

@@ -49,6 +49,7 @@ void report_json__target(struct json *j, const struct report_doc *doc)
 	uint_if(j, f, "parent");
 	uint_if(j, f, "rank");
 	uint_if(j, f, "local_rank");
+	uint_if(j, f, "world_size");
 	fact_if(j, f, "comm");
 	json__open_array(j, "cmdline");
 	for (char **a = argv; a && *a; a++)
@@ -198,8 +199,7 @@ static int put_devices(struct json *j, const struct report_doc *doc)
 	return err;
 }
 
-/* What was asked for; not there where nothing was. */
-static void put_select(struct json *j, const struct report_select *s)
+void report_json__select(struct json *j, const struct report_select *s)
 {
 	if (!s || (!s->filter && !s->nhide))
 		return;
@@ -220,7 +220,7 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	json__string(j, "at", report__moment(doc->at));
 	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
 	json__string(j, "by", doc->segments ? "segment" : report__groups(by, doc->by, doc->split));
-	put_select(j, doc->select);
+	report_json__select(j, doc->select);
 	json__uint(j, "allocated", d.mark_allocated);
 	json__string(j, "allocated_is", figure__name(d.mark_is));
 	put_reserved(j, "reserved", &d, d.mark_reserved);

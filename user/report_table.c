@@ -73,66 +73,10 @@ bool report_text__bars(FILE *out, const struct report_text_opts *o, bool room)
 	return o->bars == REPORT_AUTO ? room && isatty(fileno(out)) : o->bars == REPORT_ALWAYS;
 }
 
-static const char *where_title(enum group by)
-{
-	switch (by) {
-	case BY_MODULE:
-		return "Module";
-	case BY_LAYER:
-		return "Layer, with all inside";
-	case BY_PHASE:
-		return "Phase";
-	case BY_THREAD:
-		return "Thread";
-	case BY_CATEGORY:
-		return "Category";
-	default:
-		return "Location";
-	}
-}
-
-static const char *thread(struct table *t, const struct row *r)
-{
-	char name[REPORT_TEXT / 2];
-
-	if (!r->thread)
-		return "";
-	text__clean(name, sizeof(name), r->thread, strlen(r->thread));
-	snprintf(t->text, sizeof(t->text), "%s (%u)", name, r->tid);
-	return t->text;
-}
-
 /* The last column's text. */
 static const char *where(struct table *t, const struct row *r, size_t columns)
 {
-	char name[REPORT_TEXT / 2];
-
-	if (r->before_attach || t->last == BY_LINE || t->last == BY_STACK)
-		return report__location(t->text, r, t->cwd, columns);
-	switch (t->last) {
-	case BY_PHASE:
-		strcpy(t->text, phase__name(r->phase));
-		break;
-	case BY_CATEGORY:
-		strcpy(t->text, r->category);
-		break;
-	case BY_THREAD:
-		thread(t, r);
-		break;
-	default:
-		if (!*r->module && !*r->module_class) {
-			strcpy(t->text, "(outside of modules)");
-			break;
-		}
-		report__module(t->text, r);
-		if (*r->module && *r->module_class) {
-			size_t len = strlen(t->text);
-
-			text__clean(name, sizeof(name), r->module_class, strlen(r->module_class));
-			snprintf(t->text + len, sizeof(t->text) - len, " (%s)", name);
-		}
-	}
-	return report__cut_front(t->text, columns);
+	return report__where(t->text, r, t->last, t->cwd, columns);
 }
 
 /* "blocks.*.mlp (4)": the modules of one line. */
@@ -171,7 +115,7 @@ static const char *cell(struct table *t, const struct row *r, int col, size_t co
 	case COL_CATEGORY:
 		return r->category ? r->category : "";
 	case COL_THREAD:
-		return report__cut((char *)memmove(t->text, thread(t, r), strlen(thread(t, r)) + 1), MODULE_MAX);
+		return report__cut(report__thread(t->text, r), MODULE_MAX);
 	case COL_PHASE:
 		return r->before_attach ? "" : phase__name(r->phase);
 	case COL_MODULE:
@@ -304,7 +248,7 @@ static void print_titles(struct table *t)
 	bool colour = report_text__colour(t->out, t->o);
 	char title[32];
 
-	snprintf(title, sizeof(title), "%s", where_title(t->last));
+	snprintf(title, sizeof(title), "%s", report__where_title(t->last));
 	report__cut(title, t->width[COL_WHERE]);
 	if (colour)
 		fputs("\033[1m", t->out);

@@ -154,6 +154,68 @@ char *report__module(char *buf, const struct row *r)
 	return buf;
 }
 
+const char *report__where_title(enum group by)
+{
+	switch (by) {
+	case BY_MODULE:
+		return "Module";
+	case BY_LAYER:
+		return "Layer, with all inside";
+	case BY_PHASE:
+		return "Phase";
+	case BY_THREAD:
+		return "Thread";
+	case BY_CATEGORY:
+		return "Category";
+	default:
+		return "Location";
+	}
+}
+
+char *report__thread(char *buf, const struct row *r)
+{
+	char name[REPORT_TEXT / 2];
+
+	if (!r->thread)
+		return strcpy(buf, "");
+	text__clean(name, sizeof(name), r->thread, strlen(r->thread));
+	snprintf(buf, REPORT_TEXT, r->tid ? "%s (%u)" : "%s", name, r->tid);
+	return buf;
+}
+
+/* "blocks.0.attn (Attention)". */
+static void module_and_class(char *buf, const struct row *r)
+{
+	char cls[REPORT_TEXT / 2];
+	size_t len;
+
+	if (!*r->module && !*r->module_class) {
+		strcpy(buf, "(outside of modules)");
+		return;
+	}
+	report__module(buf, r);
+	if (!*r->module || !*r->module_class)
+		return;
+	len = strlen(buf);
+	text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
+	snprintf(buf + len, REPORT_TEXT - len, " (%s)", cls);
+}
+
+char *report__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns)
+{
+	if (r->before_attach || by == BY_LINE || by == BY_STACK)
+		return report__location(buf, r, cwd, columns);
+	if (by == BY_PHASE)
+		strcpy(buf, phase__name(r->phase));
+	else if (by == BY_CATEGORY)
+		strcpy(buf, r->category ? r->category : "");
+	else if (by == BY_THREAD)
+		report__thread(buf, r);
+	else
+		module_and_class(buf, r);
+	return report__cut_front(buf, columns);
+}
+
 bool report__walk_failed(unsigned walk)
 {
 	return walk != MT_WALK_OK && walk != MT_WALK_TRUNCATED && walk != MT_WALK_NO_THREAD &&

@@ -27,6 +27,12 @@ char *report__frame(char *buf, const struct dict *d, struct dict_frame f);
 /* The module of a row, cleaned: "encoder.layers.0", the class in angle brackets for a root, "" outside. buf of REPORT_TEXT. */
 char *report__module(char *buf, const struct row *r);
 
+/* "python (4242)", "" where it is not known; without a number where that is 0. buf of REPORT_TEXT. */
+char *report__thread(char *buf, const struct row *r);
+/* What a row is of, when rows are made by that: location, module and class, phase ...; before attach it is that. buf of REPORT_TEXT. */
+char *report__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns);
+const char *report__where_title(enum group by); /* of the column with it */
+
 /*
  * The command line of the target: the fact cmdline as an array of strings, NULL-terminated, for
  * report__free_cmdline(); NULL if it is not known, empty or no array of strings. At most 4096 are given.

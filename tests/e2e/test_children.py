@@ -175,7 +175,10 @@ def test_torchrun():
         equal(found[pid].facts["attached_at"], "start", "attached_at of a rank")
         equal(set(found[pid].lines()), {"make"}, "functions")
     targets = [report("%s.%d.mtr" % (path[:-4], pid))["target"] for pid in truth]
-    equal(sorted((t["rank"], t["local_rank"]) for t in targets), [(0, 0), (1, 1)], "ranks in the reports")
+    equal(sorted((t["rank"], t["local_rank"], t["world_size"]) for t in targets), [(0, 0, 2), (1, 1, 2)], "ranks in the reports")
+    code, out, err = tool("report", path, *("%s.%d.mtr" % (path[:-4], pid) for pid in truth))
+    equal((code, err), (0, ""), "report of all")
+    check(out.startswith("2 recordings of one job, ranks 0-1 of 2: ") and "\nMem in all: " in out, "not one report: %s", out[:500])
 
 
 def test_exit_status_and_refusals():

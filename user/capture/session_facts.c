@@ -130,6 +130,7 @@ void session__set_rank(struct session *s)
 {
 	set_variable(s, "RANK", "rank");
 	set_variable(s, "LOCAL_RANK", "local_rank");
+	set_variable(s, "WORLD_SIZE", "world_size");
 }
 
 void session__set_parent(struct session *s, pid_t parent)

@@ -174,7 +174,7 @@ bool session__state_known(const struct session *s);
 
 /* session_facts.c: the facts about target and capture, once all is known. 0 or -ENOMEM. */
 int session__set_facts(struct session *s);
-/* Facts "rank" and "local_rank", unless they are there. */
+/* Facts "rank", "local_rank" and "world_size", unless they are there. */
 void session__set_rank(struct session *s);
 /* When the stream begins: now. 0 or -ENOMEM. */
 int session__set_start(struct session *s);

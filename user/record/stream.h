@@ -124,7 +124,7 @@ size_t facts__count(const struct facts *f);
 /* The i-th fact in order of first setting. */
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);
 /*
- * Keys in use. Target: pid, parent, rank, local_rank, comm, cmdline (JSON array), python, torch, cuda_runtime, exe,
+ * Keys in use. Target: pid, parent, rank, local_rank, world_size, comm, cmdline (JSON array), python, torch, cuda_runtime, exe,
  * allocator ("native" | "cudaMallocAsync" | "pluggable" | "cpu"), device.<index>.name and device.<index>.total (bytes).
  * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live" | "fork"), children.
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
