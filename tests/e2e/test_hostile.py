@@ -177,4 +177,5 @@ def test_live():
           len(rows))
 
 
-run(globals())
+if __name__ == "__main__":
+    run(globals())

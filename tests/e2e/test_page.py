@@ -13,6 +13,7 @@ import subprocess
 import harness
 from harness import OUT, Skip, check, equal, run, scratch, tool
 from test_foreign import readers
+from test_hostile import hostile_names, made_recording
 
 REFERENCES = os.path.join(harness.REPO, "tests", "data", "page")
 PICTURES = os.path.join(OUT, "test-logs", "page")
@@ -32,14 +33,17 @@ def made(name, *options):
     return path
 
 
+def node(script, *args):
+    done = subprocess.run(["node", os.path.join(readers(), script), *args], capture_output=True, text=True, timeout=240, check=False)
+    if done.returncode == 77:
+        raise Skip(done.stderr.strip() or done.stdout.strip())
+    check(done.returncode == 0, "%s: exit code %d: %s %s", script, done.returncode, done.stdout[-600:], done.stderr[-1600:])
+
+
 def browse(page, *args):
     """What the page said, moment by moment."""
     answers = page + ".json"
-    done = subprocess.run(["node", os.path.join(readers(), "check_page.mjs"), page, answers, *args], capture_output=True, text=True,
-                          timeout=240, check=False)
-    if done.returncode == 77:
-        raise Skip(done.stderr.strip() or done.stdout.strip())
-    check(done.returncode == 0, "check_page.mjs: exit code %d: %s %s", done.returncode, done.stdout[-600:], done.stderr[-1600:])
+    node("check_page.mjs", page, answers, *args)
     return harness.read_json(answers)
 
 
@@ -106,6 +110,14 @@ def test_page_in_a_browser():
     if os.environ.get("UPDATE"):
         os.makedirs(REFERENCES, exist_ok=True)
     same_as_reports(recording, browse(export(recording), REFERENCES, PICTURES))
+
+
+def test_other_pages():
+    """Names that would be markup; many events, of which some moments are chosen."""
+    hostile, many = scratch("page-hostile.mtr"), scratch("page-many.mtr")
+    made_recording(hostile, [b"</script><img src=x onerror=alert(1)>", b"<!--<script>", b"' onload=alert(1) x='", *hostile_names(1500)])
+    subprocess.run([os.path.join(OUT, "tests", "tools", "make_events"), many, "1600000"], check=True, timeout=60)
+    node("visit_page.mjs", export(hostile), export(many))
 
 
 if __name__ == "__main__":

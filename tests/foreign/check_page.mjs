@@ -116,7 +116,7 @@ async function checkFilter(page) {
 	await page.click("#go-peak");
 	await choose(page, "by", "category");
 	const all = await tsv(page), most = all.find(r => r.category !== "unknown") ?? all[0];
-	const filter = async t => { await page.fill("#filter", t); await settled(page); return tsv(page); };
+	const filter = async t => { await page.fill("#filter", t); await settled(page, 80); return tsv(page); };
 	let rows = await filter("category:" + most.category);
 	assert.deepEqual(rows.map(r => [r.bytes, r.category]), [[most.bytes, most.category]]);
 	assert.equal(await page.evaluate(() => Page.views.flame.sum()), Number(most.bytes), "the flame graph has the filter, too");

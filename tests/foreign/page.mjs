@@ -39,8 +39,8 @@ export async function close(page) {
 	await page.context().close();
 }
 
-// What waits for the next picture, and what waits a little.
-export const settled = page => page.evaluate(() => new Promise(done => setTimeout(() => { Page.settle(); requestAnimationFrame(() => requestAnimationFrame(done)); }, 90)));
+// After the next picture; the filter waits for 60 ms without a key.
+export const settled = (page, ms = 0) => page.evaluate(ms => new Promise(done => setTimeout(() => { Page.settle(); requestAnimationFrame(done); }, ms)), ms);
 
 // A picture at a quarter of its size, as PNG, and how far it is from a reference: [mean of 255, part of the points that are far off].
 export async function small(browser, png, scale = 0.25) {

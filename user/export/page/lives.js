@@ -314,5 +314,5 @@
 		renew();
 	}
 
-	Page.views.lives = { title: "Lifetimes", open, renew, slow: true, close: () => { box = null; }, lanes: () => lanes };
+	Page.views.lives = { title: "Lifetimes", open, renew, slow: true, zooms: true, close: () => { box = null; }, lanes: () => lanes };
 })();

@@ -62,9 +62,11 @@
 		}
 		const f = Page.figures(), end = f.end;
 		if (state.from === null) {
-			const what = Math.abs(state.time - d.peak_time) < 1e-9 ? "Peak" : "Moment";
+			const oom = Page.timeline.oomsHere().find(o => Page.data.at(state.device, o.time) === state.moment);
+			const what = oom ? "Out of memory" : Math.abs(state.time - d.peak_time) < 1e-9 ? "Peak" : "Moment";
 			$("choice-text").replaceChildren(`${what} `, b(clock(state.time)), where ? ` · ${where}` : "", " · ", b(bytes(end.allocated)), " allocated",
-				end.reserved ? ` · ${bytes(end.reserved)} reserved · ${percent(end.reserved - end.allocated, end.reserved)} of it free` : "");
+				end.reserved ? ` · ${bytes(end.reserved)} reserved · ${percent(end.reserved - end.allocated, end.reserved)} of it free` : "",
+			oom ? ` · ${bytes(oom.asked)} asked for${oom.file ? ` by ${oom.file.slice(oom.file.lastIndexOf("/") + 1)}:${oom.line}` : ""}` : "");
 			return;
 		}
 		const a = Page.timeOf(state.from), grew = end.allocated - f.begin.allocated;
@@ -157,8 +159,11 @@
 		const v = Page.views[state.tab];
 		if (opened !== state.tab)
 			return;
+		const zoomed = changed.size === 1 && changed.has("view");
+		if (zoomed && !v.zooms)
+			return;
 		clearTimeout(later);
-		if (v.slow && state.brushing)
+		if (v.slow && (state.brushing || zoomed))
 			later = setTimeout(() => v.renew(new Set()), 150);
 		else
 			v.renew(changed);
@@ -384,7 +389,10 @@
 
 	async function open(place) {
 		try {
+			performance.mark("open-begin");
 			Page.data = await Data.open(head, $("data").textContent);
+			performance.measure("open", "open-begin");
+			$("data").remove(); // the text of it is not needed any more
 		} catch (err) {
 			$("sum").textContent = `The events of this page cannot be read: ${err.message}`;
 			$("sum").classList.add("warn");
@@ -402,6 +410,7 @@
 		Page.set({ ready: true });
 		tabs();
 		Page.settle();
+		performance.mark("ready");
 		document.body.dataset.state = "ready";
 	}
 

@@ -362,11 +362,22 @@
 		legend();
 	}
 
+	// Where asking for the curves takes longer than a picture should, what is there is moved at once, and asked for at rest.
+	let cost = 0, later = 0;
 	function draw(changed) {
 		const box = $("plot");
 		if (!box.clientWidth)
 			return;
+		clearTimeout(later);
+		if (changed?.size === 1 && changed.has("view") && cost > 8) {
+			plot.setScale("x", { min: state.view[0], max: state.view[1] });
+			drawMap();
+			later = setTimeout(draw, 90);
+			return;
+		}
+		const from = performance.now();
 		shown = fetch(state.view[0], state.view[1], box.clientWidth - 80);
+		cost = performance.now() - from;
 		const same = plot && names.length === shown.names.length && names.every((x, i) => x === shown.names[i]);
 		names = shown.names;
 		if (!same || changed?.has("theme") || changed?.has("bands"))
