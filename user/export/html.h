@@ -25,10 +25,21 @@ struct page_moment {
 	 */
 	int64_t allocated, unknown;
 	uint64_t reserved;
-	int64_t min, max; /* of allocated since the moment before it, at events */
-	uint64_t reserved_max;
 	uint32_t keep;
 };
+
+/* --- html_curve.c */
+struct curve {
+	struct curve_part { /* of the stretches of time, those with an event in them */
+		int64_t min, max, last; /* as allocated of a moment */
+		uint64_t reserved_max, reserved;
+		uint32_t number;
+	} *parts;
+	size_t n, cap;
+	uint64_t width; /* ns */
+};
+/* After an event; time never goes back. 0 or -ENOMEM. */
+int curve__add(struct curve *c, uint64_t time, int64_t allocated, uint64_t reserved);
 
 #define GONE_NEVER 0
 struct page_block {
@@ -73,6 +84,7 @@ struct page_device {
 	struct page_segment *segments;
 	size_t nsegments, capsegments;
 	struct map64 *segment_at; /* address -> place in segments, of those that are there */
+	struct curve curve;
 	struct stretch *stretches;
 	size_t nstretches, capstretches;
 	struct model_now last;
@@ -106,7 +118,10 @@ void moments__free(struct page_data *p);
 int moments__event(struct page_data *p, const struct event *e);
 /* The stream is over, the model finished. */
 int moments__end(struct page_data *p);
-/* html_thin.c. Fewer moments: about half as many as are chosen, or, where each event is one, MOMENTS_CHOSEN. -EFBIG: none fewer. */
+/*
+ * html_thin.c. Fewer moments: about half as many as are chosen, or, where each event is one, MOMENTS_CHOSEN; and fewer still,
+ * until blocks and what passed are within the limits. -EFBIG: there are no fewer.
+ */
 int moments__thin(struct page_data *p);
 /* The moment of the event with number seq, -1: before the first. */
 int64_t moments__of(const struct page_device *d, uint64_t seq);

@@ -9,9 +9,10 @@
 #include "report_doc.h"
 #include "report_words.h"
 
-#define BUCKETS 1000 /* of the first picture */
+#define BUCKETS 1600 /* of the first picture, of all devices together */
+#define BUCKETS_MIN 200 /* of each */
 #define ROWS_FIRST 30
-#define STRETCHES_FIRST 4000
+#define STRETCHES_FIRST 2500
 #define STEPS_FIRST 4096
 
 static double seconds(uint64_t ns)
@@ -26,9 +27,7 @@ int page__device(const struct page_data *p, size_t i)
 	return (size_t)p->c->device == i ? 0 : -1;
 }
 
-/* Extremes of a stretch of time; what came before it is still there when it begins. */
 struct picture {
-	bool any;
 	uint64_t min, max, reserved;
 };
 
@@ -42,16 +41,18 @@ static void put_picture(struct json *j, const char *key, const struct picture *b
 
 static void widen(struct picture *b, uint64_t min, uint64_t max, uint64_t reserved)
 {
-	b->min = !b->any || min < b->min ? min : b->min;
-	b->max = !b->any || max > b->max ? max : b->max;
-	b->reserved = !b->any || reserved > b->reserved ? reserved : b->reserved;
-	b->any = true;
+	b->min = min < b->min ? min : b->min;
+	b->max = max > b->max ? max : b->max;
+	b->reserved = reserved > b->reserved ? reserved : b->reserved;
 }
 
+/* A bucket is some stretches of the curve; what was there when it begins is part of it. */
 static int put_series(struct json *j, const struct page_data *p, const struct page_device *d)
 {
-	uint64_t width = p->c->duration / BUCKETS + 1, at = 0, held, reserved;
-	size_t n = p->c->duration / width + 1;
+	uint64_t width = d->curve.width ? d->curve.width : p->c->duration + 1;
+	size_t wanted = BUCKETS / model__devices(p->c->model);
+	uint64_t each = p->c->duration / width / (wanted > BUCKETS_MIN ? wanted : BUCKETS_MIN) + 1, held, reserved;
+	size_t n = p->c->duration / width / each + 1, k = 0;
 	struct picture *b = calloc(n, sizeof(*b));
 	struct model_now first;
 
@@ -60,24 +61,20 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	model__first(p->c->model, d->number, &first);
 	held = moment__allocated(d, (int64_t)first.allocated);
 	reserved = first.reserved;
-	for (size_t i = 0; i <= d->n; i++) {
-		uint64_t to = i < d->n ? d->moments[i].time / width : n - 1;
+	for (size_t i = 0; i < n; i++) {
+		b[i] = (struct picture){ .min = held, .max = held, .reserved = reserved };
+		for (; k < d->curve.n && d->curve.parts[k].number / each <= i; k++) {
+			const struct curve_part *v = &d->curve.parts[k];
 
-		for (; at <= to && at < n; at++)
-			widen(&b[at], held, held, reserved);
-		at = to < n ? to : n - 1;
-		if (i == d->n)
-			break;
-		widen(&b[at], moment__allocated(d, d->moments[i].min), moment__allocated(d, d->moments[i].max),
-		      d->moments[i].reserved_max);
-		held = moment__allocated(d, d->moments[i].allocated);
-		reserved = d->moments[i].reserved;
-		at++;
+			widen(&b[i], moment__allocated(d, v->min), moment__allocated(d, v->max), v->reserved_max);
+			held = moment__allocated(d, v->last);
+			reserved = v->reserved;
+		}
 	}
 	json__open_object(j, "series");
 	json__open_array(j, "t");
 	for (size_t i = 0; i < n; i++)
-		json__double(j, NULL, seconds(i * width), 6);
+		json__double(j, NULL, seconds(i * each * width), 6);
 	json__close_array(j);
 	put_picture(j, "allocated_min", b, n, 0);
 	put_picture(j, "allocated_max", b, n, 1);

@@ -9,8 +9,8 @@
 #include "lib/map64.h"
 
 #define MOMENTS_EXACT 1500000 /* over all devices */
-#define BLOCKS_EXACT 1500000
-#define PASSED_MAX 2000000
+#define BLOCKS_MAX 3000000
+#define PASSED_MAX 3000000
 #define STRETCHES_MAX 20000
 
 uint64_t moment__allocated(const struct page_device *d, int64_t value)
@@ -250,7 +250,6 @@ static int look(struct page_data *p, uint32_t number, bool always)
 	struct model_now now, *last;
 	struct page_moment *m;
 	int err = device(p, number, &d);
-	bool first;
 
 	if (err || !model__now(p->c->model, number, &now))
 		return err;
@@ -264,18 +263,15 @@ static int look(struct page_data *p, uint32_t number, bool always)
 		*last = now;
 		return 0;
 	}
-	first = !d->open;
 	m->seq = now.seq;
 	m->time = p->time;
 	m->allocated = (int64_t)(now.allocated - now.late);
 	m->unknown = (int64_t)(now.unknown - now.late + now.told);
 	m->reserved = now.reserved;
-	m->min = first || m->allocated < m->min ? m->allocated : m->min;
-	m->max = first || m->allocated > m->max ? m->allocated : m->max;
-	m->reserved_max = first || m->reserved > m->reserved_max ? m->reserved : m->reserved_max;
 	d->open = true;
 	*last = now;
-	return note_phase(d, &now, p->time);
+	err = curve__add(&d->curve, p->time, m->allocated, m->reserved);
+	return err ? err : note_phase(d, &now, p->time);
 }
 
 /* A peak, before what comes now brings it down. */
@@ -386,7 +382,7 @@ int moments__init(struct page_data *p, struct export_ctx *c)
 
 	*p = (struct page_data){
 		.c = c,
-		.limits = { .moments = MOMENTS_EXACT, .blocks = BLOCKS_EXACT, .passed = PASSED_MAX },
+		.limits = { .moments = MOMENTS_EXACT, .blocks = BLOCKS_MAX, .passed = PASSED_MAX },
 		.most_steps = MOMENTS_CHOSEN / 2,
 	};
 	p->next = p->limits;
@@ -405,6 +401,7 @@ void moments__free(struct page_data *p)
 		free(d->open_passed);
 		free(d->segments);
 		free(d->stretches);
+		free(d->curve.parts);
 		map64__free(d->open_at);
 		map64__free(d->segment_at);
 	}

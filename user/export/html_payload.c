@@ -105,17 +105,39 @@ static void put_moments(struct page_columns *c, const struct page_data *p, const
 	for (size_t k = 0; k <= d->n; k++)
 		changes__put(&reserved, k ? d->moments[k - 1].reserved : first.reserved);
 	changes__end(&reserved, c, "reserved.at", "reserved.by", i);
-	if (!p->chosen)
-		return;
-	col = page_columns__add(c, "min", i, false);
-	for (size_t k = 0; k < d->n; k++)
-		page_column__put(col, d->moments[k].allocated - d->moments[k].min);
-	col = page_columns__add(c, "max", i, false);
-	for (size_t k = 0; k < d->n; k++)
-		page_column__put(col, d->moments[k].max - d->moments[k].allocated);
-	col = page_columns__add(c, "rmax", i, false);
-	for (size_t k = 0; k < d->n; k++)
-		page_column__put(col, d->moments[k].reserved_max - d->moments[k].reserved);
+}
+
+/* Where every event is a moment, the moments have it. */
+static void put_curve(struct page_columns *c, const struct page_device *d, int i)
+{
+	struct page_column *number = page_columns__add(c, "curve.number", i, false), *col;
+	const struct curve *v = &d->curve;
+	uint64_t last = 0;
+
+	for (size_t k = 0; k < v->n; k++) {
+		page_column__put(number, v->parts[k].number - last);
+		last = v->parts[k].number;
+	}
+	col = page_columns__add(c, "curve.last", i, true);
+	last = 0;
+	for (size_t k = 0; k < v->n; k++) {
+		page_column__put(col, moment__allocated(d, v->parts[k].last) - last);
+		last = moment__allocated(d, v->parts[k].last);
+	}
+	col = page_columns__add(c, "curve.min", i, false); /* how far below and above the last one */
+	for (size_t k = 0; k < v->n; k++)
+		page_column__put(col, moment__allocated(d, v->parts[k].last) - moment__allocated(d, v->parts[k].min));
+	col = page_columns__add(c, "curve.max", i, false);
+	for (size_t k = 0; k < v->n; k++)
+		page_column__put(col, moment__allocated(d, v->parts[k].max) - moment__allocated(d, v->parts[k].last));
+	col = page_columns__add(c, "curve.reserved", i, false); /* at most, and at its end */
+	for (size_t k = 0; k < v->n; k++)
+		page_column__put(col, v->parts[k].reserved_max);
+	col = page_columns__add(c, "curve.rlast", i, false);
+	for (size_t k = 0; k < v->n; k++)
+		page_column__put(col, v->parts[k].reserved);
+	col = page_columns__add(c, "curve.width", i, false);
+	page_column__put(col, v->width);
 }
 
 static uint64_t unknown_of(const struct page_device *d, int64_t value)
@@ -283,6 +305,8 @@ static int put_columns(struct page_columns *c, struct page_data *p, const struct
 		if (k < 0 || number >= p->n)
 			continue;
 		put_moments(c, p, &p->devices[number], k);
+		if (p->chosen)
+			put_curve(c, &p->devices[number], k);
 		err = put_rest(c, p, &p->devices[number], k);
 		put_blocks(c, &p->devices[number], k);
 		if (!err && p->devices[number].nsegments && !p->no_addresses)

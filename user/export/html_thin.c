@@ -51,17 +51,9 @@ static int choose(const struct page_data *p, struct page_device *d, uint32_t **m
 	count(&c, d, p->most_steps);
 	for (size_t i = 0; i < d->n; i++) {
 		bool stay = stays(p, d, i, peak, &c);
-		struct page_moment m = d->moments[i];
 
-		if (i && (*map)[i - 1] == k) { /* the one before is merged into this one */
-			const struct page_moment *old = &d->moments[k];
-
-			m.min = old->min < m.min ? old->min : m.min;
-			m.max = old->max > m.max ? old->max : m.max;
-			m.reserved_max = old->reserved_max > m.reserved_max ? old->reserved_max : m.reserved_max;
-		}
 		(*map)[i] = k;
-		d->moments[k] = m;
+		d->moments[k] = d->moments[i];
 		k += stay;
 	}
 	(*map)[d->n] = k; /* the open one */
@@ -184,7 +176,8 @@ int moments__thin(struct page_data *p)
 	struct limits before = count_all(p), left = before;
 	int err = 0;
 
-	while (!err && left.moments >= before.moments) {
+	/* With room for more to come: so it is not done at every event. */
+	while (!err && (left.moments >= before.moments || left.blocks > p->limits.blocks / 4 * 3 || left.passed > p->limits.passed / 4 * 3)) {
 		err = lengthen(p) ? 0 : -EFBIG;
 		p->chosen = true;
 		if (!err)
@@ -193,8 +186,8 @@ int moments__thin(struct page_data *p)
 	}
 	p->next = (struct limits){
 		.moments = 2 * left.moments + MOMENTS_CHOSEN,
-		.blocks = larger(2 * left.blocks, p->limits.blocks),
-		.passed = larger(2 * left.passed, p->limits.passed),
+		.blocks = larger(left.blocks / 4 * 5, p->limits.blocks),
+		.passed = larger(left.passed / 4 * 5, p->limits.passed),
 	};
-	return err;
+	return err == -EFBIG && left.moments < before.moments ? 0 : err;
 }

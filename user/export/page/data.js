@@ -120,12 +120,7 @@ class Device {
 		this.rest = columns.steps(i + ".rest", this.n + 1);
 		this.readBlocks(get, kinRow, kinSize, columns.has(i + ".addr"));
 		this.allocated = this.sumUp();
-		this.chosen = columns.has(i + ".min");
-		if (this.chosen) {
-			this.min = get("min", Float64Array).map((v, m) => this.allocated[m + 1] - v);
-			this.max = get("max", Float64Array).map((v, m) => this.allocated[m + 1] + v);
-			this.rmax = get("rmax", Float64Array).map((v, m) => this.reserved[m + 1] + v);
-		}
+		this.curve = columns.has(i + ".curve.number") ? this.readCurve(get) : null;
 		this.readPassed(get, kinRow, kinSize);
 		this.readSegments(get("segments", Float64Array));
 		// Where the live set stands.
@@ -168,6 +163,33 @@ class Device {
 			for (let b = 0; b < n; b++)
 				this.address[b] = all[number[b]];
 		}
+	}
+
+	// Where moments are chosen: how it went between them, in stretches of time.
+	readCurve(get) {
+		const number = addUp(get("curve.number", Float64Array)), last = addUp(get("curve.last", Float64Array));
+		const width = get("curve.width", Float64Array)[0] / 1e9, reserved = get("curve.reserved", Float64Array);
+		return {
+			width, begin: number.map(k => k * width), last, min: get("curve.min", Float64Array).map((v, k) => last[k] - v),
+			max: get("curve.max", Float64Array).map((v, k) => last[k] + v), reserved, rlast: get("curve.rlast", Float64Array),
+		};
+	}
+
+	// Extremes from t0 up to t1.
+	curveExtremes(t0, t1) {
+		const c = this.curve;
+		let k = over(c.begin, t0) - 1;
+		// What is there when it begins; of the stretch that t0 lies in, whatever was.
+		let held = k < 0 ? this.allocated[0] : c.last[k], reserved = k < 0 ? this.reserved[0] : c.rlast[k];
+		let least = held, most = held;
+		if (k < 0 || c.begin[k] + c.width <= t0)
+			k++;
+		for (; k < c.begin.length && c.begin[k] < t1; k++) {
+			least = Math.min(least, c.min[k]);
+			most = Math.max(most, c.max[k]);
+			reserved = Math.max(reserved, c.reserved[k]);
+		}
+		return [least, most, reserved];
 	}
 
 	// Blocks that came and went between two moments, by the later one.
@@ -410,15 +432,16 @@ class History {
 			// What is there when it begins.
 			let least = d.allocated[lo], most = least, held = d.reserved[lo];
 			for (let m = lo; m < hi; m++) {
-				const a = d.chosen ? d.min[m] : d.allocated[m + 1], b = d.chosen ? d.max[m] : a;
-				const r = d.chosen ? d.rmax[m] : d.reserved[m + 1];
+				const a = d.allocated[m + 1], r = d.reserved[m + 1];
 				if (a < least)
 					least = a;
-				if (b > most)
-					most = b;
+				if (a > most)
+					most = a;
 				if (r > held)
 					held = r;
 			}
+			if (d.curve)
+				[least, most, held] = d.curveExtremes(t0 + (t1 - t0) / n * i, t0 + (t1 - t0) / n * (i + 1));
 			t[i] = t0 + (t1 - t0) / n * i;
 			min[i] = least;
 			max[i] = most;
