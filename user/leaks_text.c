@@ -172,7 +172,7 @@ static void say_held(const struct page *p, const struct growth_line *l, char *bu
 	}
 	if (len < size && l->nnames > 2)
 		len += snprintf(buf + len, size - len, " and others");
-	if (len < size && l->row.bytes && l->named < l->row.bytes / 10 * 9)
+	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3)
 		snprintf(buf + len, size - len, "; of %u %% it is not known", percent(1 - (double)l->named / (double)l->row.bytes));
 }
 
@@ -239,9 +239,10 @@ static void figures(struct page *p, const struct growth *g, const char *title, c
 /* Many lines of forward that are kept for one backward are one mistake, not many. */
 static void say_graph(struct page *p, const struct growth *g)
 {
+	const struct growth_name *kept = NULL;
 	size_t n = 0, graph = 0;
 	double sum = 0;
-	char slope[40];
+	char slope[40], name[256], by[320] = "";
 
 	for (size_t i = 0; i < g->n; i++) {
 		const struct growth_line *l = &g->lines[i];
@@ -250,18 +251,26 @@ static void say_graph(struct page *p, const struct growth *g)
 			continue;
 		n++;
 		sum += l->per_step;
-		graph += l->nnames && is_of_graph(&l->names[0]);
+		if (!l->nnames || !is_of_graph(&l->names[0]))
+			continue;
+		graph++;
+		for (size_t k = 1; k < l->nnames; k++)
+			if (!is_of_graph(&l->names[k]) && (!kept || l->names[k].count > kept->count))
+				kept = &l->names[k];
 	}
 	if (!graph && n < 2)
 		return;
 	fputc('\n', p->out);
 	if (n > 1)
 		paragraph(p, "", "  ", "%zu lines grow, %s a %s together.", n, signed_bytes(slope, sizeof(slope), sum), unit(g));
+	if (kept)
+		snprintf(by, sizeof(by), "; among what came out of these lines: %s (%" PRIu64 " blocks)",
+			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)), kept->count);
 	if (graph)
 		paragraph(p, "", "  ",
 			  "%zu of them hold%s what autograd keeps for backward. A graph goes with the last tensor that came out of "
-			  "it: something keeps a loss or an output where its value would do (loss.item(), .detach()).",
-			  graph, graph == 1 ? "s" : "");
+			  "it: something keeps a loss or an output where its value would do (loss.item(), .detach())%s.",
+			  graph, graph == 1 ? "s" : "", by);
 }
 
 static void say_segments(struct page *p, size_t device)

@@ -55,7 +55,7 @@ def compare(t, doc):
             missing.append((key, want))
             continue
         name = r["name"].split(" and ")[0] if "any" in want else r["name"]
-        right = name in want.get("any", (want["name"],))
+        right = name in want.get("any", (want["name"],)) or (not want["name"] and r["name"] in want.get("held", ()))
         kept += right and "any" in want
         if not right or (r["category"], r["size"]) != (want["category"], want["size"]):
             wrong.append((key, want, {k: r[k] for k in ("name", "category", "size")}))

@@ -358,6 +358,21 @@ class Truth:
                 at.setdefault("any", []).append("saved for " + node.name())
                 at["category"] = "activation" if made else at["category"]
 
+    def held(self, value, path):
+        """What lists of the main module hold may be told by that; not all of it, where it is very much."""
+        if isinstance(value, (list, tuple)):
+            for v in value:
+                self.held(v, path + "[*]")
+        elif isinstance(value, torch.Tensor):
+            try:
+                address = local(value).untyped_storage().data_ptr()
+            except (RuntimeError, NotImplementedError):
+                return
+            for device in ("cpu", "cuda:0"):
+                at = self.at.get("%s %d" % (device, address))
+                if at and not at["name"]:
+                    at.setdefault("held", []).append(path)
+
     def graph(self, nodes):
         todo, seen = list(nodes), set()
         while todo:
@@ -406,6 +421,8 @@ def truth(models, opts):
     nodes = [x.grad_fn for x in objects + GRAPHS]
     del objects, x
     VARIABLES.clear()
+    t.held(KEEP, "global KEEP")
+    t.held(GRAPHS, "global GRAPHS")
     t.graph(nodes)
     del nodes
     gc.collect()

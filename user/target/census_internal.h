@@ -116,6 +116,13 @@ int census__find_locals(struct reading *r, struct census_locals *ret);
 int census__name_locals(struct reading *r, struct census_list *l, const struct census_locals *locals);
 void census_locals__free(struct census_locals *l);
 
+/* census_owners.c: containers that hold tensors without a name, looked at before the tensors are read and after it. */
+struct census_owners;
+
+int census__find_owners(struct reading *r, struct census_owners **ret);
+int census__name_owners(struct reading *r, struct census_list *l, const struct census_owners *before);
+void census_owners__free(struct census_owners *o); /* NULL is fine */
+
 /* census_saved.c: what autograd's graph keeps for backward. */
 int census__add_saved(struct reading *r, struct census_list *l);
 

@@ -222,6 +222,7 @@ static int read_listed(struct reading *r, struct census_list *l)
 int census__read_tensors(struct reading *r, struct census_list *l)
 {
 	struct census_locals locals = { 0 };
+	struct census_owners *owners = NULL;
 	int err;
 
 	err = gather(r, l);
@@ -230,11 +231,16 @@ int census__read_tensors(struct reading *r, struct census_list *l)
 	if (!err)
 		err = census__find_locals(r, &locals);
 	if (!err)
+		err = census__find_owners(r, &owners);
+	if (!err)
 		err = read_listed(r, l);
 	if (!err && (locals.n || locals.nglobals))
 		err = census__name_locals(r, l, &locals);
 	if (!err)
+		err = census__name_owners(r, l, owners);
+	if (!err)
 		err = census__add_saved(r, l);
+	census_owners__free(owners);
 	census_locals__free(&locals);
 	return err;
 }

@@ -21,6 +21,7 @@
 #define MAX_LOCALS (1u << 16)
 #define MAX_THREADS 4096u
 #define KIND_LOCAL 0x20 /* CO_FAST_LOCAL */
+#define KIND_FREE 0x80   /* CO_FAST_FREE */
 #define KIND_SHARED 0xc0 /* CO_FAST_CELL, CO_FAST_FREE */
 
 struct locals {
@@ -177,4 +178,40 @@ int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t si
 	pycode__free(&code);
 	/* Not a variable of the program's: "<listcomp>"'s argument, or one that a tool made. */
 	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
+}
+
+/* Which of the names is the i-th of those that are free. To 3.10 these have a tuple of their own, behind the other. */
+static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
+{
+	uint8_t kinds[MAX_VARIABLES];
+	uint64_t n;
+	int err;
+
+	if (m->l->minor < 11) {
+		err = pymem__u64(m, code + m->l->co_filename - 24, tuple);
+		if (!err)
+			err = pymem__check_kind(m, *tuple, PYTYPE_TUPLE);
+		if (!err)
+			err = pymem__u64(m, *tuple + m->l->ob_size, &n);
+		*at = i;
+		return err ? err : i < n ? 0 : -ENOENT;
+	}
+	err = names_of(m, code, tuple, &n, kinds);
+	for (*at = 0; !err && *at < n; ++*at)
+		if ((kinds[*at] & KIND_FREE) && !i--)
+			return 0;
+	return err ? err : -ENOENT;
+}
+
+int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size)
+{
+	uint64_t tuple, at, str;
+	int err = find_free(m, code, i, &tuple, &at);
+
+	if (!err)
+		err = pymem__u64(m, tuple + m->l->tuple_item + 8ull * at, &str);
+	if (err)
+		return err;
+	err = pystr__read(m, str, buf, size, NULL);
+	return err < 0 ? err : 0;
 }

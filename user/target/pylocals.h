@@ -29,5 +29,7 @@ int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), voi
 int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds);
 /* "x in GPT.forward (gpt.py:52)": the line is the function's first. 0, -EBADMSG, -EFAULT, -ESRCH. */
 int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size);
+/* The i-th of the variables that a function of this code closes over. 0, -ENOENT there are fewer, -EBADMSG, -EFAULT, -ESRCH. */
+int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size);
 
 #endif

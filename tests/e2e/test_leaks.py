@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""`leaks`: what grows comes first, what only looks as if it did is not told of; from recordings and from running processes."""
+import json
+import os
+import re
+
+import harness
+from harness import check, equal, python, run, scratch, spawn, tool, workload
+
+LEAK = os.path.join(harness.WORKLOADS, "leak.py")
+with open(LEAK, encoding="utf-8") as _f:
+    LINES = {m[1]: number for number, text in enumerate(_f, 1) for m in [re.search(r"# LEAK (\w+)$", text)] if m}
+
+
+def recorded(modes, *options, cuda=False, steps=60):
+    """A whole run of the workload in a file."""
+    path = scratch(modes.replace(",", "-") + ("-cuda" if cuda else "") + ".mtr")
+    p = spawn([harness.TOOL, "run", *(["--dry-run-cuda"] if cuda else []), "-q", "-f", "-o", path, "--", python(), LEAK, modes,
+               "--steps", str(steps), *(["--device", "cuda"] if cuda else []), *options], root=True)
+    equal(p.wait(90), 0, "exit code of run: %s" % p.stderr()[-500:])
+    harness.own(path)
+    return path
+
+
+def leaks(path, *options, expect=0):
+    code, out, err = tool("leaks", "--format", "json", *options, path)
+    equal(code, expect, "exit code of leaks: %s" % err)
+    return {d["device"]: d for d in json.loads(out)["devices"]}
+
+
+def lines(device):
+    return [(os.path.basename(r["file"] or ""), r["line"]) for r in device["leaks"]]
+
+
+def check_leaks(d, modes, steps=60):
+    got = dict((line, r) for (_, line), r in zip(lines(d), d["leaks"]))
+    equal(sorted(got), sorted(LINES[m] for m in modes), "lines that grow")
+    for m in modes:
+        r = got[LINES[m]]
+        equal((r["verdict"], r["confidence"]), ("grows", "high"), m)
+        want = {"rare": 16384 / 5, "concat": 1024}.get(m, 16384)
+        check(abs(r["bytes_per_step"] - want) < 0.1 * want, "%s: %.0f bytes a step, not %.0f", m, r["bytes_per_step"], want)
+        equal(r["kind"], "enlarged" if m == "concat" else "piles_up", m)
+        check(r["rises"] >= (steps // 5 if m == "rare" else steps - 2), "%s: rose in %d of %d", m, r["rises"], r["values"])
+        if m not in ("concat", "closure"):
+            equal(r["survives"][-1]["share"], 1, "%s: what stays" % m)
+
+
+def test_lines_on_cuda():
+    """Of five leaks at once each is found, and nothing else; by stack and module, too."""
+    modes = ("list", "closure", "attribute", "concat", "rare")
+    path = recorded(",".join(modes), cuda=True)
+    d = leaks(path)
+    check_leaks(d["cuda:0"], modes)
+    equal(d["cpu"]["leaks"], [], "leaks on the CPU")
+    equal((d["cuda:0"]["clock"], d["cuda:0"]["steps"]), ("steps", 60), "steps")
+    equal(len(leaks(path, "--by", "stack")["cuda:0"]["leaks"]), 5, "stacks that grow")
+    code, out, _ = tool("leaks", "--fail", "--steps", path)
+    equal(code, 1, "exit code with --fail")
+    check(re.search(r"leak\.py:%d \(Work\.leak\): \+16\.0 KiB a step, in\s+59\s+of\s+59\s+steps" % LINES["list"], out), "sentence in:\n%s", out[:3000])
+    check(all(len(line) <= 80 for line in out.splitlines()), "wider than 80 columns:\n%s", out)
+    equal(leaks(path, "--min-growth", "1M", "--device", "cuda:0")["cuda:0"]["leaks"], [], "leaks of more than 1 MiB")
+
+
+def test_graph():
+    """A loss that is kept keeps all of its graph: the lines of forward grow."""
+    d = leaks(recorded("graph", cuda=True))["cuda:0"]
+    equal(lines(d)[0], ("leak.py", LINES["graph"]), "the first line")
+    check(d["leaks"][0]["confidence"] == "high", "confidence: %s", d["leaks"][0])
+    check(all(r["kind"] == "piles_up" for r in d["leaks"]), "kinds: %s", d["leaks"])
+
+
+def healthy(modes, *options, verdicts=(), **kwargs):
+    path = recorded(modes, *options, **kwargs)
+    for name, d in leaks(path).items():
+        equal(d["leaks"], [], "leaks on %s" % name)
+        check(not d["pool_grows"] and not d["others_grow"], "%s: pool %s, others %s", name, d["reserved"], d["others"])
+    seen = {r["verdict"] for d in leaks(path).values() for r in d["no_leaks"]}
+    check(set(verdicts) <= seen, "verdicts %s, not %s", seen, verdicts)
+    code, out, err = tool("leaks", "--fail", path)
+    equal((code, err), (0, ""), "exit code with --fail")
+    check("nothing grows: " in out, "nothing said:\n%s", out)
+
+
+def test_tricky():
+    """Caches that fill, lists that are emptied, graphs of changing size, cycles."""
+    healthy("cache,sawtooth,lengths,cycles", cuda=True, verdicts=("stopped", "released"))
+
+
+def test_generation():
+    """A key-value cache grows and goes; no optimizer: calls of the model are the steps."""
+    healthy("kv", verdicts=("released",))
+
+
+def test_stepless():
+    """No step of any kind: slices of time. The imports before it and the end after it are none."""
+    d = leaks(recorded("stepless", "--pause", "0.02"))["cpu"]
+    equal(d["clock"], "time", "clock")
+    equal(lines(d), [("leak.py", LINES["stepless"])], "lines that grow")
+    check(d["leaks"][0]["confidence"] in ("medium", "high"), "confidence: %s", d["leaks"][0])
+
+
+def live(t, *options):
+    return tool("leaks", "-q", "-p", str(t.popen.pid), *options, root=True, seconds=90)
+
+
+def test_live():
+    """Attached in the middle of a run, for so many steps; the program's own objects say who holds what."""
+    t = workload("leak.py", "list,closure,attribute", "--steps", "100000", "--pause", "0.01")
+    t.wait_line("^step 20$", 120)
+    code, out, err = live(t, "--steps", "60", "--format", "json")
+    equal((code, err), (0, ""), "leaks -p")
+    d = json.loads(out)["devices"][0]
+    check_leaks(d, ("list", "closure", "attribute"))
+    check(d["steps"] >= 60, "only %d steps", d["steps"])
+    held = {r["line"]: [h["name"] for h in r["held_by"]] for r in d["leaks"]}
+    for mode, name in (("list", "global history[*]"), ("attribute", "local work.trainer.outputs[*]['out'] in main (leak.py:"),
+                       ("closure", "local work.closure's cell cache[*] in main (leak.py:")):
+        check(any(h.startswith(name) for h in held[LINES[mode]]), "%s: held by %s", mode, held[LINES[mode]])
+    check(t.alive(), "the target ended")
+    equal(harness.patched_bytes(t.popen.pid), 0, "bytes of the target's code that still differ")
+    code, out, err = live(t, "-d", "1s")
+    equal((code, err), (0, ""), "leaks -p -d")
+    check("leak.py:%d" % LINES["list"] in out, "no leak in:\n%s", out)
+
+
+def test_live_healthy():
+    t = workload("leak.py", "none", "--steps", "100000", "--pause", "0.01")
+    t.wait_line("^step 20$", 120)
+    code, out, err = live(t, "--steps", "60", "--fail")
+    equal((code, err), (0, ""), "leaks -p of a healthy job")
+    check("nothing grows: " in out, "nothing said:\n%s", out)
+
+
+def test_usage():
+    for args, words in (((), "which recording"), (("-p", "1", "x.mtr"), "either a recording or -p"), (("--steps=3", "x.mtr"), "for a running process"),
+                        (("--by", "thread", "x.mtr"), "is none of"), (("--min-confidence", "sure", "x.mtr"), "is none of"),
+                        (("x.mtr", "y.mtr"), "one recording at a time"), (("--top", "many", "x.mtr"), "whole number")):
+        code, out, err = tool("leaks", *args)
+        equal((code, out), (64, ""), "leaks %s" % " ".join(args))
+        check(words in err, "%s: %s", args, err)
+    code, _, err = tool("leaks", "/nonexistent.mtr")
+    equal(code, 2, "no such file: %s" % err)
+
+
+if __name__ == "__main__":
+    run(globals())
