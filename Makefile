@@ -37,7 +37,7 @@ TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wil
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h
 
-.PHONY: all tests test test-kernels demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates test-kernels demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -188,6 +188,10 @@ truth: deps-test
 attribution: deps-test
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/attribution.py
+
+# How often `leaks` is wrong, on series at random: docs/LEAKS.md. Half a minute.
+leak-rates: $(OUTPUT)/tests/tools/trend_rates
+	$(Q)$<
 
 # What reads hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 60

@@ -303,29 +303,6 @@ static bool is_constant(const uint64_t *v, size_t n)
 	return true;
 }
 
-/*
- * What began to grow in the middle of a recording is no even growth in all of it. If nothing was ever given back, its second
- * half may say more: one more chance to be wrong.
- */
-static void judge_series(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
-{
-	struct trend_opts twice = { .min_growth = o->min_growth, .tests = (o->tests ? o->tests : 1) * 2 };
-	struct trend half;
-
-	trend__judge(v, n, o, ret);
-	if (ret->verdict != TREND_UNSURE || n < 4 * TREND_MIN || ret->fall > ret->grown / 4)
-		return;
-	trend__judge(v + n / 2, n - n / 2, &twice, &half);
-	if (half.verdict != TREND_GROWS)
-		return;
-	half.warmup += n / 2;
-	half.values = n;
-	half.rises = ret->rises;
-	half.falls = ret->falls;
-	half.confidence = TREND_MEDIUM;
-	*ret = half;
-}
-
 static int cmp_line(const void *a, const void *b)
 {
 	const struct growth_line *x = a, *y = b;
@@ -352,7 +329,7 @@ static int add_line(struct judge *j, const struct growth_unit *u)
 	while (first + 1 < g->values && !l.values[first])
 		first++;
 	l.values += first;
-	judge_series(l.values, g->values - first, &o, &l.trend);
+	trend__judge(l.values, g->values - first, &o, &l.trend);
 	if (l.trend.verdict == TREND_FLAT)
 		return 0;
 	l.per_step = per_step(g, l.trend.slope);
@@ -420,7 +397,7 @@ static int by_category(struct judge *j)
 				of_all.young[a] += s->young[a];
 			}
 		}
-		judge_series(sum, g->values, &o, &l->trend);
+		trend__judge(sum, g->values, &o, &l->trend);
 		if (err || l->trend.verdict == TREND_FLAT)
 			continue;
 		l->values = sum;
@@ -442,7 +419,7 @@ static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *
 	struct trend_opts o = { .min_growth = j->min_growth };
 
 	ret->values = j->dev_nr < j->w->nsums && j->w->sums[j->dev_nr] ? j->w->sums[j->dev_nr]->v[j->track][which] : zeros;
-	judge_series(ret->values, j->g->values, &o, &ret->trend);
+	trend__judge(ret->values, j->g->values, &o, &ret->trend);
 	ret->per_step = per_step(j->g, ret->trend.slope);
 }
 

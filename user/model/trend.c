@@ -15,7 +15,7 @@ static const struct {
 } wanted[] = {
 	[TREND_LOW] = { 0.05, 0, TREND_MIN },
 	[TREND_MEDIUM] = { 0.01, FAIR / 3, 10 },
-	[TREND_HIGH] = { 0.001, FAIR / 2, 16 },
+	[TREND_HIGH] = { 0.001, FAIR / 2, 32 },
 };
 
 const char *trend__verdict(enum trend_verdict v)
@@ -208,15 +208,11 @@ static void decide(struct trend *t, uint64_t fell, uint64_t min_growth)
 	t->confidence = c;
 }
 
-void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
+static void judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
 	struct trend t = { .p = 1 };
 	uint64_t fell;
 
-	if (n > TREND_MAX) {
-		v += n - TREND_MAX;
-		n = TREND_MAX;
-	}
 	t.values = n;
 	count_changes(v, n, &t);
 	t.warmup = n ? 1 + n / 10 : 0;
@@ -242,4 +238,31 @@ void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 		t.p = 1;
 	decide(&t, fell, o->min_growth);
 	*ret = t;
+}
+
+/*
+ * What began to grow in the middle of a recording is no even growth in all of it. If nothing was ever given back, its second
+ * half may say more: one more chance to be wrong.
+ */
+void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
+{
+	struct trend_opts twice = { .min_growth = o->min_growth, .tests = (o->tests ? o->tests : 1) * 2 };
+	struct trend half;
+
+	if (n > TREND_MAX) {
+		v += n - TREND_MAX;
+		n = TREND_MAX;
+	}
+	judge(v, n, o, ret);
+	if (ret->verdict != TREND_UNSURE || n < 4 * TREND_MIN || ret->fall > ret->grown / 4)
+		return;
+	judge(v + n / 2, n - n / 2, &twice, &half);
+	if (half.verdict != TREND_GROWS)
+		return;
+	half.warmup += n / 2;
+	half.values = n;
+	half.rises = ret->rises;
+	half.falls = ret->falls;
+	half.confidence = TREND_MEDIUM;
+	*ret = half;
 }
