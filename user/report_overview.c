@@ -40,22 +40,32 @@ static void set(struct item *i, const char *label, uint64_t bytes)
 	text__clean(i->label, sizeof(i->label), label, strlen(label));
 }
 
+/* Does it stand before the other? Of the same size blocks.2 does before blocks.10. */
+static bool before(const struct item *a, const struct item *b)
+{
+	return a->bytes != b->bytes ? a->bytes > b->bytes : strverscmp(a->label, b->label) < 0;
+}
+
 /* The largest stay. */
 static void add(struct list *l, const char *label, uint64_t bytes)
 {
 	size_t at = l->named;
+	struct item i;
 
+	set(&i, label, bytes);
 	if (at == ROWS) {
+		bool goes = before(&i, &l->all[--at]);
+
 		l->others++;
-		l->others_bytes += bytes < l->all[--at].bytes ? bytes : l->all[at].bytes;
-		if (bytes < l->all[at].bytes)
+		l->others_bytes += goes ? l->all[at].bytes : bytes;
+		if (!goes)
 			return;
 	} else {
 		l->n = ++l->named;
 	}
-	for (; at && l->all[at - 1].bytes < bytes; at--)
+	for (; at && before(&i, &l->all[at - 1]); at--)
 		l->all[at] = l->all[at - 1];
-	set(&l->all[at], label, bytes);
+	l->all[at] = i;
 }
 
 /* Behind all that were added. */

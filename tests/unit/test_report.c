@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -843,6 +844,32 @@ static void test_full_disk(void **state)
 	assert_int_equal(WEXITSTATUS(status), EXIT_FAILED);
 }
 
+/* tests/data/report.bin was made up: a GPT of twelve blocks, attached to while it trains. */
+static void test_golden(void **state)
+{
+	static const char *const widths[] = { "80", "160" };
+
+	(void)state;
+	assert_non_null(setlocale(LC_ALL, "C.UTF-8"));
+	for (size_t i = 0; i < 2; i++) {
+		static char expected[16384];
+		char path[64];
+		struct output *o;
+		int fd;
+
+		setenv("COLUMNS", widths[i], 1);
+		o = report("--top", "12", i ? "--bars" : "--no-bars", "tests/data/report.bin", NULL);
+		snprintf(path, sizeof(path), "tests/data/report-%s.txt", widths[i]);
+		fd = open(path, O_RDONLY);
+		assert_true(fd >= 0);
+		read_back(fd, expected, sizeof(expected));
+		assert_string_equal(o->err, "");
+		assert_string_equal(o->out, expected);
+	}
+	unsetenv("COLUMNS");
+	setlocale(LC_ALL, "C");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -850,6 +877,7 @@ int main(void)
 		cmocka_unit_test(test_text_is_80_columns),
 		cmocka_unit_test(test_combinations),
 		cmocka_unit_test(test_named),
+		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_top),
 		cmocka_unit_test(test_filter),
 		cmocka_unit_test(test_filter_in_text_and_csv),
