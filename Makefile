@@ -37,7 +37,7 @@ TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wil
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h
 
-.PHONY: all tests test leak-rates test-kernels demo bench chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates test-kernels demo bench bench-page chaos truth attribution fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -173,6 +173,11 @@ test: deps-test
 bench: deps-bench
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/bench.py
+
+# The page of export html in a browser: docs/REPORT.md, "The page". A minute.
+bench-page: deps-test
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tools/bench_page.py
 
 # Whatever may happen to a tracer or to what it traces, often: docs/SAFETY.md. Ten minutes.
 chaos: deps-test

@@ -47,8 +47,8 @@ def browse(page, *args):
     return harness.read_json(answers)
 
 
-def report(recording, when, device, by):
-    code, out, err = tool("report", recording, "--at", when, "--by", by, "--device", device, "--format", "json")
+def report(recording, when, device, by, *options):
+    code, out, err = tool("report", recording, "--at", when, "--by", by, "--device", device, "--format", "json", *options)
     equal(code, 0, "report --at %s: %s" % (when, err))
     return json.loads(out)
 
@@ -88,8 +88,13 @@ def nonzero(sums):
 
 
 def same_as_reports(recording, answers):
-    compared = 0
+    compared = filtered = 0
     for a in answers:
+        if "filter" in a:
+            rows = report(recording, a["time"], a["device"], "line", "--filter=" + a["filter"])["rows"]
+            equal(a["bytes"], sum(r["bytes"] for r in rows), "with the filter " + a["filter"])
+            filtered += a["bytes"] > 0
+            continue
         if a["from"] is not None and a["measure"] not in ("live", "grew"):
             continue
         for by, rows in a["by"].items():
@@ -101,6 +106,7 @@ def same_as_reports(recording, answers):
                 equal(sum(int(r["bytes"]) for r in rows), doc["allocated"], "%s: the sum" % a["what"])
             equal(nonzero(shown(rows, by)), nonzero(expected), "%s, %s at %s by %s" % (a["what"], a["device"], a["time"], by))
             compared += 1
+    check(filtered >= 5, "%d filters let something through", filtered)
     check(compared >= 20, "%d tables were compared", compared)
     print("     %d tables are those of report" % compared, flush=True)
 

@@ -124,6 +124,13 @@ async function checkFilter(page) {
 	assert.match(await text(page, "filter-says"), /%$/);
 	assert.equal(sum(await filter("-category:" + most.category)) + Number(most.bytes), sum(all));
 	assert.equal((await filter("no row has these words")).length, 0);
+	// What report makes of the same expressions is for the caller to find out.
+	const s = await state(page), device = await page.evaluate(() => Page.device().name);
+	for (const expression of ["forward", "category:activation module:blocks.*.mlp", "line:model.py -line:model.py:57 phase:forward|backward", "!source:frame",
+		'module:""', "class:linear|layernorm", "func:forward category:temporary|unknown", "blocks.1 -blocks.11"]) {
+		rows = await filter(expression);
+		answers.push({ what: "filter", filter: expression, device, time: s.time.toFixed(9), bytes: sum(rows) });
+	}
 	await filter("");
 	await choose(page, "by", "module");
 	const module = (await tsv(page)).find(r => /^[^(].*\./.test(r.module));

@@ -1,86 +1,116 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-// The filter box: words and key:value terms. Terms of one key are alternatives, all else must hold together.
+// The filter box: terms as report --filter has them (docs/REPORT.md), all of which must hold. While one types, the
+// beginning of a category, phase or source will do. stack: is only here, for any frame; size: is not, since a row of the
+// page is blocks of any size.
 "use strict";
 (() => {
-	const KEYS = ["category", "module", "line", "file", "function", "phase", "source", "name", "thread"];
+	const KEYS = { text: "", line: "line", file: "line", func: "function", function: "function", module: "module", class: "module_class",
+		category: "category", phase: "phase", source: "source", thread: "thread", name: "name", stack: "stack" };
 
-	// [{not, key, value}]; quotes keep spaces together. A key that is not one of ours is a word with a colon.
+	// One value, up to a | outside of quotes; what is left of the text.
+	function value(text) {
+		let out = "", quoted = false, i = 0;
+		for (; i < text.length && (quoted || !/[\s|]/.test(text[i])); i++)
+			if (text[i] === '"')
+				quoted = !quoted;
+			else
+				out += text[i];
+		return [out.toLowerCase(), text.slice(i)];
+	}
+
+	// [{not, key, values}]. A key that is not one of ours is a word with a colon.
 	function parse(text) {
 		const terms = [];
-		for (const [, not, key, quoted, plain] of text.matchAll(/(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S+))/g)) {
-			const value = (quoted ?? plain).toLowerCase();
-			if (key && !KEYS.includes(key))
-				terms.push({ not: not === "-", key: "", value: key + ":" + value });
-			else if (key || value)
-				terms.push({ not: not === "-", key: key ?? "", value });
+		let rest = text.trim(), v;
+		while (rest) {
+			const [all, not, key] = /^([-!]?)(?:([a-z]+):)?/.exec(rest), known = key !== undefined && key in KEYS;
+			rest = rest.slice(known ? all.length : not.length);
+			const values = [];
+			do {
+				[v, rest] = value(rest);
+				values.push(v);
+			} while (rest.startsWith("|") && (rest = rest.slice(1)) !== null);
+			rest = rest.trimStart();
+			if (known || values.some(x => x))
+				terms.push({ not: not !== "", key: known ? KEYS[key] : "", values });
 		}
 		return terms;
 	}
 
-	// blocks.3 is in blocks.3.mlp and in encoder.blocks.3, and not in blocks.31; * is any one part.
-	function moduleTest(value) {
-		if (!value)
+	// blocks.3 is in blocks.3.mlp and in encoder.blocks.3, and not in blocks.31; * and ? are text and a character of a part.
+	function moduleTest(wanted) {
+		if (!wanted)
 			return m => !m;
-		const parts = value.split(".").map(p => p === "*" ? "[^.]+" : p.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+		const parts = wanted.split(".").map(p => p.replace(/[.+^${}()|[\]\\]/g, "\\$&").replace(/\*/g, "[^.]*").replace(/\?/g, "[^.]"));
 		const re = new RegExp("(^|\\.)" + parts.join("\\.") + "($|\\.)");
 		return m => re.test(m);
 	}
 
-	function lineTest(value) {
-		const at = /^(.*?):?(\d+)$/.exec(value);
-		const file = at ? at[1] : value, line = at ? Number(at[2]) : 0;
-		return r => r.line === line || !line ? !file || fileIs(r.file, file) : false;
+	// A path has it in it; with a number, the line is that one.
+	function lineTest(wanted) {
+		const at = /^(.*?):?(\d+)$/.exec(wanted), file = at ? at[1] : wanted, line = at ? Number(at[2]) : 0;
+		if (!wanted)
+			return r => !r.file;
+		return r => !!r.file && r.file.toLowerCase().includes(file) && (!line || r.line === line);
 	}
 
-	function fileIs(file, wanted) {
-		const f = (file ?? "").toLowerCase();
-		return f === wanted || f.endsWith("/" + wanted) || (!wanted.includes("/") && f.slice(f.lastIndexOf("/") + 1).includes(wanted));
-	}
-
-	function testOf({ key, value }) {
+	function testOf(key, wanted) {
 		switch (key) {
 		case "module": {
-			const test = moduleTest(value);
+			const test = moduleTest(wanted);
 			return r => test((r.module ?? "").toLowerCase());
 		}
-		case "line": return lineTest(value);
-		case "file": return r => fileIs(r.file, value);
+		case "line": return lineTest(wanted);
 		case "category": case "phase": case "source":
-			return r => (r[key] ?? "").startsWith(value);
-		case "": return r => textOf(r).includes(value);
-		default: return r => (r[key] ?? "").toLowerCase().includes(value);
+			return r => wanted ? (r.before_attach && key === "phase" ? "" : r[key] ?? "").startsWith(wanted) : !r[key];
+		case "": return r => textOf(r).includes(wanted);
+		case "stack": return r => stackOf(r.stack).includes(wanted);
+		default: return r => wanted ? (r[key] ?? "").toLowerCase().includes(wanted) : !r[key];
 		}
 	}
 
-	// All that a row says, with all of its frames: made once, and small, since rows of a stack share its text.
-	const texts = new Map();
+	// All that a row says; and what its frames are, for stack:. Rows of a stack share that text.
+	const WORDS = ["function", "module", "module_class", "category", "phase", "name", "thread", "source", "node_class"];
 	function textOf(r) {
-		let stack = texts.get(r.stack);
-		if (stack === undefined) {
-			const frames = Page.frames;
-			stack = Array.from(Page.stack(r.stack), f => frames[f].name + "\n" + (frames[f].file ?? "") + (frames[f].line ? ":" + frames[f].line : "")).join("\n").toLowerCase();
-			texts.set(r.stack, stack);
+		return r.words ??= [r.file ? r.file + (r.line ? ":" + r.line : "") : "", ...WORDS.map(k => r[k] ?? "")].join("\n").toLowerCase();
+	}
+
+	const stacks = new Map();
+	function stackOf(id) {
+		let text = stacks.get(id);
+		if (text === undefined) {
+			text = Array.from(Page.stack(id), i => {
+				const f = Page.frames[i];
+				return f.name + "\n" + (f.file ?? "") + (f.line ? ":" + f.line : "");
+			}).join("\n").toLowerCase();
+			stacks.set(id, text);
 		}
-		r.words ??= [r.file ? r.file + ":" + r.line : "", r.function, r.module, r.module_class, r.phase, r.category, r.name, r.thread,
-			r.before_attach ? "before attach" : ""].join("\n").toLowerCase();
-		return r.words + "\n" + stack;
+		return text;
 	}
 
 	function compile(text) {
-		const terms = parse(text);
-		const by = new Map();
-		for (const t of terms) {
-			const k = t.not ? "-" : t.key === "" ? "w" + by.size : t.key;
-			by.set(k, [...(by.get(k) ?? []), testOf(t)]);
-		}
-		const groups = [...by].map(([k, tests]) => k === "-" ? r => !tests.some(t => t(r)) : r => tests.some(t => t(r)));
-		return { terms, test: r => groups.every(g => g(r)) };
+		const terms = parse(text), tests = terms.map(t => {
+			const any = t.values.map(v => testOf(t.key, v));
+			return r => any.some(test => test(r)) !== t.not;
+		});
+		return { terms, test: r => tests.every(test => test(r)) };
 	}
 
 	// A term as one would type it.
-	function term(key, value) {
-		return key + ":" + (/[\s"]|^$/.test(value) ? `"${value.replace(/"/g, "")}"` : value);
+	function term(key, wanted) {
+		return key + ":" + (/[\s"|]|^$/.test(wanted) ? `"${wanted.replace(/"/g, "")}"` : wanted);
 	}
 
-	Page.filter = { compile, parse, term };
+	// The line of a row, with as much of its path as no other file has in its own.
+	let files = null;
+	function line(r) {
+		files ??= [...new Set(Page.rows.map(x => (x.file ?? "").toLowerCase()))];
+		const parts = r.file.split("/"), paths = [parts[parts.length - 1]];
+		for (let i = parts.length - 1; i > 0; i--)
+			paths.push("/" + parts.slice(i).join("/"));
+		const path = paths.find(p => files.filter(f => f.includes(p.toLowerCase())).length === 1) ?? r.file;
+		return term("line", path + (r.line ? ":" + r.line : ""));
+	}
+
+	Page.filter = { compile, parse, term, line };
 })();

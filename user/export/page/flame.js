@@ -294,9 +294,9 @@
 		if (!f)
 			return;
 		if (f.kind === "module")
-			Page.find([Page.filter.term("module", f.name.split(" (")[0])]);
+			Page.find([Page.filter.term("stack", f.name)]);
 		else if (f.file)
-			Page.find([`"${f.file.slice(f.file.lastIndexOf("/") + 1)}:${f.line}"`]);
+			Page.find([Page.filter.term("stack", f.file + ":" + f.line)]);
 	}
 
 	function events() {

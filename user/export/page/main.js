@@ -256,6 +256,7 @@
 		["1 – 4", "flame graph, lifetimes, segments, modules", null],
 		["w", "the view wider, or as before", wide],
 		["t", "light or dark", Page.toggleTheme],
+		["Enter", "in a table: only this row, in all views; again: all", null],
 		["Esc", "out of the window, then of the filter", null],
 		["?", "these keys", () => $("keys").showModal()],
 		["In a graph", "arrows move, Enter zooms, Esc goes out, f filters to a frame", null],

@@ -115,7 +115,7 @@
 			if (o?.i === undefined)
 				return;
 			const r = Page.rows[Page.data.blocks(state.device).row[o.i]];
-			Page.find(r.file ? [Page.filter.term("line", r.file.slice(r.file.lastIndexOf("/") + 1) + ":" + r.line)] : [Page.filter.term("category", r.category)]);
+			Page.find(r.file ? [Page.filter.line(r)] : [Page.filter.term("category", r.category)]);
 		});
 		canvas.addEventListener("keydown", e => {
 			const by = { ArrowDown: 1, ArrowUp: -1 }[e.key];

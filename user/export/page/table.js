@@ -121,9 +121,11 @@
 		if (state.by === "module")
 			terms.push(term("module", g.row.module));
 		else if (g.row.file)
-			terms.push(term("line", g.row.file.slice(g.row.file.lastIndexOf("/") + 1) + ":" + g.row.line));
+			terms.push(Page.filter.line(g.row));
 		else if (g.row.before_attach && state.by !== "category")
-			terms.push(g.row.name ? term("name", g.row.name) : '"before attach"');
+			terms.push(g.row.name ? term("name", g.row.name) : 'source:census');
+		if ((state.by === "line" || state.by === "stack") && !g.row.before_attach && g.row.phase)
+			terms.push(term("phase", g.row.phase));
 		Page.find(terms);
 	}
 
