@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/bar.h"
 #include "lib/text.h"
 #include "report_ranks.h"
 #include "report_words.h"
@@ -125,8 +126,9 @@ static void print_head(struct page *p)
 
 struct head {
 	size_t label;
-	bool reserved, time, name; /* columns that are shown */
-	size_t rest;		   /* for the last one */
+	bool reserved, time, name, bar; /* columns that are shown */
+	size_t rest;			/* for the last one */
+	uint64_t largest;
 };
 
 #define TIME 9
@@ -137,11 +139,17 @@ static struct head head_columns(const struct page *p)
 	struct head h = { .label = 9 };
 	size_t used;
 
-	for (size_t i = 0; i < p->n; i++)
-		if (text__width(ranks__at(p->r, i)->label) > h.label)
-			h.label = text__width(ranks__at(p->r, i)->label);
+	for (size_t i = 0; i < p->n; i++) {
+		const struct rank *k = ranks__at(p->r, i);
+
+		h.label = text__width(k->label) > h.label ? text__width(k->label) : h.label;
+		h.largest = k->allocated > h.largest ? k->allocated : h.largest;
+	}
 	h.label = h.label < 16 ? h.label : 16;
 	used = h.label + GAP + FIGURE + GAP;
+	h.bar = report_text__bars(p->out, p->o, used + 2 * (FIGURE + GAP) + TIME + GAP + DEVICE + GAP + 10 <= p->width) &&
+		used + REPORT_BAR + GAP + DEVICE <= p->width;
+	used += h.bar ? REPORT_BAR + GAP : 0;
 	h.reserved = used + FIGURE + GAP + DEVICE <= p->width;
 	used += h.reserved ? FIGURE + GAP : 0;
 	h.time = h.reserved && used + TIME + GAP + DEVICE <= p->width;
@@ -154,11 +162,14 @@ static struct head head_columns(const struct page *p)
 
 static void print_rank(struct page *p, const struct rank *k, const struct head *h)
 {
-	char time[24], word[64];
+	char time[24], word[64], bar[BAR_TEXT];
 
 	snprintf(word, sizeof(word), "%s", k->label);
 	left(p, report__cut(word, h->label), h->label);
 	bytes(p, k->allocated, FIGURE);
+	if (h->bar)
+		fprintf(p->out, "%s%s%s%*s", p->colour ? "\033[36m" : "",
+			bar__draw(bar, k->allocated, h->largest, REPORT_BAR, bar__unicode(), true), p->colour ? "\033[0m" : "", GAP, "");
 	if (h->reserved)
 		bytes(p, k->reserved, FIGURE);
 	if (h->time)
@@ -200,6 +211,8 @@ static void print_ranks(struct page *p)
 	bold(p, true);
 	left(p, "Recording", h.label);
 	right(p, moment(p, when, sizeof(when)), FIGURE);
+	if (h.bar)
+		right(p, "", REPORT_BAR);
 	if (h.reserved)
 		right(p, "Reserved", FIGURE);
 	if (h.time)

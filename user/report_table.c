@@ -232,7 +232,7 @@ static void choose_columns(struct table *t, size_t width)
 
 static void print_cell(const struct table *t, int col, const char *s)
 {
-	bool colour = col == COL_BAR && report_text__colour(t->out, t->o);
+	bool colour = col == COL_BAR && *s && report_text__colour(t->out, t->o);
 	size_t pad = text__width(s) < t->width[col] ? t->width[col] - text__width(s) : 0;
 
 	if (col == COL_WHERE)

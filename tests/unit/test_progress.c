@@ -23,13 +23,16 @@ struct work {
 	uint64_t total;
 	unsigned ms; /* how long it takes */
 	bool message;
-	bool second; /* another begins within it */
+	bool second;  /* another begins within it */
+	bool at_once; /* not only after a second */
 };
 
 static void do_work(const struct work *w)
 {
 	struct progress p = progress__begin(w->what, w->total, "events"), q = { 0 };
 
+	if (w->at_once)
+		p.next = p.start;
 	for (unsigned i = 0; i <= w->ms / 20; i++) {
 		uint64_t done = w->total * i / (w->ms / 20 + 1);
 
@@ -139,7 +142,7 @@ static void test_count(void **state)
 
 static void test_narrow(void **state)
 {
-	struct work w = { .what = "reading \xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97.mtr", .total = 1000, .ms = 1200 };
+	struct work w = { .what = "reading \xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97\xe6\xbc\xa2\xe5\xad\x97.mtr", .total = 1000, .ms = 300, .at_once = true };
 	char *s;
 
 	(void)state;
@@ -147,6 +150,8 @@ static void test_narrow(void **state)
 		s = on_terminal(&w, columns, "xterm", "C");
 		widths(s, columns);
 		assert_string_equal(left(s), "");
+		s = on_terminal(&w, columns, "xterm", "C");
+		assert_non_null(strstr(s, " %"));
 		for (; *s; s++)
 			assert_true(strncmp(s, "\xe2\x96", 2) != 0); /* no blocks but where the locale has them */
 	}
@@ -154,7 +159,7 @@ static void test_narrow(void **state)
 
 static void test_no_terminal(void **state)
 {
-	struct work w = { .what = "reading x", .total = 100, .ms = 1200 };
+	struct work w = { .what = "reading x", .total = 100, .ms = 200, .at_once = true };
 	FILE *err = tmpfile();
 	pid_t pid;
 	int status;

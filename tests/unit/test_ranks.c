@@ -156,6 +156,17 @@ static void test_side_by_side(void **state)
 		" 60.00 MiB   16.00 MiB    16.00 MiB    16.00 MiB    12.00 MiB   (1 row not shown)\n"));
 }
 
+static void test_bars(void **state)
+{
+	struct output *o = report("--bars", ranks[0], ranks[2], NULL);
+
+	(void)state;
+	assert_non_null(strstr(o->out,
+		"Recording     At peak                Reserved         At  Device    Name\n"
+		"rank 0      80.00 MiB  ######      128.00 MiB   200.0 ms  cuda:0    r4\n"
+		"rank 2     120.00 MiB  ##########  128.00 MiB   300.0 ms  cuda:2    r2\n"));
+}
+
 static bool apart(struct output *o)
 {
 	return o->status == 0 && strstr(o->out, "== ") && strstr(o->out, "Max mem: ") && !strstr(o->out, "Mem in all: ");
@@ -260,12 +271,13 @@ static void test_widths(void **state)
 	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++)
 		for (int columns = 40; columns <= 200; columns += 20)
 			for (int side = 0; side < 2; side++) {
+				const char *bars = columns % 40 ? "--bars" : "--no-bars";
 				char number[16], *line;
 				struct output *o;
 
 				snprintf(number, sizeof(number), "%d", columns);
 				setenv("COLUMNS", number, 1);
-				o = report("--by", by[b], side ? "--side-by-side" : "--together", odd[0], odd[1], NULL);
+				o = report("--by", by[b], side ? "--side-by-side" : "--together", bars, odd[0], odd[1], NULL);
 				unsetenv("COLUMNS");
 				assert_int_equal(o->status, 0);
 				for (line = strtok(o->out, "\n"); line; line = strtok(NULL, "\n")) {
@@ -316,7 +328,7 @@ static void test_outliers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outliers), cmocka_unit_test(test_text), cmocka_unit_test(test_side_by_side),
+		cmocka_unit_test(test_outliers), cmocka_unit_test(test_text), cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_bars),
 		cmocka_unit_test(test_when),	 cmocka_unit_test(test_json), cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_widths),
 	};

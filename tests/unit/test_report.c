@@ -269,7 +269,7 @@ static void test_text_is_80_columns(void **state)
 
 			snprintf(number, sizeof(number), "%d", columns);
 			setenv("COLUMNS", number, 1);
-			o = report("--by", by[i], "--top", "3", odd, NULL);
+			o = report("--by", by[i], "--top", "3", columns % 40 ? "--bars" : "--no-bars", odd, NULL);
 			unsetenv("COLUMNS");
 			assert_int_equal(o->status, 0);
 			assert_null(strpbrk(o->out, "\x1b\a\r"));
