@@ -251,6 +251,8 @@ static int on_attached(void *ctx)
 
 	r->was_attached = true;
 	look_at_maps(r);
+	if (r->dryrun)
+		facts__set(session__facts(r->recording.loop.session), "dry_run", "1");
 	return r->attached(ctx);
 }
 

@@ -54,7 +54,26 @@ char *diff__percent(char *buf, size_t size, uint64_t old, uint64_t new)
 	return buf;
 }
 
-/* A stack, into the lines that it is made of: each calls what is inside of it, and the innermost one allocates. */
+/* A module's name without its numbers, which are others where layers were put in: "blocks.*.mlp". */
+static uint64_t hash_name(const struct match *m, const char *name)
+{
+	char text[256];
+	size_t n = 0;
+
+	for (; *name && n < sizeof(text) - 1; name++) {
+		bool digit = *name >= '0' && *name <= '9';
+
+		if (!digit || !n || text[n - 1] != '*')
+			text[n++] = digit ? '*' : *name;
+	}
+	text[n] = '\0';
+	return match__hash(m, text, 2);
+}
+
+/*
+ * A stack, into the lines that it is made of: each calls what is inside of it, and the innermost one allocates. All calls
+ * of modules are of one function; the class and the name of the module tell them apart.
+ */
 static int add_stack(struct match *m, enum match_side side, const struct dict *d, const struct row *r)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
@@ -63,13 +82,13 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 
 	for (uint32_t i = 0; i < s.n && !err; i++) {
 		struct dict_loc loc = dict__get_loc(d, s.frames[i].loc);
+		struct dict_module mod = dict__get_module(d, s.frames[i].module);
 		const char *func = dict__str(d, loc.func);
 
-		if (!s.frames[i].loc)
-			continue;
-		err = match__add(m, side, dict__str(d, loc.file), func, loc.line, does, detail);
-		does = match__hash(m, func, 0);
-		detail = s.frames[i].module ? match__hash(m, dict__str(d, dict__get_module(d, s.frames[i].module).cls), 1) : detail;
+		if (s.frames[i].loc)
+			err = match__add(m, side, dict__str(d, loc.file), func, loc.line, does, detail);
+		does = match__hash(m, func, mod.cls ? match__hash(m, dict__str(d, mod.cls), 1) : 0);
+		detail = mod.name ? hash_name(m, dict__str(d, mod.name)) : 0;
 	}
 	return err;
 }

@@ -332,7 +332,8 @@ static void print_sums(struct printer *p)
 	const struct diff_side *s = p->d->side;
 	char old[24], new[24], sign[24], percent[24], a[64], b[64], count[32];
 	const char *first = max_mem(&p->d->opts.at[MATCH_OLD], a, sizeof(a)), *second = max_mem(&p->d->opts.at[MATCH_NEW], b, sizeof(b));
-	bool any = false;
+	size_t at = 0;
+	int len;
 
 	diff__percent(percent, sizeof(percent), s[0].device.mark_allocated, s[1].device.mark_allocated);
 	fprintf(p->out, "\n%s", first);
@@ -345,16 +346,24 @@ static void print_sums(struct printer *p)
 		*percent ? ")" : "");
 	for (int i = 0; i < DIFF_NR; i++) {
 		const struct diff_sum *sum = &p->d->sums[i];
-		bool up = i == DIFF_GREW || i == DIFF_NEW;
+		bool up = i == DIFF_GREW || i == DIFF_NEW, bytes = i != DIFF_SAME && !p->d->overlap;
 
 		if (!sum->rows)
 			continue;
-		fprintf(p->out, "%s%s %s", any ? ", " : "", text__count(count, sizeof(count), sum->rows), words[i]);
-		if (i != DIFF_SAME && !p->d->overlap)
-			fprintf(p->out, " %s", diff__signed(sign, sizeof(sign), up ? 0 : sum->bytes, up ? sum->bytes : 0));
-		any = true;
+		diff__signed(sign, sizeof(sign), up ? 0 : sum->bytes, up ? sum->bytes : 0);
+		len = snprintf(a, sizeof(a), "%s %s%s%s", text__count(count, sizeof(count), sum->rows), words[i], bytes ? " " : "",
+			       bytes ? sign : "");
+		if (at && at + 2 + (size_t)len > p->width) {
+			fputs(",\n  ", p->out);
+			at = 2;
+		} else if (at) {
+			fputs(", ", p->out);
+			at += 2;
+		}
+		fputs(a, p->out);
+		at += (size_t)len;
 	}
-	fputs(any ? "\n" : "No rows.\n", p->out);
+	fputs(at ? "\n" : "No rows.\n", p->out);
 }
 
 /* The folders that files were matched across: "/a/v1" and "/a/v2" of /a/v1/net/model.py and /a/v2/net/model.py. */

@@ -17,6 +17,7 @@ static const struct command {
 	{ "record", cmd_record, "record the memory events of a running process into a file" },
 	{ "run", cmd_run, "start a command and record its memory events from the first one on" },
 	{ "report", cmd_report, "which line, module and phase holds how many bytes, from a recording" },
+	{ "compare", cmd_compare, "captures beside each other: peak, reserved, fragmentation, step time" },
 	{ "diff", cmd_diff, "what changed between two recordings, by line, stack, module or phase" },
 	{ "export", cmd_export, "flame graph, folded stacks, speedscope or timeline from a recording" },
 	{ "leaks", cmd_leaks, "what grows from step to step, and how sure that is; from a recording or a process" },

@@ -285,6 +285,10 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 		dev->unsure = m->losing;
 		dev->pub.allocated = e->allocated;
 		dev->pub.reserved = e->reserved;
+		if (e->reserved > e->allocated && e->reserved - e->allocated > dev->pub.most_unused) {
+			dev->pub.most_unused = e->reserved - e->allocated;
+			dev->pub.most_unused_reserved = e->reserved;
+		}
 		if (e->reserved > dev->pub.peak_reserved)
 			dev->pub.peak_reserved = e->reserved;
 	}
@@ -435,6 +439,7 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site)
 {
 	struct rec rec = { .born = m->seq, .time = e->time };
+	uint64_t peak;
 	bool replaced;
 	int err;
 
@@ -453,7 +458,10 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	m->sites[rec.site].again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
+	peak = dev->pub.peak_allocated;
 	heap__settle(m, dev, e, m->sites[rec.site].phase);
+	if (dev->pub.peak_allocated != peak)
+		dev->peak_site1 = rec.site + 1;
 	return m->loose.count[EXTENT_MEMORY] ? below__found(m, dev, e->addr) : 0;
 }
 

@@ -208,6 +208,7 @@ struct dev {
 	bool mark_unsure;     /* at the mark, or before the first event with totals after it */
 	bool mark_open;	      /* no event with totals has come since the mark */
 	uint64_t peak_step[STEP_KINDS];
+	uint32_t peak_site1; /* 1 + that of the allocation that made the peak; 0: none did */
 	struct step_level *step[STEP_KINDS]; /* rings beside steps.ring; NULL for devices over STEP_DEVICES */
 	uint64_t step_peak[STEP_KINDS];	     /* of the step under way */
 	int phase;			     /* of the stretch under way, -1: none */

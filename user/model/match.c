@@ -176,30 +176,31 @@ static unsigned shared(const struct match *m, const struct match_line *a, const 
 }
 
 /*
- * How much speaks for two lines being one: that they do something alike, that they do nothing else, that it is of the
- * same size, that the pair before has moved by as much, that this one has not moved; and of what is equal the nearer.
+ * How much speaks for two lines being one: that they do something alike, how much of what they do that is, how much of
+ * the sizes and names, that the pair before has moved by as much, that this one has not moved; and of what is equal the
+ * nearer.
  */
 #define WEIGHT INT64_C(4096)
 #define WEIGHT_PAIR (2 * WEIGHT)
-#define WEIGHT_ALL (1 * WEIGHT)
-#define WEIGHT_DETAIL (4 * WEIGHT)
+#define WEIGHT_DETAIL 4
 #define WEIGHT_FOLLOWS (2 * WEIGHT)
 #define WEIGHT_UNMOVED (1 * WEIGHT)
 #define FAR 1000
+
+static int64_t part(unsigned n, unsigned a, unsigned b)
+{
+	return n ? n * WEIGHT / (a > b ? a : b) : 0;
+}
 
 static int64_t weigh(const struct match *m, const struct match_line *old, const struct match_line *new)
 {
 	unsigned n = shared(m, old, new, false);
 	int64_t shift = (int64_t)new->line - (int64_t)old->line, far = shift < 0 ? -shift : shift;
-	int64_t w = WEIGHT_PAIR - (far < FAR ? far : FAR);
 
 	if (!n)
 		return 0;
-	if (n == old->n[0] && n == new->n[0])
-		w += WEIGHT_ALL;
-	if (shared(m, old, new, true))
-		w += WEIGHT_DETAIL;
-	return shift ? w : w + WEIGHT_UNMOVED;
+	return WEIGHT_PAIR + part(n, old->n[0], new->n[0]) + WEIGHT_DETAIL * part(shared(m, old, new, true), old->n[1], new->n[1]) +
+	       (shift ? 0 : WEIGHT_UNMOVED) - (far < FAR ? far : FAR);
 }
 
 struct span { /* lines of a function, by number: places in order[] */

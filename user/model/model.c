@@ -312,6 +312,16 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
 
+bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret)
+{
+	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;
+	const struct site *s = dev && dev->peak_site1 ? &m->sites[dev->peak_site1 - 1] : NULL;
+
+	if (s)
+		row__line(m, innermost, s->stack, s->node, s->thread, s->walk, ret);
+	return s;
+}
+
 int model__main_device(const struct model *m)
 {
 	int best = -1;

@@ -65,6 +65,7 @@ struct model_device {
 	uint64_t live_blocks;
 	uint64_t peak_allocated, peak_reserved;
 	uint64_t peak_time;			/* ns, of peak_allocated */
+	uint64_t most_unused, most_unused_reserved; /* reserved and not allocated, at most, and what was reserved then */
 	uint64_t peak_step;			/* 0-based number of the step it fell in */
 	enum phase peak_phase;
 	uint64_t late; /* without totals: bytes that turned out, after the first event, to have been there all along; in all sums */
@@ -224,6 +225,9 @@ struct taken { /* device or managed memory taken by others than the allocator, b
 	uint8_t how; /* enum mem_how */
 	struct row row; /* bytes, count, and the words of --by line */
 };
+
+/* The line, module and phase of the allocation that made the peak; no sums. False: it was there at the first event, or nothing was. */
+bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret);
 
 struct model_segments {
 	struct segment *all; /* what hurts most first: by stuck, then by size */

@@ -126,7 +126,7 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 /*
  * Keys in use. Target: pid, parent, rank, local_rank, world_size, comm, cmdline (JSON array), python, torch, cuda_runtime, exe,
  * allocator ("native" | "cudaMallocAsync" | "pluggable" | "cpu"), device.<index>.name and device.<index>.total (bytes).
- * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live" | "fork"), children.
+ * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live" | "fork"), children, dry_run ("1": no GPU computed).
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
  * counter.<name> (from the kernel side: hits, walks by outcome, losses), stop_reason
  * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"), dropped_events,

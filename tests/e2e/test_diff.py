@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Two recordings and more beside each other: the memory exercise, and a program whose lines have moved."""
+import csv
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import harness
+from harness import WORKLOADS, Skip, check, equal, own, python, read_json, run, scratch, spawn, tool
+
+SMALL = ("--steps", "3", "--layers", "6", "--width", "128", "--context", "256", "--batch", "8")
+NAMES = ("baseline", "checkpointing", "amp", "both")
+_made = {}
+
+
+def dry_run(script, output, *args, cwd=None):
+    p = spawn([harness.TOOL, "run", "-o", output, "-f", "--dry-run-cuda", "--", python(), script, *args], root=True, cwd=cwd)
+    equal(p.wait(120), 0, "%s: %s" % (script, p.stderr()[-500:]))
+    own(output)
+    return output
+
+
+def exercise():
+    """What tools/exercise.sh prints, and its folder."""
+    if "exercise" not in _made:
+        folder = scratch("exercise")
+        done = subprocess.run([os.path.join(harness.REPO, "tools", "exercise.sh"), "-o", folder, *SMALL], capture_output=True, text=True,
+                              timeout=240, check=False, env=dict(os.environ, OUTPUT=harness.OUT, PYTHON=python()))
+        equal(done.returncode, 0, "tools/exercise.sh: %s" % done.stderr[-800:])
+        for name in NAMES:
+            own(os.path.join(folder, name + ".mtr"))
+        _made["exercise"] = done.stdout, folder
+    return _made["exercise"]
+
+
+def recordings():
+    return [os.path.join(exercise()[1], name + ".mtr") for name in NAMES]
+
+
+def diff(old, new, *options):
+    code, out, err = tool("diff", old, new, "--format", "json", *options)
+    equal(code, 0, "diff: %s" % err)
+    return json.loads(out)
+
+
+def sums(doc):
+    """The rows add up: to the byte, each way that they can be summed."""
+    old, new = doc["old"]["allocated"], doc["new"]["allocated"]
+    equal(sum(r["old_bytes"] for r in doc["rows"]), old, "the old side of the rows")
+    equal(sum(r["new_bytes"] for r in doc["rows"]), new, "the new side of the rows")
+    equal(sum(r["change"] for r in doc["rows"]), new - old, "the changes")
+    equal((doc["change"], doc["adds_up"], doc["missing"]), (new - old, True, 0), "what the document says of that")
+    for status, told in doc["summary"].items():
+        rows = [r for r in doc["rows"] if r["status"] == status]
+        equal((told["rows"], told["bytes"]), (len(rows), sum(abs(r["change"]) for r in rows)), "the summary of " + status)
+    changes = [abs(r["change"]) for r in doc["rows"]]
+    equal(changes, sorted(changes, reverse=True), "the order of the rows")
+
+
+# ---- compare --------------------------------------------------------------------------------------------------------
+
+def test_exercise():
+    """Peaks are PyTorch's own, to the byte, and what saves memory is seen to."""
+    text, folder = exercise()
+    code, out, err = tool("compare", "--format", "json", *recordings())
+    equal(code, 0, err)
+    captures = json.loads(out)["captures"]
+    equal([c["name"] for c in captures], list(NAMES), "names")
+    for c in captures:
+        truth = read_json(os.path.join(folder, c["name"] + ".json"))
+        equal(c["peak_allocated"], truth["max_memory_allocated"], c["name"] + ": peak allocated")
+        equal(c["peak_reserved"], truth["max_memory_reserved"], c["name"] + ": peak reserved")
+        equal((c["steps"], c["steps_timed"], c["lost"], c["drift"], c["before_attach"]), (3, 2, 0, 0, 0), c["name"] + ": its figures")
+        equal((c["dry_run"], c["complete"], c["warnings"]), (True, True, []), c["name"] + ": dry run, complete, warnings")
+        check(0 < c["step_time"] < 60, "%s: a step takes %s s", c["name"], c["step_time"])
+        after = max(truth["after"].values())
+        check(c["peak_allocated"] >= after, "%s: the peak is below %d", c["name"], after)
+        equal(c["against_first"]["peak_allocated"], round(c["peak_allocated"] / captures[0]["peak_allocated"], 6), c["name"] + ": times")
+    peaks = dict(zip(NAMES, (c["peak_allocated"] for c in captures)))
+    check(peaks["both"] < peaks["checkpointing"] < peaks["baseline"] and peaks["amp"] < peaks["baseline"], "peaks: %s", peaks)
+    check(peaks["both"] < 0.7 * peaks["baseline"], "checkpointing and AMP save less than 30 %%: %s", peaks)
+    for name in NAMES:
+        check(re.search(r"^%s +[\d.]+ MiB" % name, text, re.M), "%s is in no row of %r", name, text)
+    check("Where does memory peak?  In %s, step " % captures[0]["peak_phase"] in text, "the answers: %r", text[-2000:])
+
+
+def test_compare_formats():
+    code, out, err = tool("compare", "--format", "markdown", "--name", "a|b,c,*d*,e", *recordings())
+    equal(code, 0, err)
+    rows = [line for line in out.splitlines() if line.startswith("|")]
+    equal(len(rows), 6, "lines of the table")
+    equal({len(re.findall(r"(?<!\\)\|", r)) for r in rows}, {13}, "cells of each")
+    check(rows[2].startswith("| a\\|b |") and rows[4].startswith("| \\*d\\* |"), "escapes: %s", rows)
+    code, out, _ = tool("compare", recordings()[0], "again=" + recordings()[0], "--skip", "1", "--format", "json")
+    equal(code, 0, "compare with a name")
+    first, again = json.loads(out)["captures"]
+    equal((first["name"], again["name"], again["steps_timed"]), ("baseline", "again", 1), "names, and steps left by --skip")
+    equal(again["against_first"], {"peak_allocated": 1.0, "peak_reserved": 1.0, "step_time": 1.0}, "the same against itself")
+    code, out, _ = tool("compare", recordings()[0], recordings()[3])
+    check(all(len(line) <= 120 for line in out.splitlines()), "wide lines: %r", out)
+
+
+# ---- diff -----------------------------------------------------------------------------------------------------------
+
+def test_sums():
+    """However rows are made."""
+    old, new = recordings()[:2]
+    for by in ("line", "stack", "module", "phase", "category", "thread"):
+        sums(diff(old, new, "--by", by))
+    for at in ("end", "peak,end", "0.001,peak"):
+        doc = diff(old, new, "--at", at)
+        sums(doc)
+    doc = diff(old, new, "--by", "layer")
+    check("adds_up" not in doc and len(doc["rows"]) > 10, "layers overlap, and are not added up: %s", doc.get("adds_up"))
+    same = diff(old, old)
+    equal({r["status"] for r in same["rows"]}, {"unchanged"}, "a recording against itself")
+    code, out, _ = tool("diff", old, new, "--format", "csv")
+    equal(code, 0, "diff as CSV")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    doc = diff(old, new)
+    equal([(r["status"], int(r["change"]), r["new_line"]) for r in rows],
+          [(r["status"], r["change"], str(r["new"]["line"] or "") if r["new"] else "") for r in doc["rows"]], "CSV and JSON")
+    code, out, _ = tool("diff", old, new)
+    change = doc["change"]
+    check("(%+d bytes): the difference in memory, to the byte." % change in out, "the text's last line: %r", out[-200:])
+    check(all(len(line) <= 80 for line in out.splitlines()[6:]), "lines over 80 columns: %r", out)
+
+
+def edited(folder):
+    """The GPT in another folder, with lines put in and taken out: what was there has moved, some of it twice."""
+    os.makedirs(folder)
+    shutil.copy(os.path.join(WORKLOADS, "oracle.py"), folder)
+    with open(os.path.join(WORKLOADS, "gpt.py"), encoding="utf-8") as f:
+        text = f.read()
+    for old, new in (
+            ("class Attention(", "# one\n# two\n\nclass Attention("),
+            ("        mixed = F.scaled", "        batch += 0\n        mixed = F.scaled"),
+            ("        return self.head(self.norm(x))", "        x = x + 1  # NEW\n        return self.head(self.norm(x))"),
+            ("        x = x + self.attention(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
+             "        y = self.norm2(x)  # NEW\n        x = x + self.attention(self.norm1(x))\n\n        return x + self.mlp(y)")):
+        equal(text.count(old), 1, "places of %r" % old)
+        text = text.replace(old, new)
+    with open(os.path.join(folder, "gpt.py"), "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+def lines_of(path):
+    with open(path, encoding="utf-8") as f:
+        return [""] + [line.split("#")[0].strip() for line in f]
+
+
+def moved():
+    if "moved" not in _made:
+        folder = scratch("second-checkout/tests/workloads")
+        edited(folder)
+        args = ("--steps", "3", "--batch", "2", "--width", "64", "--context", "64", "--vocab", "300", "--layers", "2", "--heads", "2")
+        _made["moved"] = folder, [dry_run(os.path.join(f, "gpt.py"), scratch(n), *args)
+                                  for f, n in ((WORKLOADS, "old.mtr"), (folder, "new.mtr"))]
+    return _made["moved"]
+
+
+def test_moved_lines():
+    """Rows are of one line if it is the same line of the source, which is there to be read."""
+    folder, (old, new) = moved()
+    doc = diff(old, new)
+    sums(doc)
+    sources = [lines_of(os.path.join(f, "gpt.py")) for f in (WORKLOADS, folder)]
+    both = [r for r in doc["rows"] if r["old"] and r["new"] and (r["old"]["file"] or "").endswith("/gpt.py")]
+    check(len(both) > 20 and sum(r["moved"] for r in both) > 20, "%d rows in both, %d moved", len(both), sum(r["moved"] for r in both))
+    changed = {"return x + self.mlp(self.norm2(x))", "return x + self.mlp(y)"}  # edited itself, the same line all the same
+    for r in both:
+        texts = [s[r[k]["line"]] for s, k in zip(sources, ("old", "new"))]
+        check(texts[0] == texts[1] or set(texts) == changed, "line %s is taken for line %s: %s", r["old"]["line"], r["new"]["line"], texts)
+        equal(r["moved"], r["old"]["line"] != r["new"]["line"], "moved")
+    alone = {sources[1][r["new"]["line"]] for r in doc["rows"] if r["status"] == "new" and r["new"]["file"]}
+    check("x = x + 1" in alone and alone <= {"x = x + 1", "y = self.norm2(x)"} | changed, "lines that are new: %s", alone)
+    gone = {sources[0][r["old"]["line"]] for r in doc["rows"] if r["status"] == "gone" and r["old"]["file"]}
+    check(gone <= changed, "lines that are gone: %s", gone)
+    check({"old": os.path.join(WORKLOADS, "gpt.py"), "new": os.path.join(folder, "gpt.py")} in doc["renamed_files"], "files: %s",
+          doc["renamed_files"])
+    code, out, _ = tool("diff", old, new)
+    equal(code, 0, "diff as text")
+    line = next(r for r in both if r["moved"] and r["change"])["old"]["line"] if any(r["moved"] and r["change"] for r in both) else None
+    check(line is None or "moved from :%d" % line in out, "moved from :%s in %r", line, out)
+
+
+def test_moved_stacks():
+    """A stack is the same if all its lines are."""
+    _, (old, new) = moved()
+    doc = diff(old, new, "--by", "stack")
+    sums(doc)
+    same = [r for r in doc["rows"] if r["old"] and r["new"]]
+    check(len(same) > 0.5 * len(doc["rows"]), "%d of %d stacks are in both", len(same), len(doc["rows"]))
+    for r in same:
+        functions = [[f.split(" (")[0] for f in r[k]["stack"]] for k in ("old", "new")]
+        equal(functions[0], functions[1], "functions of the stack")
+
+
+# ---- what is wrong --------------------------------------------------------------------------------------------------
+
+def test_errors():
+    old, new = recordings()[:2]
+    for args, code, words in ((("diff", old), 64, "which two"), (("diff", old, new, new), 64, "compare"),
+                              (("diff", "-", "-"), 64, "standard input"), (("diff", old, "/nonexistent"), 2, "cannot open"),
+                              (("diff", old, new, "--by", "segment"), 64, "segment"), (("diff", old, new, "--at", "x"), 64, "--at"),
+                              (("diff", old, new, "--at", "oom"), 2, "out-of-memory"), (("diff", old, new, "--device", "cuda:7"), 2, "cuda:7"),
+                              (("diff", old, new, "-o", old), 1, "cannot create"), (("diff", old, new, "-o", "/dev/full"), 1, "cannot write"),
+                              (("compare",), 64, "which recordings"), (("compare", old, "--name", "a,b"), 64, "2 names for 1"),
+                              (("compare", old, __file__), 2, "not a memtrace-bpf recording"), (("compare", old, "--format", "csv"), 64, "csv")):
+        got, out, err = tool(*args)
+        equal((got, out), (code, ""), "%s: exit and output; it said %r" % (args, err))
+        check(words in err, "%s: the message is %r", args, err)
+
+
+if __name__ == "__main__":
+    run(globals())
