@@ -13,7 +13,7 @@
 #include "lib/text.h"
 #include "report_words.h"
 
-enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_NR };
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH, FORMAT_NR };
 
 #define DEFAULT_TOP 20 /* of text; programs get all rows */
 
@@ -35,7 +35,7 @@ static const struct argp_option options[] = {
 	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase, category or thread", 0 },
 	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: NEW's with the largest peak, CUDA first)", 0 },
 	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
-	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or csv", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json, csv or flamegraph (one page for any browser)", 0 },
 	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
 	{ "output", 'o', "OUT", 0, "Where to (default: standard output)", 0 },
 	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
@@ -54,14 +54,14 @@ static void parse_by(struct diff_args *a, const char *arg, struct argp_state *st
 
 static void parse_format(struct diff_args *a, const char *arg, struct argp_state *state)
 {
-	static const char *const names[FORMAT_NR] = { "text", "json", "csv" };
+	static const char *const names[FORMAT_NR] = { "text", "json", "csv", "flamegraph" };
 
 	for (int i = 0; i < FORMAT_NR; i++)
 		if (!strcmp(arg, names[i])) {
 			a->format = i;
 			return;
 		}
-	argp_error(state, "--format: '%s' is none of text, json, csv", arg);
+	argp_error(state, "--format: '%s' is none of text, json, csv, flamegraph", arg);
 }
 
 static void parse_color(struct diff_args *a, const char *arg, struct argp_state *state)
@@ -137,6 +137,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			a->files[state->arg_num] = arg;
 		break;
 	case ARGP_KEY_END:
+		if (a->format == FORMAT_FLAMEGRAPH && a->opts.by != BY_LINE && a->opts.by != BY_STACK)
+			argp_error(state, "--format flamegraph is by stack");
 		if (!a->files[MATCH_NEW])
 			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
 		else if (!strcmp(a->files[0], "-") && !strcmp(a->files[1], "-"))
@@ -196,6 +198,8 @@ static int print(FILE *out, struct diff *d, const struct diff_args *args)
 		return diff_json__print(out, d, args->top);
 	case FORMAT_CSV:
 		return diff_csv__print(out, d, args->top);
+	case FORMAT_FLAMEGRAPH:
+		return diff_flame__print(out, d);
 	default:
 		return diff_text__print(out, d, &o);
 	}

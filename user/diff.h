@@ -81,5 +81,7 @@ struct diff_text_opts {
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o);
 int diff_json__print(FILE *out, const struct diff *d, size_t top);
 int diff_csv__print(FILE *out, const struct diff *d, size_t top);
+/* One page for any browser; by stack, whatever d was by. */
+int diff_flame__print(FILE *out, struct diff *d);
 
 #endif

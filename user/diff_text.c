@@ -408,8 +408,7 @@ static void print_check(struct printer *p)
 	diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum);
 	diff__signed(b, sizeof(b), old, new);
 	if (d->adds_up)
-		fprintf(p->out, "\nThe changes add up to %s (%+" PRId64 " bytes): the difference in memory, to the byte.\n", a,
-			(int64_t)(new - old));
+		fprintf(p->out, "\nThe changes add up to that, to the byte: %+" PRId64 " bytes.\n", (int64_t)(new - old));
 	else
 		fprintf(p->out,
 			"\nThe changes add up to %s, not to the difference in memory of %s: %s (%" PRId64

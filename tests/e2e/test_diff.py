@@ -126,7 +126,7 @@ def test_sums():
           [(r["status"], r["change"], str(r["new"]["line"] or "") if r["new"] else "") for r in doc["rows"]], "CSV and JSON")
     code, out, _ = tool("diff", old, new)
     change = doc["change"]
-    check("(%+d bytes): the difference in memory, to the byte." % change in out, "the text's last line: %r", out[-200:])
+    check("The changes add up to that, to the byte: %+d bytes." % change in out, "the text's last line: %r", out[-200:])
     check(all(len(line) <= 80 for line in out.splitlines()[6:]), "lines over 80 columns: %r", out)
 
 
@@ -141,7 +141,7 @@ def edited(folder):
             ("        mixed = F.scaled", "        batch += 0\n        mixed = F.scaled"),
             ("        return self.head(self.norm(x))", "        x = x + 1  # NEW\n        return self.head(self.norm(x))"),
             ("        x = x + self.attention(self.norm1(x))\n        return x + self.mlp(self.norm2(x))",
-             "        y = self.norm2(x)  # NEW\n        x = x + self.attention(self.norm1(x))\n\n        return x + self.mlp(y)")):
+             "        x = x + self.attention(self.norm1(x))\n        y = self.norm2(x)  # NEW\n\n        return x + self.mlp(y)")):
         equal(text.count(old), 1, "places of %r" % old)
         text = text.replace(old, new)
     with open(os.path.join(folder, "gpt.py"), "w", encoding="utf-8") as f:
@@ -200,6 +200,39 @@ def test_moved_stacks():
         equal(functions[0], functions[1], "functions of the stack")
 
 
+# ---- flame graph ----------------------------------------------------------------------------------------------------
+
+def readers():
+    """A folder with the scripts of tests/foreign beside their node_modules."""
+    if not shutil.which("node"):
+        raise Skip("node is not here")
+    done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "foreign"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Skip(done.stderr.strip())
+    folder = scratch("foreign")
+    if not os.path.exists(folder):
+        os.mkdir(folder)
+        os.symlink(os.path.join(done.stdout.strip(), "node_modules"), os.path.join(folder, "node_modules"))
+        shutil.copy(os.path.join(harness.REPO, "tests", "foreign", "check_flamediff.mjs"), folder)
+    return folder
+
+
+def test_flamegraph_in_a_browser():
+    """Each pair with what its report says: both sides of every stack, and nothing on the console."""
+    folder = readers()
+    for i, (old, new) in enumerate((recordings()[:2], moved()[1])):
+        page, report = scratch("diff%d.html" % i), scratch("diff%d.json" % i)
+        code, _, err = tool("diff", old, new, "--format", "flamegraph", "-o", page)
+        equal(code, 0, "diff as a flame graph: %s" % err)
+        code, _, err = tool("diff", old, new, "--by", "stack", "--format", "json", "-o", report)
+        equal(code, 0, "diff by stack: %s" % err)
+        done = subprocess.run(["nice", "-n", "5", "node", os.path.join(folder, "check_flamediff.mjs"), page, report], capture_output=True,
+                              text=True, timeout=180, check=False)
+        if done.returncode == 77:
+            raise Skip(done.stderr.strip())
+        check(done.returncode == 0, "check_flamediff.mjs: %s %s", done.stdout[-600:], done.stderr[-1200:])
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
 def test_errors():
@@ -207,6 +240,7 @@ def test_errors():
     for args, code, words in ((("diff", old), 64, "which two"), (("diff", old, new, new), 64, "compare"),
                               (("diff", "-", "-"), 64, "standard input"), (("diff", old, "/nonexistent"), 2, "cannot open"),
                               (("diff", old, new, "--by", "segment"), 64, "segment"), (("diff", old, new, "--at", "x"), 64, "--at"),
+                              (("diff", old, new, "--format", "flamegraph", "--by", "module"), 64, "by stack"),
                               (("diff", old, new, "--at", "oom"), 2, "out-of-memory"), (("diff", old, new, "--device", "cuda:7"), 2, "cuda:7"),
                               (("diff", old, new, "-o", old), 1, "cannot create"), (("diff", old, new, "-o", "/dev/full"), 1, "cannot write"),
                               (("compare",), 64, "which recordings"), (("compare", old, "--name", "a,b"), 64, "2 names for 1"),

@@ -2,24 +2,17 @@
 /*
  * The flame graph: one HTML page that needs nothing else. What it shows is data in a script element of
  * type application/json: one tree of frames that all devices and views share (a stack is a node), and for
- * each view the bytes and blocks of the stacks in it. assets/flamegraph.js draws it.
+ * each view the bytes and blocks of the stacks in it (flametree.h). assets/flamegraph.js draws it.
  */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "assets/flamegraph.css.h"
-#include "assets/flamegraph.html.h"
-#include "assets/flamegraph.js.h"
-#include "assets/words.js.h"
 #include "export/export.h"
+#include "export/flametree.h"
 #include "export/frames.h"
 #include "lib/json.h"
-#include "lib/map64.h"
-
-/* What a browser still draws at once. The rows come largest first: what is over goes into one frame. */
-#define MAX_NODES 100000
 
 struct view {
 	const char *id, *label;
@@ -36,62 +29,15 @@ struct page_device {
 	struct view views[VIEW_NR]; /* rows NULL: not there */
 };
 
-struct node {
-	uint32_t frame, parent;
-};
-
 struct page {
 	struct export_ctx *c;
 	struct frames *frames;
 	struct json *j;
 	struct page_device *devices;
 	size_t ndevices;
-	struct map64 *children; /* (parent + 1, frame) -> node */
-	struct node *nodes;
-	size_t nnodes, room;
-	uint32_t smaller; /* node for what is over MAX_NODES */
+	struct flametree *tree;
+	uint32_t smaller; /* node for what the tree has no room for */
 };
-
-#define NO_NODE UINT32_MAX
-
-static int add_node(struct page *p, uint64_t key, struct node node)
-{
-	if (p->nnodes == p->room) {
-		size_t room = p->room ? p->room * 2 : 1024;
-		struct node *nodes = reallocarray(p->nodes, room, sizeof(*nodes));
-
-		if (!nodes)
-			return -ENOMEM;
-		p->nodes = nodes;
-		p->room = room;
-	}
-	p->nodes[p->nnodes] = node;
-	return map64__set(p->children, key, p->nnodes++);
-}
-
-/* The node of frames[0..n) from the root; makes what is missing, or is -ENOENT when the page is full. */
-static int find_node(struct page *p, const uint32_t *frames, uint32_t n, uint32_t *ret)
-{
-	bool full = p->nnodes >= MAX_NODES;
-	uint32_t parent = NO_NODE;
-
-	for (uint32_t i = 0; i < n; i++) {
-		uint64_t key = (uint64_t)(uint32_t)(parent + 1) << 32 | frames[i], found;
-		int err;
-
-		if (!map64__get(p->children, key, &found)) {
-			if (full)
-				return -ENOENT;
-			found = p->nnodes;
-			err = add_node(p, key, (struct node){.frame = frames[i], .parent = parent});
-			if (err)
-				return err;
-		}
-		parent = found;
-	}
-	*ret = parent;
-	return 0;
-}
 
 /* The node of a row, or the one for what is over the limit. */
 static int node_of_row(struct page *p, struct view *v, const struct row *row, uint32_t *ret)
@@ -101,7 +47,7 @@ static int node_of_row(struct page *p, struct view *v, const struct row *row, ui
 	int err = frames__of_row(p->frames, row, &frames, &n);
 
 	if (!err)
-		err = find_node(p, frames, n, ret);
+		err = flametree__find(p->tree, frames, n, ret);
 	if (err != -ENOENT)
 		return err;
 	v->smaller++;
@@ -207,7 +153,7 @@ static int put_devices(struct page *p)
 	int err = frames__smaller(p->frames, &smaller);
 
 	if (!err)
-		err = find_node(p, &smaller, 1, &p->smaller);
+		err = flametree__find(p->tree, &smaller, 1, &p->smaller);
 
 	json__open_array(p->j, "devices");
 	for (size_t i = 0; i < p->ndevices && !err; i++) {
@@ -227,59 +173,17 @@ static int put_devices(struct page *p)
 	return err;
 }
 
-static void put_nodes(struct page *p)
+static const struct frame *frame_at(const void *ctx, uint32_t i)
 {
-	json__open_object(p->j, "nodes");
-	json__open_array(p->j, "frame");
-	for (size_t i = 0; i < p->nnodes; i++)
-		json__uint(p->j, NULL, p->nodes[i].frame);
-	json__close_array(p->j);
-	json__open_array(p->j, "parent");
-	for (size_t i = 0; i < p->nnodes; i++)
-		json__int(p->j, NULL, p->nodes[i].parent == NO_NODE ? -1 : (int64_t)p->nodes[i].parent);
-	json__close_array(p->j);
-	json__close_object(p->j);
+	return frames__at(ctx, i);
 }
 
-/* Strings by number: names and files repeat, and the dict has each of them once, so its pointers will do. */
-static int put_frames(struct page *p)
-{
-	size_t n = frames__count(p->frames);
-	struct map64 *numbers = map64__new();
-	uint64_t number;
-	int err = numbers ? 0 : -ENOMEM;
-
-	json__open_array(p->j, "strings");
-	for (size_t i = 0; i < 2 * n && !err; i++) {
-		const struct frame *f = frames__at(p->frames, i / 2);
-		const char *s = i % 2 ? f->file : f->name;
-
-		if (!s || map64__get(numbers, (uintptr_t)s, &number))
-			continue;
-		err = map64__set(numbers, (uintptr_t)s, map64__count(numbers));
-		json__string(p->j, NULL, s);
-	}
-	json__close_array(p->j);
-	json__open_array(p->j, "frames"); /* name, file (-1: none), line, kind, one after the other */
-	for (size_t i = 0; i < n && !err; i++) {
-		const struct frame *f = frames__at(p->frames, i);
-
-		json__uint(p->j, NULL, map64__get(numbers, (uintptr_t)f->name, &number) ? number : 0);
-		json__int(p->j, NULL,
-			  f->file && map64__get(numbers, (uintptr_t)f->file, &number) ? (int64_t)number : -1);
-		json__uint(p->j, NULL, f->line);
-		json__uint(p->j, NULL, f->kind);
-	}
-	json__close_array(p->j);
-	map64__free(numbers);
-	return err;
-}
-
-static int put_data(struct page *p)
+static int put_data(void *ctx)
 {
 	static const char *const facts[] = {"pid",    "comm",	      "cmdline",    "python",
 					    "torch",  "cuda_runtime", "version",    "start",
 					    "events", "lost",	      "attached_at"};
+	struct page *p = ctx;
 	int err;
 
 	json__open_object(p->j, NULL);
@@ -295,37 +199,9 @@ static int put_data(struct page *p)
 	err = put_devices(p);
 	if (err)
 		return err;
-	put_nodes(p);
-	err = put_frames(p);
+	flametree__put_nodes(p->tree, p->j);
+	err = flametree__put_frames(p->j, frames__count(p->frames), frame_at, p->frames);
 	json__close_object(p->j);
-	return err;
-}
-
-/* Writes the template up to a mark. Returns what follows the mark. */
-static const char *put_until(FILE *out, const char *html, const char *end, const char *mark)
-{
-	const char *at = memmem(html, end - html, mark, strlen(mark));
-
-	if (!at)
-		abort(); /* the template is our own */
-	fwrite(html, 1, at - html, out);
-	return at + strlen(mark);
-}
-
-static int put_page(struct page *p)
-{
-	const char *html = (const char *)asset_flamegraph_html, *end = html + asset_flamegraph_html_len;
-	FILE *out = p->c->out;
-	int err;
-
-	html = put_until(out, html, end, "@@STYLE@@");
-	fwrite(asset_flamegraph_css, 1, asset_flamegraph_css_len, out);
-	html = put_until(out, html, end, "@@DATA@@");
-	err = put_data(p);
-	html = put_until(out, html, end, "@@SCRIPT@@");
-	fwrite(asset_words_js, 1, asset_words_js_len, out);
-	fwrite(asset_flamegraph_js, 1, asset_flamegraph_js_len, out);
-	fwrite(html, 1, end - html, out);
 	return err;
 }
 
@@ -336,20 +212,19 @@ static int flamegraph_end(struct export_ctx *c, void *state)
 
 	(void)state;
 	p.frames = frames__new(c->dict, c->facts);
-	p.children = map64__new();
+	p.tree = flametree__new();
 	p.j = json__new(c->out, false);
-	if (p.frames && p.children && p.j)
+	if (p.frames && p.tree && p.j)
 		err = collect(&p);
 	if (!err)
-		err = put_page(&p);
+		err = flametree__put_page(c->out, put_data, &p);
 	for (size_t i = 0; i < p.ndevices; i++)
 		for (int k = 0; k < VIEW_NR; k++)
 			free(p.devices[i].views[k].rows);
 	free(p.devices);
 	json__free(p.j);
-	map64__free(p.children);
+	flametree__free(p.tree);
 	frames__free(p.frames);
-	free(p.nodes);
 	return err;
 }
 

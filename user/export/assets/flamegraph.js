@@ -6,6 +6,8 @@
 	const data = JSON.parse(document.getElementById("data").textContent);
 	const $ = id => document.getElementById(id);
 	const graph = $("graph");
+	if (data.diff)
+		Change.expand(data);
 
 	// By number, as enum frame_kind has them.
 	const KINDS = [
@@ -32,6 +34,7 @@
 			line,
 			kind: data.frames[i + 3],
 			where: file && file.slice(file.lastIndexOf("/") + 1) + (line ? ":" + line : ""),
+			was: data.was?.[i / 4] ?? 0, // of two recordings: the line in the old one, where it is another
 			text: "", // for the search, made when it is first needed
 		});
 	}
@@ -80,7 +83,7 @@
 	}
 
 	function makeNode(parent, frame) {
-		return { parent, frame, bytes: 0, count: 0, known: true, depth: parent ? parent.depth + 1 : 0, children: new Map(), sorted: null, hit: false };
+		return { parent, frame, bytes: 0, old: 0, new: 0, count: 0, known: true, depth: parent ? parent.depth + 1 : 0, children: new Map(), sorted: null, hit: false };
 	}
 
 	function build() {
@@ -111,6 +114,10 @@
 	function add(n, v, i) {
 		n.bytes += v.bytes[i];
 		n.count += v.count[i];
+		if (v.old) {
+			n.old += v.old[i];
+			n.new += v.new[i];
+		}
 		if (!v.count[i] && v.bytes[i])
 			n.known = false; // before attach: how many blocks it is nobody knows
 	}
@@ -189,7 +196,7 @@
 	function place(n, left, width, out) {
 		const el = document.createElement("div");
 		const f = n.frame < 0 ? null : frames[n.frame];
-		el.className = "f " + (f ? KINDS[f.kind][0] : "root");
+		el.className = "f " + (data.diff ? Change.colour(n.old, n.new) : f ? KINDS[f.kind][0] : "root");
 		el.classList.toggle("hit", n.hit);
 		el.classList.toggle("above", n !== zoom && n.depth < zoom.depth);
 		el.classList.toggle("thin", width < 12);
@@ -200,7 +207,7 @@
 		el.dataset.i = out.length;
 		el.setAttribute("role", "treeitem");
 		el.setAttribute("aria-level", n.depth + 1);
-		el.setAttribute("aria-label", label(n) + ", " + bytes(n.bytes) + ", " + percent(n.bytes, root.bytes));
+		el.setAttribute("aria-label", label(n) + ", " + (data.diff ? Change.words(n.old, n.new) + ", " : "") + bytes(n.bytes) + ", " + percent(n.bytes, root.bytes));
 		if (width >= 24)
 			write(el, n, f, width);
 		out.push({ node: n, el, left, width });
@@ -220,7 +227,7 @@
 		if (width > 210) {
 			const b = document.createElement("span");
 			b.className = "b";
-			b.textContent = bytes(n.bytes);
+			b.textContent = data.diff ? Change.signed(n.new - n.old) : bytes(n.bytes);
 			el.append(b);
 		}
 	}
@@ -304,12 +311,12 @@
 		if (o.more)
 			return [`${count(o.more.n)} frames too narrow to draw`, bytes(o.more.bytes) + " · " + percent(o.more.bytes, root.bytes), "Zoom in to see them."];
 		const n = o.node, f = n.frame < 0 ? null : frames[n.frame];
-		const parts = [bytes(n.bytes), percent(n.bytes, root.bytes) + " of all"];
+		const parts = [data.diff ? Change.words(n.old, n.new) : bytes(n.bytes), percent(n.bytes, root.bytes) + " of all"];
 		if (zoom !== root && n.depth > zoom.depth)
 			parts.push(percent(n.bytes, zoom.bytes) + " of the zoomed frame");
 		if (n.known && n.count)
 			parts.push(blocks(n.count));
-		let where = f ? f.file + (f.file && f.line ? ":" + f.line : "") : "";
+		let where = f ? f.file + (f.file && f.line ? ":" + f.line : "") + (f.was ? ", moved from :" + f.was : "") : "";
 		if (f && !where)
 			where = NOTES[f.name] ?? "";
 		return [label(n), parts.join(" · "), where];
@@ -418,8 +425,18 @@
 		return Array.isArray(words) ? words.join(" ") : data.facts.cmdline ?? data.facts.comm ?? data.name;
 	}
 
+	function diffHeadline() {
+		const small = document.createElement("small"), { old, new: now } = data.diff;
+		small.textContent = Change.headline(data, view(), root.bytes);
+		$("headline").replaceChildren(Change.signed(now.bytes - old.bytes) + " ", small);
+		document.title = `${Change.signed(now.bytes - old.bytes)}, ${device().name} · ${old.name} → ${now.name}`;
+		graph.setAttribute("aria-label", `Flame graph of what changed: ${Change.words(old.bytes, now.bytes)}`);
+	}
+
 	function headline() {
 		const v = view(), d = device();
+		if (data.diff)
+			return diffHeadline();
 		const when = {
 			peak: `at the peak on ${d.name}`,
 			oom: `when ${d.name} ran out of memory`,
@@ -442,6 +459,8 @@
 	}
 
 	function facts() {
+		if (data.diff)
+			return Change.facts(data, $("facts"), $("command"));
 		const f = data.facts;
 		const items = [
 			f.pid && `pid ${f.pid}`,
@@ -463,6 +482,8 @@
 	}
 
 	function legend() {
+		if (data.diff)
+			return Change.legend($("legend"));
 		const used = new Set(), seen = new Set();
 		for (const v of data.devices.flatMap(d => d.views))
 			for (let n of v.node)
@@ -621,5 +642,7 @@
 	devices();
 	legend();
 	views();
+	if (data.diff)
+		Change.table(data, frames, $("table"));
 	rebuild();
 })();

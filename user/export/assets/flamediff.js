@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// What a page of two recordings has more than one of one: data.diff, and views with an old and a new size of each stack.
+"use strict";
+const Change = (() => {
+	const { bytes, count, percent, seconds } = Words;
+	const ROWS = 200; // of the table; the rest is one
+
+	// One view in the data is three on the page: as wide as the larger of both, as the old one, as the new one.
+	function expand(data) {
+		for (const d of data.devices)
+			d.views = d.views.flatMap(v => {
+				const none = v.node.map(() => 0);
+				const make = (id, label, sizes) => ({ ...v, id, label, bytes: sizes, count: none });
+				return [make("both", "Both", v.old.map((o, i) => Math.max(o, v.new[i]))), make("old", "Old", v.old), make("new", "New", v.new)];
+			});
+	}
+
+	const signed = n => (n > 0 ? "+" : "") + bytes(n);
+
+	// How much of the larger of both has changed: all of it for what is new or gone.
+	function colour(old, now) {
+		if (old === now)
+			return "same";
+		const share = Math.abs(now - old) / Math.max(old, now);
+		return (now > old ? "grew" : "shrank") + (share === 1 ? " c4" : share >= 0.5 ? " c3" : share >= 0.1 ? " c2" : " c1");
+	}
+
+	function words(old, now) {
+		if (old === now)
+			return `${bytes(now)}, unchanged`;
+		const by = old ? `, ${now > old ? "+" : "\u2212"}${percent(Math.abs(now - old), old)}` : "";
+		return `${old ? bytes(old) : "nothing"} → ${now ? bytes(now) : "nothing"} (${signed(now - old)}${by})${old ? now ? "" : ", gone" : ", new"}`;
+	}
+
+	function command(side) {
+		try {
+			const argv = JSON.parse(side.facts.cmdline);
+			if (Array.isArray(argv))
+				return argv.join(" ");
+		} catch {
+			// as it is
+		}
+		return side.facts.cmdline ?? side.facts.comm ?? side.name;
+	}
+
+	function facts(data, list, line) {
+		const { old, new: now } = data.diff;
+		line.textContent = `${old.name}: ${command(old)} → ${now.name}: ${command(now)}`;
+		for (const [what, s] of [["old", old], ["new", now]]) {
+			const moment = s.moment === "time" ? `at ${seconds(s.time)}` : `${s.moment}, at ${seconds(s.time)}`;
+			const texts = [`${what}: ${bytes(s.bytes)} (${moment})`, `${count(s.events)} events`, `${count(s.lost)} lost`];
+			const li = document.createElement("li");
+			li.textContent = texts.join(", ");
+			li.className = s.lost ? "warn" : "";
+			list.append(li);
+		}
+	}
+
+	// The words beside the change of all.
+	function headline(data, view, width) {
+		const { old, new: now } = data.diff;
+		const what = { both: "as wide as the larger of both", old: `as wide as in ${old.name}`, new: `as wide as in ${now.name}` }[view.id];
+		const by = old.bytes && old.bytes !== now.bytes ? ` (${now.bytes > old.bytes ? "+" : "\u2212"}${percent(Math.abs(now.bytes - old.bytes), old.bytes)})` : "";
+		return `from ${old.name} to ${now.name}: ${bytes(old.bytes)} → ${bytes(now.bytes)}${by} · ${what}, ${bytes(width)}`;
+	}
+
+	function legend(list) {
+		const items = [["grew c4", "New"], ["grew c3", "Grew by half and more"], ["grew c1", "Grew"], ["same", "Unchanged"],
+			["shrank c1", "Shrank"], ["shrank c3", "Shrank by half and more"], ["shrank c4", "Gone"]];
+		for (const [cls, name] of items) {
+			const li = document.createElement("li"), i = document.createElement("i");
+			i.className = cls;
+			li.append(i, name);
+			list.append(li);
+		}
+	}
+
+	// By the line of your own code that each stack ends in; where there is none, by its innermost frame.
+	function byLine(data, frames, view) {
+		const rows = new Map();
+		view.node.forEach((node, i) => {
+			let at = node;
+			for (let n = node; n >= 0; n = data.nodes.parent[n])
+				if (frames[data.nodes.frame[n]].kind === 0) {
+					at = n;
+					break;
+				}
+			const f = data.nodes.frame[at];
+			const row = rows.get(f) ?? { frame: frames[f], old: 0, new: 0 };
+			row.old += view.old[i];
+			row.new += view.new[i];
+			rows.set(f, row);
+		});
+		return [...rows.values()].sort((a, b) => Math.abs(b.new - b.old) - Math.abs(a.new - a.old) || b.new - a.new);
+	}
+
+	function tr(body, tag, texts, cls) {
+		const row = document.createElement("tr");
+		for (const text of texts) {
+			const cell = document.createElement(tag);
+			cell.textContent = text;
+			row.append(cell);
+		}
+		row.className = cls;
+		body.append(row);
+	}
+
+	function table(data, frames, box) {
+		const rows = byLine(data, frames, data.devices[0].views[0]), t = document.createElement("table");
+		const sum = list => list.reduce((a, r) => ({ old: a.old + r.old, new: a.new + r.new }), { old: 0, new: 0 });
+		const cells = (r, where) => [signed(r.new - r.old), bytes(r.old), bytes(r.new), where];
+		tr(t.createTHead(), "th", ["Change", "Old", "New", "Location"], "");
+		const body = t.createTBody();
+		for (const r of rows.slice(0, ROWS)) {
+			const f = r.frame;
+			tr(body, "td", cells(r, (f.where ? `${f.where} (${f.name})` : f.name) + (f.was ? `, moved from :${f.was}` : "")),
+				colour(r.old, r.new).split(" ")[0]);
+		}
+		const rest = rows.slice(ROWS);
+		if (rest.length)
+			tr(body, "td", cells(sum(rest), `(${count(rest.length)} more)`), "");
+		tr(t.createTFoot(), "td", cells(sum(rows), "all"), "");
+		box.append(t);
+		box.hidden = false;
+	}
+
+	return { expand, colour, words, signed, facts, headline, legend, table };
+})();
