@@ -50,7 +50,7 @@ static int take_steps(struct capture *c, const struct model *m, const struct com
 	}
 	if (n && !err) {
 		qsort(times, n, sizeof(*times), cmp_u64);
-		c->step_time = n % 2 ? times[n / 2] : times[n / 2 - 1] / 2 + times[n / 2] / 2 + (times[n / 2 - 1] % 2 + times[n / 2] % 2) / 2;
+		c->step_time = n % 2 ? times[n / 2] : (times[n / 2 - 1] + times[n / 2]) / 2; /* as model__step_time() */
 		c->timed = n;
 	}
 	free(times);
@@ -106,8 +106,8 @@ int capture__read(const char *path, const char *name, const struct compare_opts 
 		status = analysis__device(a, o->device, &device);
 	if (!status) {
 		c.name = strdup(name ? name : a->name);
-		c.path = strdup(path);
-		err = c.name && c.path ? take(&c, a, device, o) : -ENOMEM;
+		c.recording = strdup(a->name);
+		err = c.name && c.recording ? take(&c, a, device, o) : -ENOMEM;
 	}
 	analysis__free(a);
 	if (err) {
@@ -124,7 +124,7 @@ int capture__read(const char *path, const char *name, const struct compare_opts 
 void capture__drop(struct capture *c)
 {
 	free(c->name);
-	free(c->path);
+	free(c->recording);
 	free(c->torch);
 	free(c->device_name);
 	free(c->cwd);

@@ -12,7 +12,7 @@
 #include "report_text.h"
 
 struct capture {
-	char *name, *path;
+	char *name, *recording; /* as told, or else the same: the file's, without folder and ".mtr" */
 	char *torch, *device_name, *cwd; /* NULL: not known */
 	char *file, *func, *module;	 /* of the allocation that made the peak; NULL: not known */
 	uint32_t line;

@@ -93,20 +93,39 @@ static void put_cells(const struct cells *s, const char *cells[COL_NR])
 	memcpy(cells, all, sizeof(all));
 }
 
-static void print_notes(FILE *out, const struct capture *all, size_t n, const char *bullet)
+/* Text in Markdown: what would end a cell, or be more than text, is escaped. */
+static void put_markdown(FILE *out, const char *s)
 {
-	char text[COMPARE_TEXT], name[4 * NAME_MAX_WIDTH + 8];
+	for (; *s; s++) {
+		if (strchr("\\|`*_<>[]#~&", *s))
+			fputc('\\', out);
+		fputc(*s, out);
+	}
+}
+
+/* What keeps captures from being compared; as a list in Markdown. */
+static void print_notes(FILE *out, const struct capture *all, size_t n, bool markdown)
+{
+	char text[COMPARE_TEXT], name[4 * NAME_MAX_WIDTH + 8], line[COMPARE_TEXT + 4 * NAME_MAX_WIDTH + 16];
 	bool any = false;
 
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = 0; compare__warning(all, n, i, k, text); k++) {
-			fprintf(out, "%s%s%s: %s\n", any ? "" : "\n", bullet,
-				text__clean(name, sizeof(name), all[i].name, strlen(all[i].name)), text);
+			snprintf(line, sizeof(line), "%s: %s", text__clean(name, sizeof(name), all[i].name, strlen(all[i].name)), text);
+			fputs(any ? "" : "\n", out);
+			if (markdown) {
+				fputs("* ", out);
+				put_markdown(out, line);
+			} else {
+				fputs(line, out);
+			}
+			fputc('\n', out);
 			any = true;
 		}
 	if (any_dry_run(all, n))
-		fprintf(out, "%s%sDry run: memory is what PyTorch's allocator does, to the byte; kernels computed nothing, so that the time of a\n"
-			     "%sstep is the host's alone.\n", any ? "" : "\n", bullet, *bullet ? "  " : "");
+		fprintf(out, "%s%sDry run: memory is what PyTorch's allocator does, to the byte; kernels computed\n"
+			     "%snothing, so that the time of a step is the host's alone.\n", any ? "" : "\n", markdown ? "* " : "",
+			markdown ? "  " : "");
 }
 
 int compare_text__print(FILE *out, const struct capture *all, size_t n, const struct report_text_opts *o)
@@ -129,22 +148,17 @@ int compare_text__print(FILE *out, const struct capture *all, size_t n, const st
 			fill(s, all, i, room);
 			grid__print(t, out, i, NULL, report__cut(s->where, room));
 		}
-		print_notes(out, all, n, "");
+		print_notes(out, all, n, false);
 	}
 	grid__free(t);
 	free(s);
 	return err;
 }
 
-/* Text in a cell: what would end it, or be more than text, is escaped. */
 static void put_cell(FILE *out, const char *s)
 {
-	fputs(" ", out);
-	for (; *s; s++) {
-		if (strchr("\\|`*_<>[]#~&", *s))
-			fputc('\\', out);
-		fputc(*s, out);
-	}
+	fputc(' ', out);
+	put_markdown(out, s);
 	fputs(" |", out);
 }
 
@@ -168,7 +182,7 @@ int compare_markdown__print(FILE *out, const struct capture *all, size_t n)
 		put_cell(out, s->where);
 		fputc('\n', out);
 	}
-	print_notes(out, all, n, "* ");
+	print_notes(out, all, n, true);
 	free(s);
 	return 0;
 }
@@ -217,7 +231,7 @@ static void put_capture(struct json *j, const struct capture *all, size_t n, siz
 
 	json__open_object(j, NULL);
 	json__string(j, "name", c->name);
-	json__string(j, "recording", c->path);
+	json__string(j, "recording", c->recording);
 	put_device(j, &c->device);
 	json__string(j, "peak_file", c->file);
 	if (c->file && c->line)

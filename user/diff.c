@@ -8,6 +8,7 @@
 #include "lib/hash.h"
 #include "lib/map64.h"
 #include "lib/text.h"
+#include "model/files.h"
 #include "record/dict.h"
 #include "record/stream.h"
 
@@ -71,6 +72,17 @@ static uint64_t hash_name(const struct match *m, const char *name)
 }
 
 /*
+ * nn.Module's own frames: on which of them a recording notes that a module is called is not the same in every one, and how
+ * many of them there are is PyTorch's business.
+ */
+static bool is_machinery(const struct dict *d, struct dict_frame f)
+{
+	const char *rest = f.loc ? file__after_dir(dict__str(d, dict__get_loc(d, f.loc).file), "torch/nn/modules/") : NULL;
+
+	return rest && !strcmp(rest, "module.py");
+}
+
+/*
  * A stack, into the lines that it is made of: each calls what is inside of it, and the innermost one allocates. All calls
  * of modules are of one function; the class and the name of the module tell them apart.
  */
@@ -78,17 +90,24 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
 	uint64_t does = match__hash(m, "allocates", r->phase), detail = match__hash(m, "size", r->median);
+	uint64_t calls = match__hash(m, "calls a module", 0);
 	int err = 0;
 
 	for (uint32_t i = 0; i < s.n && !err; i++) {
 		struct dict_loc loc = dict__get_loc(d, s.frames[i].loc);
 		struct dict_module mod = dict__get_module(d, s.frames[i].module);
-		const char *func = dict__str(d, loc.func);
+		bool machinery = is_machinery(d, s.frames[i]);
 
 		if (s.frames[i].loc)
-			err = match__add(m, side, dict__str(d, loc.file), func, loc.line, does, detail);
-		does = match__hash(m, func, mod.cls ? match__hash(m, dict__str(d, mod.cls), 1) : 0);
-		detail = mod.name ? hash_name(m, dict__str(d, mod.name)) : 0;
+			err = match__add(m, side, dict__str(d, loc.file), dict__str(d, loc.func), loc.line, machinery ? calls : does,
+					 machinery ? 0 : detail);
+		if (s.frames[i].module) {
+			does = match__hash(m, dict__str(d, mod.cls), 1);
+			detail = hash_name(m, dict__str(d, mod.name));
+		} else if (!machinery) {
+			does = match__hash(m, dict__str(d, loc.func), 0);
+			detail = 0;
+		}
 	}
 	return err;
 }
@@ -149,15 +168,18 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 	uint64_t number;
 	int err = 0;
 
-	mix(h, j->seed, s.n);
 	mix(h, j->seed, s.walk);
 	for (uint32_t i = 0; i < s.n && !err; i++) {
 		struct dict_module m = dict__get_module(d, s.frames[i].module);
 
+		if (s.frames[i].module) {
+			mix_text(h, j->seed, dict__str(d, m.name));
+			mix_text(h, j->seed, dict__str(d, m.cls));
+		}
+		if (is_machinery(d, s.frames[i]))
+			continue;
 		err = location(j, side, s.frames[i].loc, &number);
 		mix(h, j->seed, err ? 0 : number);
-		mix_text(h, j->seed, dict__str(d, m.name));
-		mix_text(h, j->seed, dict__str(d, m.cls));
 	}
 	if (row__has_leaf(r))
 		mix_text(h, j->seed, r->node_class);

@@ -96,27 +96,29 @@ static int unify(struct flame *f, enum match_side side, uint32_t i, uint32_t *re
 	return 0;
 }
 
-/* The node of a row of one side. */
-static int find(struct flame *f, enum match_side side, const struct row *row, uint32_t *ret)
+/* The frames of a row of one side, into path. */
+static int path_of(struct flame *f, enum match_side side, const struct row *row, uint32_t *n)
 {
 	const uint32_t *frames;
-	uint32_t n;
-	int err = frames__of_row(f->frames[side], row, &frames, &n);
+	int err = frames__of_row(f->frames[side], row, &frames, n);
 
 	if (!err)
-		err = array__grow(&f->path, &f->room_path, n, sizeof(*f->path));
-	for (uint32_t i = 0; i < n && !err; i++)
+		err = array__grow(&f->path, &f->room_path, *n, sizeof(*f->path));
+	for (uint32_t i = 0; i < *n && !err; i++)
 		err = unify(f, side, frames[i], &f->path[i]);
-	return err ? err : flametree__find(f->tree, f->path, n, ret);
+	return err;
 }
 
-/* Both sides of a row that is in both are unified, so that each frame has its old line too. */
+/* Of a row that is in both, both sides are looked at, so that each frame has its old line too; the new one is shown. */
 static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
 {
-	int err = r->old ? find(f, MATCH_OLD, r->old, ret) : 0;
+	uint32_t n = 0;
+	int err = r->old ? path_of(f, MATCH_OLD, r->old, &n) : 0;
 
-	if (r->new && (!err || err == -ENOENT))
-		err = find(f, MATCH_NEW, r->new, ret);
+	if (!err && r->new)
+		err = path_of(f, MATCH_NEW, r->new, &n);
+	if (!err)
+		err = flametree__find(f->tree, f->path, n, ret);
 	if (err != -ENOENT)
 		return err;
 	f->left_out++;

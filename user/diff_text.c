@@ -408,12 +408,12 @@ static void print_check(struct printer *p)
 	diff__signed(a, sizeof(a), d->side[0].sum, d->side[1].sum);
 	diff__signed(b, sizeof(b), old, new);
 	if (d->adds_up)
-		fprintf(p->out, "\nThe changes add up to that, to the byte: %+" PRId64 " bytes.\n", (int64_t)(new - old));
+		fprintf(p->out, "\nThe changes add up to that, to the byte: %s%" PRId64 " bytes.\n", new > old ? "+" : "", (int64_t)(new - old));
 	else
 		fprintf(p->out,
-			"\nThe changes add up to %s, not to the difference in memory of %s: %s (%" PRId64
-			" bytes) are in no row, since events were missed.\n",
-			a, b, text__bytes(c, sizeof(c), (uint64_t)llabs(d->missing)), d->missing);
+			"\nThe changes add up to %s, not to the difference in memory of %s:\n"
+			"%s (%" PRId64 " bytes) %s in no row, since events were missed.\n",
+			a, b, text__bytes(c, sizeof(c), (uint64_t)llabs(d->missing)), d->missing, llabs(d->missing) == 1 ? "is" : "are");
 }
 
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)

@@ -126,7 +126,7 @@ def test_sums():
           [(r["status"], r["change"], str(r["new"]["line"] or "") if r["new"] else "") for r in doc["rows"]], "CSV and JSON")
     code, out, _ = tool("diff", old, new)
     change = doc["change"]
-    check("The changes add up to that, to the byte: %+d bytes." % change in out, "the text's last line: %r", out[-200:])
+    check("The changes add up to that, to the byte: %s bytes." % ("%+d" % change if change else "0") in out, "the text's last line: %r", out[-200:])
     check(all(len(line) <= 80 for line in out.splitlines()[6:]), "lines over 80 columns: %r", out)
 
 

@@ -183,7 +183,7 @@ static unsigned shared(const struct match *m, const struct match_line *a, const 
 #define WEIGHT INT64_C(4096)
 #define WEIGHT_PAIR (2 * WEIGHT)
 #define WEIGHT_DETAIL 4
-#define WEIGHT_FOLLOWS (2 * WEIGHT)
+#define WEIGHT_FOLLOWS (1 * WEIGHT)
 #define WEIGHT_UNMOVED (1 * WEIGHT)
 #define FAR 1000
 

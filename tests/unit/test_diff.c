@@ -1,0 +1,697 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* diff and compare on recordings written here, byte by byte as text, JSON, CSV and Markdown. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <linux/types.h>
+#include <cmocka.h>
+
+#include "commands.h"
+#include "memtrace.h"
+#include "record/dict.h"
+#include "record/mtr.h"
+
+#define MS UINT64_C(1000000)
+#define MIB (UINT64_C(1) << 20)
+#define CUDA ((struct device){ .type = DEVICE_CUDA })
+#define SP "/usr/lib/python3.12/site-packages/torch/"
+
+static char dir[] = "/tmp/test_diff.XXXXXX";
+static char old[64], new[64], odd[64], lossy[64], cpu[64];
+
+struct tape {
+	struct dict *d;
+	struct facts *f;
+	struct mtr_writer *w;
+	uint64_t time, total, reserved;
+	uint32_t thread;
+	const char *folder; /* of the program's files */
+	bool call_noted_outside;
+	int fd;
+};
+
+static uint32_t str(struct tape *t, const char *s)
+{
+	return dict__string(t->d, s, strlen(s));
+}
+
+static struct tape tape__new(const char *path, const char *folder, const char *torch)
+{
+	struct tape t = { .d = dict__new(), .f = facts__new(), .folder = folder, .fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) };
+
+	assert_true(t.fd >= 0);
+	facts__set(t.f, "pid", "4242");
+	facts__set(t.f, "cmdline", "[\"/usr/bin/python\", \"train.py\"]");
+	facts__set(t.f, "python", "3.12.1");
+	facts__set(t.f, "torch", torch);
+	facts__set(t.f, "cwd", folder);
+	facts__set(t.f, "attached_at", "start");
+	t.w = mtr_writer__new(t.fd, t.d, t.f, &(struct mtr_writer_opts){ 0 });
+	assert_non_null(t.w);
+	t.thread = dict__thread(t.d, (struct dict_thread){ .tid = 4242, .name = str(&t, "python") });
+	return t;
+}
+
+static void tape__close(struct tape *t)
+{
+	facts__set(t->f, "duration_ns", "2000000000");
+	assert_int_equal(mtr_writer__close(t->w), 0);
+	close(t->fd);
+	dict__free(t->d);
+	facts__free(t->f);
+}
+
+/* file: below the program's folder, unless it is a whole path. */
+static struct dict_frame frame(struct tape *t, const char *file, const char *func, uint32_t line, const char *module, const char *cls)
+{
+	char path[256];
+	struct dict_loc loc = { 0, str(t, func), line };
+	struct dict_module mod = { module ? str(t, module) : 0, str(t, cls ? cls : ""), str(t, "Net") };
+
+	snprintf(path, sizeof(path), "%s%s%s", *file == '/' ? "" : t->folder, *file == '/' ? "" : "/", file);
+	loc.file = str(t, path);
+	return (struct dict_frame){ .loc = dict__loc(t->d, loc), .module = module ? dict__module(t->d, mod) : 0 };
+}
+
+static void put(struct tape *t, struct event e)
+{
+	e.time = t->time += 100 * MS;
+	e.thread = t->thread;
+	if (e.device.type == DEVICE_CUDA) {
+		t->total += e.kind == EVENT_ALLOC ? e.size : e.kind == EVENT_FREE ? -e.size : 0;
+		t->reserved = t->total > t->reserved ? t->total + 2 * MIB : t->reserved;
+		e.totals = true;
+		e.allocated = t->total;
+		e.reserved = t->reserved;
+	}
+	assert_int_equal(mtr_writer__event(t->w, &e), 0);
+}
+
+/*
+ * In forward of a layer: net.py:line of Layer.forward, called by train.py:call. On which of the frames between a recording
+ * notes the module is not the same in every one.
+ */
+static void alloc(struct tape *t, uint64_t addr, uint64_t size, uint32_t line, const char *module, uint32_t call)
+{
+	bool outer = t->call_noted_outside;
+	struct dict_frame f[] = {
+		frame(t, "net.py", "Layer.forward", line, NULL, NULL),
+		frame(t, SP "nn/modules/module.py", "Module._call_impl", 1786, outer ? NULL : module, "Layer"),
+		frame(t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, outer ? module : NULL, "Layer"),
+		frame(t, "train.py", "<module>", call, NULL, NULL),
+	};
+
+	put(t, (struct event){ .kind = EVENT_ALLOC, .device = CUDA, .addr = addr, .size = size,
+			       .stack = dict__stack(t->d, f, 4, MT_WALK_OK) });
+}
+
+static void step(struct tape *t)
+{
+	put(t, (struct event){ .kind = EVENT_STEP, .device = CUDA });
+}
+
+/* Two layers; lines 10 and 12 of net.py. */
+static void write_old(void)
+{
+	struct tape t = tape__new(old, "/home/u/one", "2.11.0");
+
+	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	alloc(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
+	step(&t);
+	alloc(&t, 0x3000000, 8 * MIB, 10, "layers.1", 7);
+	alloc(&t, 0x4000000, 3 * MIB, 20, "head", 7);
+	step(&t);
+	put(&t, (struct event){ .kind = EVENT_FREE, .device = CUDA, .addr = 0x1000000, .size = 8 * MIB });
+	step(&t);
+	tape__close(&t);
+}
+
+/* Two lines were put in above, in another checkout; a third layer, half the size at 12, the head allocates on another line. */
+static void write_new(void)
+{
+	struct tape t = tape__new(new, "/home/u/two", "2.11.0");
+
+	t.call_noted_outside = true;
+	alloc(&t, 0x1000000, 8 * MIB, 12, "layers.0", 9);
+	alloc(&t, 0x2000000, 2 * MIB, 14, "layers.0", 9);
+	step(&t);
+	alloc(&t, 0x3000000, 8 * MIB, 12, "layers.1", 9);
+	alloc(&t, 0x5000000, 8 * MIB, 12, "layers.2", 9);
+	step(&t);
+	put(&t, (struct event){ .kind = EVENT_OOM, .device = CUDA, .size = 64 * MIB });
+	tape__close(&t);
+}
+
+/* Names that want to be escaped, in every place where a target can put one; and it is of a dry run. */
+static void write_odd(void)
+{
+	struct tape t = tape__new(odd, "/x/\x1b[2J|*\xe2\x80\xae", "9.9\x1b|<b>");
+	struct dict_frame f = frame(&t, "</script>|\r\n.py", "\x1b]0;f\a\"`*", 3, "m|\x9b\n\"", "C<b>");
+
+	facts__set(t.f, "dry_run", "1");
+	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CUDA, .addr = 1, .size = 1000, .stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
+	tape__close(&t);
+}
+
+/* An allocation of 1 MiB is missing. */
+static void write_lossy(void)
+{
+	struct tape t = tape__new(lossy, "/home/u/one", "2.11.0");
+
+	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	t.total += MIB;
+	put(&t, (struct event){ .kind = EVENT_LOST, .size = 7 });
+	put(&t, (struct event){ .kind = EVENT_LOST });
+	alloc(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
+	tape__close(&t);
+}
+
+static void write_cpu(void)
+{
+	struct tape t = tape__new(cpu, "/home/u/one", "2.11.0");
+	struct dict_frame f = frame(&t, "data.py", "load", 3, NULL, NULL);
+
+	put(&t, (struct event){ .kind = EVENT_ALLOC, .addr = 1, .size = MIB, .stack = dict__stack(t.d, &f, 1, MT_WALK_OK) });
+	tape__close(&t);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	unsetenv("COLUMNS");
+	assert_non_null(mkdtemp(dir));
+	snprintf(old, sizeof(old), "%s/old.mtr", dir);
+	snprintf(new, sizeof(new), "%s/new.mtr", dir);
+	snprintf(odd, sizeof(odd), "%s/odd.mtr", dir);
+	snprintf(lossy, sizeof(lossy), "%s/lossy.mtr", dir);
+	snprintf(cpu, sizeof(cpu), "%s/cpu.mtr", dir);
+	write_old();
+	write_new();
+	write_odd();
+	write_lossy();
+	write_cpu();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	unlink(old);
+	unlink(new);
+	unlink(odd);
+	unlink(lossy);
+	unlink(cpu);
+	rmdir(dir);
+	return 0;
+}
+
+struct output {
+	int status;
+	char out[262144], err[8192];
+};
+
+static void read_back(FILE *f, char *buf, size_t size)
+{
+	size_t n;
+
+	rewind(f);
+	n = fread(buf, 1, size - 1, f);
+	assert_true(n < size - 1);
+	buf[n] = '\0';
+	fclose(f);
+}
+
+/* A command in a process of its own: argp exits on wrong usage. */
+static struct output *run(int (*command)(int argc, char **argv), const char *first, ...)
+{
+	static struct output o;
+	char name[] = "memtrace-bpf", *argv[16] = { name };
+	FILE *out = tmpfile(), *err = tmpfile();
+	int argc = 1, status;
+	va_list ap;
+	pid_t pid;
+
+	va_start(ap, first);
+	for (const char *a = first; a; a = va_arg(ap, const char *))
+		argv[argc++] = strdup(a);
+	va_end(ap);
+	assert_true(out && err);
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		dup2(fileno(out), STDOUT_FILENO);
+		dup2(fileno(err), STDERR_FILENO);
+		exit(command(argc, argv));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	o.status = WEXITSTATUS(status);
+	read_back(out, o.out, sizeof(o.out));
+	read_back(err, o.err, sizeof(o.err));
+	for (int i = 1; i < argc; i++)
+		free(argv[i]);
+	return &o;
+}
+
+static void expect(const struct output *o, const char *text)
+{
+	if (o->status || strcmp(o->out, text) != 0)
+		print_error("status %d, \"%s\", said %s\n", o->status, o->out, o->err);
+	assert_int_equal(o->status, 0);
+	assert_string_equal(o->out, text);
+}
+
+/* The lines are the same two down, the folder has another name; a layer came, the head's line is gone. */
+static void test_text(void **state)
+{
+	(void)state;
+	expect(run(cmd_diff, old, new, NULL), 
+	       "old  old: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "new  new: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 7 events, 0 lost\n"
+	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "\n"
+	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
+	       "1 grew +8.00 MiB, 1 shrank -2.00 MiB, 1 gone -3.00 MiB\n"
+	       "Files below /home/u/one are taken for those below /home/u/two.\n"
+	       "\n"
+	       "   Change        Old        New  Location\n"
+	       "+8.00 MiB  16.00 MiB  24.00 MiB  net.py:12 (Layer.forward), moved from :10\n"
+	       "-3.00 MiB   3.00 MiB          -  net.py:20 (Layer.forward)\n"
+	       "-2.00 MiB   4.00 MiB   2.00 MiB  net.py:14 (Layer.forward), moved from :12\n"
+	       "\n"
+	       "Gone: 1 row, 3.00 MiB\n"
+	       "  -3.00 MiB  net.py:20 (Layer.forward)\n"
+	       "\n"
+	       "The changes add up to that, to the byte: +3145728 bytes.\n");
+}
+
+static void test_modules(void **state)
+{
+	(void)state;
+	expect(run(cmd_diff, old, new, "--by", "module", "--top", "2", NULL), 
+	       "old  old: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "new  new: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 7 events, 0 lost\n"
+	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "\n"
+	       "Max mem: 23.00 MiB -> 26.00 MiB, +3.00 MiB (+13.0 %)\n"
+	       "1 shrank -2.00 MiB, 1 new +8.00 MiB, 1 gone -3.00 MiB, 1 unchanged\n"
+	       "Files below /home/u/one are taken for those below /home/u/two.\n"
+	       "\n"
+	       "   Change       Old       New        Module\n"
+	       "+8.00 MiB         -  8.00 MiB  new   layers.2 (Layer)\n"
+	       "-3.00 MiB  3.00 MiB         -  gone  head (Layer)\n"
+	       "(1 more row: 0 B, -2.00 MiB)\n"
+	       "\n"
+	       "New: 1 row, 8.00 MiB\n"
+	       "  +8.00 MiB  layers.2 (Layer)\n"
+	       "\n"
+	       "Gone: 1 row, 3.00 MiB\n"
+	       "  -3.00 MiB  head (Layer)\n"
+	       "\n"
+	       "The changes add up to that, to the byte: +3145728 bytes.\n");
+}
+
+/* The other way round all is the other way round. */
+static void test_back(void **state)
+{
+	(void)state;
+	expect(run(cmd_diff, new, old, "--top", "0", NULL), 
+	       "old  new: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 7 events, 0 lost\n"
+	       "     cuda:0  peak 26.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "new  old: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "\n"
+	       "Max mem: 26.00 MiB -> 23.00 MiB, -3.00 MiB (-11.5 %)\n"
+	       "1 grew +2.00 MiB, 1 shrank -8.00 MiB, 1 new +3.00 MiB\n"
+	       "Files below /home/u/two are taken for those below /home/u/one.\n"
+	       "\n"
+	       "   Change        Old        New  Location\n"
+	       "-8.00 MiB  24.00 MiB  16.00 MiB  net.py:10 (Layer.forward), moved from :12\n"
+	       "+3.00 MiB          -   3.00 MiB  net.py:20 (Layer.forward)\n"
+	       "+2.00 MiB   2.00 MiB   4.00 MiB  net.py:12 (Layer.forward), moved from :14\n"
+	       "\n"
+	       "New: 1 row, 3.00 MiB\n"
+	       "  +3.00 MiB  net.py:20 (Layer.forward)\n"
+	       "\n"
+	       "The changes add up to that, to the byte: -3145728 bytes.\n");
+}
+
+static void test_unlike_moments(void **state)
+{
+	(void)state;
+	expect(run(cmd_diff, old, old, "--at", "0.15,end", "--by", "phase", NULL), 
+	       "old  old: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "new  old: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "\n"
+	       "Mem at 150.0 ms, then Mem at the end: 8.00 MiB -> 15.00 MiB, +7.00 MiB (+87.5 %)\n"
+	       "1 grew +7.00 MiB\n"
+	       "\n"
+	       "   Change       Old        New        Phase\n"
+	       "+7.00 MiB  8.00 MiB  15.00 MiB  grew  forward\n"
+	       "\n"
+	       "The changes add up to that, to the byte: +7340032 bytes.\n");
+}
+
+/* What is missing is said, and how much it is. */
+static void test_lossy(void **state)
+{
+	(void)state;
+	expect(run(cmd_diff, old, lossy, NULL), 
+	       "old  old: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 8 events, 0 lost\n"
+	       "     cuda:0  peak 23.00 MiB at 500.0 ms (step 1, forward)\n"
+	       "new  lossy: python train.py\n"
+	       "     torch 2.11.0 \xc2" "\xb7" " 2.0 s \xc2" "\xb7" " 2 events, 7 lost\n"
+	       "     cuda:0  peak at least 13.00 MiB at 400.0 ms (forward)\n"
+	       "\n"
+	       "Max mem: 23.00 MiB -> at least 13.00 MiB, -10.00 MiB (-43.5 %)\n"
+	       "1 shrank -8.00 MiB, 1 gone -3.00 MiB, 1 unchanged\n"
+	       "\n"
+	       "   Change        Old       New          Phase    Location\n"
+	       "-8.00 MiB  16.00 MiB  8.00 MiB  shrank  forward  net.py:10 (Layer.forward)\n"
+	       "-3.00 MiB   3.00 MiB         -  gone    forward  net.py:20 (Layer.forward)\n"
+	       "\n"
+	       "Gone: 1 row, 3.00 MiB\n"
+	       "  -3.00 MiB  net.py:20 (Layer.forward)\n"
+	       "\n"
+	       "The changes add up to -11.00 MiB, not to the difference in memory of -10.00 MiB:\n"
+	       "1.00 MiB (1048576 bytes) are in no row, since events were missed.\n");
+}
+
+static void test_csv(void **state)
+{
+	(void)state;
+	expect(run(cmd_diff, old, new, "--format", "csv", NULL), 
+	       "status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_function,new_file,new_line,new_function,module,module_class,phase,category,source,thread,name,stack\r\n"
+	       "new,8388608,0,8388608,0,1,cuda:0,,,,/home/u/two/net.py,12,Layer.forward,layers.2,Layer,forward,unknown,frame,,,\r\n"
+	       "gone,-3145728,3145728,0,1,0,cuda:0,/home/u/one/net.py,20,Layer.forward,,,,head,Layer,forward,unknown,frame,,,\r\n"
+	       "shrank,-2097152,4194304,2097152,1,1,cuda:0,/home/u/one/net.py,12,Layer.forward,/home/u/two/net.py,14,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
+	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/two/net.py,12,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
+	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/two/net.py,12,Layer.forward,layers.1,Layer,forward,unknown,frame,,,\r\n");
+}
+
+static void test_json(void **state)
+{
+	(void)state;
+	expect(run(cmd_diff, old, new, "--format", "json", "--by", "stack", "--top", "1", NULL), 
+	       "{\n"
+	       " \"memtrace\": {\n"
+	       "  \"version\": \"" MEMTRACE_VERSION "\"\n"
+	       " },\n"
+	       " \"old\": {\n"
+	       "  \"recording\": \"old\",\n"
+	       "  \"cwd\": \"/home/u/one\",\n"
+	       "  \"torch\": \"2.11.0\",\n"
+	       "  \"python\": \"3.12.1\",\n"
+	       "  \"attached_at\": \"start\",\n"
+	       "  \"duration\": 2.000000000,\n"
+	       "  \"events\": 8,\n"
+	       "  \"lost\": 0,\n"
+	       "  \"steps\": 3,\n"
+	       "  \"complete\": true,\n"
+	       "  \"at\": \"peak\",\n"
+	       "  \"time\": 0.500000000,\n"
+	       "  \"allocated\": 24117248,\n"
+	       "  \"allocated_is\": \"exact\",\n"
+	       "  \"peak_allocated\": 24117248,\n"
+	       "  \"rows\": 4,\n"
+	       "  \"rows_bytes\": 24117248\n"
+	       " },\n"
+	       " \"new\": {\n"
+	       "  \"recording\": \"new\",\n"
+	       "  \"cwd\": \"/home/u/two\",\n"
+	       "  \"torch\": \"2.11.0\",\n"
+	       "  \"python\": \"3.12.1\",\n"
+	       "  \"attached_at\": \"start\",\n"
+	       "  \"duration\": 2.000000000,\n"
+	       "  \"events\": 7,\n"
+	       "  \"lost\": 0,\n"
+	       "  \"steps\": 2,\n"
+	       "  \"complete\": true,\n"
+	       "  \"at\": \"peak\",\n"
+	       "  \"time\": 0.500000000,\n"
+	       "  \"allocated\": 27262976,\n"
+	       "  \"allocated_is\": \"exact\",\n"
+	       "  \"peak_allocated\": 27262976,\n"
+	       "  \"rows\": 4,\n"
+	       "  \"rows_bytes\": 27262976\n"
+	       " },\n"
+	       " \"device\": \"cuda:0\",\n"
+	       " \"by\": \"stack\",\n"
+	       " \"change\": 3145728,\n"
+	       " \"adds_up\": true,\n"
+	       " \"missing\": 0,\n"
+	       " \"summary\": {\n"
+	       "  \"grew\": {\n"
+	       "   \"rows\": 0,\n"
+	       "   \"bytes\": 0\n"
+	       "  },\n"
+	       "  \"shrank\": {\n"
+	       "   \"rows\": 1,\n"
+	       "   \"bytes\": 2097152\n"
+	       "  },\n"
+	       "  \"new\": {\n"
+	       "   \"rows\": 1,\n"
+	       "   \"bytes\": 8388608\n"
+	       "  },\n"
+	       "  \"gone\": {\n"
+	       "   \"rows\": 1,\n"
+	       "   \"bytes\": 3145728\n"
+	       "  },\n"
+	       "  \"unchanged\": {\n"
+	       "   \"rows\": 2,\n"
+	       "   \"bytes\": 0\n"
+	       "  }\n"
+	       " },\n"
+	       " \"renamed_files\": [\n"
+	       "  {\n"
+	       "   \"old\": \"/home/u/one/net.py\",\n"
+	       "   \"new\": \"/home/u/two/net.py\"\n"
+	       "  },\n"
+	       "  {\n"
+	       "   \"old\": \"/home/u/one/train.py\",\n"
+	       "   \"new\": \"/home/u/two/train.py\"\n"
+	       "  }\n"
+	       " ],\n"
+	       " \"rows\": [\n"
+	       "  {\n"
+	       "   \"status\": \"new\",\n"
+	       "   \"change\": 8388608,\n"
+	       "   \"old_bytes\": 0,\n"
+	       "   \"new_bytes\": 8388608,\n"
+	       "   \"old_count\": 0,\n"
+	       "   \"new_count\": 1,\n"
+	       "   \"old\": null,\n"
+	       "   \"new\": {\n"
+	       "    \"file\": \"/home/u/two/net.py\",\n"
+	       "    \"line\": 12,\n"
+	       "    \"function\": \"Layer.forward\",\n"
+	       "    \"stack\": [\n"
+	       "     \"<module> (/home/u/two/train.py:9)\",\n"
+	       "     \"Module._wrapped_call_impl (/usr/lib/python3.12/site-packages/torch/nn/modules/module.py:1775)\",\n"
+	       "     \"Module._call_impl (/usr/lib/python3.12/site-packages/torch/nn/modules/module.py:1786)\",\n"
+	       "     \"Layer.forward (/home/u/two/net.py:12)\"\n"
+	       "    ]\n"
+	       "   },\n"
+	       "   \"moved\": false,\n"
+	       "   \"module\": \"layers.2\",\n"
+	       "   \"module_class\": \"Layer\",\n"
+	       "   \"module_root\": \"Net\",\n"
+	       "   \"phase\": \"forward\",\n"
+	       "   \"category\": \"unknown\",\n"
+	       "   \"source\": \"frame\"\n"
+	       "  }\n"
+	       " ],\n"
+	       " \"rows_left_out\": 4\n"
+	       "}\n");
+}
+
+static void test_odd_names(void **state)
+{
+	static const char *const formats[] = { "text", "json", "csv", "flamegraph" };
+	const struct output *o;
+
+	(void)state;
+	for (size_t i = 0; i < 4; i++) {
+		o = run(cmd_diff, odd, odd, "--format", formats[i], "--top", "0", NULL);
+		assert_int_equal(o->status, 0);
+		for (const char *p = o->out; *p; p++)
+			assert_true((unsigned char)*p >= ' ' || *p == '\n' || (*p == '\r' && p[1] == '\n') || (*p == '\t' && i == 3));
+		assert_null(strstr(o->out, "\xe2\x80\xae"));
+		if (i == 1)
+			json_decref(json_loads(o->out, JSON_REJECT_DUPLICATES, NULL));
+		if (i == 3) /* the template's own scripts, and no other */
+			assert_null(strstr(strstr(strstr(o->out, "id=\"data\""), "</script>") + 1, "</script>|"));
+	}
+	assert_null(strstr(run(cmd_compare, odd, NULL)->out, "\x1b"));
+}
+
+static void test_devices(void **state)
+{
+	struct output *o;
+
+	(void)state;
+	o = run(cmd_diff, old, cpu, NULL);
+	assert_int_equal(o->status, 2);
+	assert_non_null(strstr(o->err, "no device 'cuda:0' in it; there is cpu"));
+	assert_int_equal(run(cmd_diff, cpu, cpu, NULL)->status, 0);
+	o = run(cmd_diff, old, new, "--at", "oom", NULL);
+	assert_int_equal(o->status, 2);
+	assert_non_null(strstr(o->err, "no out-of-memory event of cuda:0"));
+	assert_int_equal(run(cmd_diff, new, new, "--at", "oom", NULL)->status, 0);
+}
+
+static void test_usage(void **state)
+{
+	(void)state;
+	assert_int_equal(run(cmd_diff, old, NULL)->status, 64);
+	assert_int_equal(run(cmd_diff, old, new, old, NULL)->status, 64);
+	assert_int_equal(run(cmd_diff, old, new, "--by", "line,phase", NULL)->status, 64);
+	assert_int_equal(run(cmd_diff, old, new, "--top", "-1", NULL)->status, 64);
+	assert_int_equal(run(cmd_compare, NULL)->status, 64);
+	assert_int_equal(run(cmd_compare, old, new, "--name", "a", NULL)->status, 64);
+	assert_int_equal(run(cmd_compare, old, "/nonexistent.mtr", NULL)->status, 2);
+}
+
+static void test_compare(void **state)
+{
+	(void)state;
+	expect(run(cmd_compare, old, new, lossy, odd, cpu, NULL), 
+	       "Configuration          Peak                Step           Where it peaks\n"
+	       "old               23.00 MiB            250.0 ms           forward, net.py:20\n"
+	       "new               26.00 MiB   +13.0 %  300.0 ms  +20.0 %  forward, net.py:12\n"
+	       "lossy          >= 13.00 MiB   -43.5 %         -           forward, net.py:12\n"
+	       "odd                  1000 B  -100.0 %         -           forward, script>|\\x...\n"
+	       "cpu                1.00 MiB   -95.7 %         -           other, data.py:3\n"
+	       "\n"
+	       "new: it ran out of memory, 1 time\n"
+	       "new: it has 2 steps, the first one 3\n"
+	       "lossy: 7 events were lost, so its figures are lower bounds\n"
+	       "lossy: blocks and the allocator's totals differ by up to 1.00 MiB\n"
+	       "lossy: it has 0 steps, the first one 3\n"
+	       "odd: it is a dry run, unlike the first\n"
+	       "odd: its PyTorch is 9.9\\x1b|<b>, that of the first 2.11.0\n"
+	       "odd: it has 0 steps, the first one 3\n"
+	       "cpu: it is of cpu, the first one of cuda:0\n"
+	       "cpu: it has 0 steps, the first one 3\n"
+	       "Dry run: memory is what PyTorch's allocator does, to the byte; kernels computed\n"
+	       "nothing, so that the time of a step is the host's alone.\n");
+}
+
+static void test_markdown(void **state)
+{
+	(void)state;
+	expect(run(cmd_compare, old, new, odd, "--format", "markdown", NULL), 
+	       "| Configuration | Peak memory | | | Reserved | Fragmentation | at most | Step time | | | Steps | Where it peaks |\n"
+	       "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n"
+	       "| old | 23.00 MiB |  |  | 25.00 MiB | 8.0 % | 40.0 % | 250.0 ms |  |  | 3 | forward, net.py:20 (Layer.forward) |\n"
+	       "| new | 26.00 MiB | x1.13 | +13.0 % | 28.00 MiB | 7.1 % | 20.0 % | 300.0 ms | x1.20 | +20.0 % | 2 | forward, net.py:12 (Layer.forward) |\n"
+	       "| odd | 1000 B | x0.00 | -100.0 % | 2.00 MiB | 100.0 % | 100.0 % | - |  |  | 0 | forward, \\</script\\>\\|\\\\x0d\\\\x0a.py:3 (\\\\x1b\\]0;f\\\\x07\"\\`\\*) |\n"
+	       "\n"
+	       "* new: it ran out of memory, 1 time\n"
+	       "* new: it has 2 steps, the first one 3\n"
+	       "* odd: it is a dry run, unlike the first\n"
+	       "* odd: its PyTorch is 9.9\\\\x1b\\|\\<b\\>, that of the first 2.11.0\n"
+	       "* odd: it has 0 steps, the first one 3\n"
+	       "* Dry run: memory is what PyTorch's allocator does, to the byte; kernels computed\n"
+	       "  nothing, so that the time of a step is the host's alone.\n");
+}
+
+static void test_compare_json(void **state)
+{
+	(void)state;
+	expect(run(cmd_compare, old, "--name", "only", "--format", "json", NULL), 
+	       "{\n"
+	       " \"memtrace\": {\n"
+	       "  \"version\": \"" MEMTRACE_VERSION "\"\n"
+	       " },\n"
+	       " \"captures\": [\n"
+	       "  {\n"
+	       "   \"name\": \"only\",\n"
+	       "   \"recording\": \"old\",\n"
+	       "   \"device\": \"cuda:0\",\n"
+	       "   \"peak_allocated\": 24117248,\n"
+	       "   \"peak_is\": \"exact\",\n"
+	       "   \"peak_time\": 0.500000000,\n"
+	       "   \"peak_step\": 1,\n"
+	       "   \"peak_phase\": \"forward\",\n"
+	       "   \"peak_reserved\": 26214400,\n"
+	       "   \"reserved_at_peak\": 26214400,\n"
+	       "   \"fragmentation_at_peak\": 0.080000,\n"
+	       "   \"most_unused\": 10485760,\n"
+	       "   \"most_unused_reserved\": 26214400,\n"
+	       "   \"before_attach\": 0,\n"
+	       "   \"drift\": 0,\n"
+	       "   \"total_allocated\": 24117248,\n"
+	       "   \"ooms\": 0,\n"
+	       "   \"peak_file\": \"/home/u/one/net.py\",\n"
+	       "   \"peak_line\": 20,\n"
+	       "   \"peak_function\": \"Layer.forward\",\n"
+	       "   \"peak_module\": \"head\",\n"
+	       "   \"steps\": 3,\n"
+	       "   \"steps_timed\": 2,\n"
+	       "   \"step_time\": 0.250000000,\n"
+	       "   \"duration\": 2.000000000,\n"
+	       "   \"events\": 8,\n"
+	       "   \"lost\": 0,\n"
+	       "   \"complete\": true,\n"
+	       "   \"dry_run\": false,\n"
+	       "   \"torch\": \"2.11.0\",\n"
+	       "   \"device_name\": null,\n"
+	       "   \"against_first\": {\n"
+	       "    \"peak_allocated\": 1.000000,\n"
+	       "    \"peak_reserved\": 1.000000,\n"
+	       "    \"step_time\": 1.000000\n"
+	       "   },\n"
+	       "   \"warnings\": []\n"
+	       "  }\n"
+	       " ]\n"
+	       "}\n");
+}
+
+/* The first step is never one of those that are timed. */
+static void test_steps(void **state)
+{
+	json_t *j = json_loads(run(cmd_compare, old, "--skip", "1", "--steps", "5", "--format", "json", NULL)->out, 0, NULL);
+	json_t *c = json_array_get(json_object_get(j, "captures"), 0);
+
+	(void)state;
+	assert_int_equal(json_integer_value(json_object_get(c, "steps")), 3);
+	assert_int_equal(json_integer_value(json_object_get(c, "steps_timed")), 1);
+	assert_true(json_real_value(json_object_get(c, "step_time")) == 0.2);
+	json_decref(j);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_text),	  cmocka_unit_test(test_modules),   cmocka_unit_test(test_back),
+		cmocka_unit_test(test_unlike_moments), cmocka_unit_test(test_lossy), cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_json),	  cmocka_unit_test(test_odd_names), cmocka_unit_test(test_devices),
+		cmocka_unit_test(test_usage),	  cmocka_unit_test(test_compare),   cmocka_unit_test(test_markdown),
+		cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
