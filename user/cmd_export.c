@@ -193,6 +193,8 @@ static int explain(const struct export_run *r, int err)
 			r->args.format->name);
 	else if (err == -ENODEV)
 		log_err("%s: nothing of a GPU in it, and %s is about nothing else", file, r->args.format->name);
+	else if (err == -EFBIG)
+		log_err("%s: too many different stacks and names in it for %s", file, r->args.format->name);
 	else if (err == -ENODATA)
 		log_err("%s: no allocation in it, so there is nothing to show", file);
 	else

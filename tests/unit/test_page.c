@@ -397,6 +397,55 @@ static void test_columns(void **state)
 	world__close(&w);
 }
 
+/* Blocks that come and go at any time, which no gzip makes small. */
+static void send_many(struct world *w, int n)
+{
+	struct event e = {.device = cuda, .totals = true, .reserved = 1 << 30};
+	uint64_t random = 1, time = 0;
+
+	for (int i = 0; i < n; i++) {
+		random = random * UINT64_C(6364136223846793005) + 1;
+		e.kind = i % 2 ? EVENT_FREE : EVENT_ALLOC;
+		e.addr = i % 2 ? e.addr : 0x1000000 + (random >> 40) * 512;
+		e.size = 512;
+		e.allocated = i % 2 ? 0 : 512;
+		e.time = time += random >> 48;
+		assert_int_equal(w->sink.event(&w->sink, &e), 0);
+	}
+}
+
+/* What there is no room for is left out: addresses, then moments; what cannot be left out is an error. */
+static void test_room(void **state)
+{
+	struct event take = {.kind = EVENT_TAKE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
+	size_t room[] = {SIZE_MAX, 0, 0, 1}, n[4];
+	struct world w;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		struct page_data *p = open_page(&w);
+		struct bytes b = {0};
+
+		p->limits.payload = room[i];
+		assert_int_equal(w.sink.event(&w.sink, &take), 0);
+		send_many(&w, 80000);
+		assert_int_equal(world__end(&w), i == 3 ? -EFBIG : 0);
+		assert_int_equal(p->no_addresses, i > 0);
+		assert_int_equal(p->chosen, i > 1);
+		n[i] = p->devices[0].n;
+		if (i < 2) { /* the next one has just too little */
+			assert_int_equal(payload__make(p, &b), 0);
+			room[i + 1] = b.n - 1;
+			bytes__free(&b);
+		}
+		world__close(&w);
+	}
+	assert_int_equal(n[0], 80000);
+	assert_int_equal(n[1], 80000);
+	assert_true(n[2] > 500 && n[2] < 8192);
+	assert_true(n[3] < 10);
+}
+
 /* The first picture is small, whatever the recording; what came from the target cannot end the element. */
 static void test_head(void **state)
 {
@@ -461,6 +510,7 @@ int main(void)
 		cmocka_unit_test(test_segments),
 		cmocka_unit_test(test_base64),
 		cmocka_unit_test(test_columns),
+		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_head),
 		cmocka_unit_test(test_nothing_to_show),
 	};

@@ -10,8 +10,6 @@
 #include "assets/page.html.h"
 #include "export/html.h"
 
-#define PAYLOAD_MAX (14 << 20) /* bytes of gzip; the file is a third larger, and has to stay below 20 MB */
-
 static int html_begin(struct export_ctx *c, void **state)
 {
 	struct page_data *p = malloc(sizeof(*p));
@@ -50,7 +48,7 @@ static int make(struct page_data *p, struct bytes *payload)
 
 	while (!err) {
 		err = payload__make(p, payload);
-		if (err || payload->n <= PAYLOAD_MAX)
+		if (err || payload->n <= p->limits.payload)
 			break;
 		bytes__free(payload);
 		if (!p->no_addresses)

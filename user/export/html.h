@@ -95,6 +95,7 @@ struct page_device {
 
 struct limits {
 	size_t moments, blocks, passed; /* over all devices: beyond them moments are chosen, and then fewer */
+	size_t payload; /* bytes of gzip; the file is a third larger, and has to stay below 20 MB */
 };
 
 struct page_data {
@@ -148,9 +149,8 @@ int page_rows__make(const struct page_data *p, struct page_rows **ret);
 void page_rows__free(struct page_rows *r);
 /* Numbers of row and size of a kin. */
 uint32_t page_rows__of_kin(const struct page_rows *r, uint32_t kin);
-/* Strings, frames into the open object; */
+/* Strings and frames into the open object, and the columns. */
 void page_rows__put_words(const struct page_rows *r, struct json *j);
-/* and the columns: name is that in the directory. */
 struct page_columns;
 void page_rows__put_columns(const struct page_rows *r, struct page_columns *c);
 
@@ -165,7 +165,7 @@ struct page_columns {
 	size_t n, cap;
 	bool failed;
 };
-/* A new column; put numbers in with bytes__varint() or, zigzag, with bytes__zigzag(), and count them in n. Until the next. */
+/* A new column, of a device of the page (-1: of none); put numbers into it before the next one is added. */
 struct page_column *page_columns__add(struct page_columns *c, const char *name, int device, bool zigzag);
 void page_column__put(struct page_column *c, uint64_t v);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The course of what is allocated, in stretches of time that get longer with the recording: never many, whatever its length. */
+/* The course of what is allocated, in stretches of time that get longer with the recording: never many of them. */
 #include <errno.h>
 
 #include "export/html.h"

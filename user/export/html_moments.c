@@ -11,6 +11,7 @@
 #define MOMENTS_EXACT 1500000 /* over all devices */
 #define BLOCKS_MAX 3000000
 #define PASSED_MAX 3000000
+#define PAYLOAD_MAX (14 << 20)
 #define STRETCHES_MAX 20000
 
 uint64_t moment__allocated(const struct page_device *d, int64_t value)
@@ -313,7 +314,22 @@ static int check_limits(struct page_data *p)
 	return err == -EFBIG ? 0 : err;
 }
 
-/* What the last event has left; end: there are no more. */
+/* Calls of modules move no memory. */
+static bool may_change(uint8_t kind)
+{
+	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_ASKED && kind != EVENT_USED;
+}
+
+static int look_around(struct page_data *p)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
+		err = look(p, i, false);
+	return err;
+}
+
+/* What the last event has left. */
 static int settle(struct page_data *p)
 {
 	uint8_t kind = p->last.kind;
@@ -328,10 +344,8 @@ static int settle(struct page_data *p)
 		p->time = p->last.time;
 	if (blocks && number != UINT32_MAX)
 		err = look(p, number, true);
-	/* Calls of modules move no memory. */
-	else if (kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_ASKED && kind != EVENT_USED)
-		for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
-			err = look(p, i, false);
+	else if (may_change(kind))
+		err = look_around(p);
 	if (!err && steps != p->steps)
 		err = close_all(p, KEEP_STEP);
 	p->steps = steps;
@@ -364,8 +378,8 @@ int moments__end(struct page_data *p)
 {
 	int err = settle(p);
 
-	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
-		err = look(p, i, false);
+	if (!err)
+		err = look_around(p);
 	if (!err)
 		err = close_all(p, 0);
 	/* What came after the last moment is there at no other. */
@@ -382,7 +396,7 @@ int moments__init(struct page_data *p, struct export_ctx *c)
 
 	*p = (struct page_data){
 		.c = c,
-		.limits = { .moments = MOMENTS_EXACT, .blocks = BLOCKS_MAX, .passed = PASSED_MAX },
+		.limits = { .moments = MOMENTS_EXACT, .blocks = BLOCKS_MAX, .passed = PASSED_MAX, .payload = PAYLOAD_MAX },
 		.most_steps = MOMENTS_CHOSEN / 2,
 	};
 	p->next = p->limits;

@@ -177,7 +177,8 @@ int moments__thin(struct page_data *p)
 	int err = 0;
 
 	/* With room for more to come: so it is not done at every event. */
-	while (!err && (left.moments >= before.moments || left.blocks > p->limits.blocks / 4 * 3 || left.passed > p->limits.passed / 4 * 3)) {
+	while (!err && (left.moments >= before.moments || left.blocks > p->limits.blocks / 4 * 3 ||
+			left.passed > p->limits.passed / 4 * 3)) {
 		err = lengthen(p) ? 0 : -EFBIG;
 		p->chosen = true;
 		if (!err)

@@ -152,7 +152,9 @@ uint32_t model__number_of(const struct model *m, struct device d)
 {
 	const uint32_t *by_index = m->by_type[d.type];
 
-	return by_index && by_index[d.type == DEVICE_CPU ? 0 : d.index] ? by_index[d.type == DEVICE_CPU ? 0 : d.index] - 1 : UINT32_MAX;
+	uint32_t number1 = by_index ? by_index[d.type == DEVICE_CPU ? 0 : d.index] : 0;
+
+	return number1 ? number1 - 1 : UINT32_MAX;
 }
 
 bool model__now(const struct model *m, uint32_t number, struct model_now *ret)

@@ -408,7 +408,10 @@ class History {
 	window(dev, from, to) {
 		const d = this.devices[dev];
 		const w = d.window(d.bound(Math.min(from, to)), d.bound(Math.max(from, to)));
-		return { allocated: w.allocated.slice(), allocs: w.allocs.slice(), freed: w.freed.slice(), frees: w.frees.slice(), kept: w.kept.slice() };
+		return {
+			allocated: w.allocated.slice(), allocs: w.allocs.slice(), freed: w.freed.slice(), frees: w.frees.slice(),
+			kept: w.kept.slice(),
+		};
 	}
 
 	// Calls with each bucket: its number, and the moments in it from lo up to hi (none: lo === hi).
