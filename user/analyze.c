@@ -165,7 +165,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	char name[512];
 	int err;
 
-	snprintf(name, sizeof(name), "reading %s", a->name);
+	snprintf(name, sizeof(name), "%s %s", a->doing ? a->doing : "reading", a->name);
 	p = progress__begin(name, mtr_reader__size(a->reader), "events");
 	err = feed(a, each, ctx, &p, &whose);
 	progress__end(&p);

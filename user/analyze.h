@@ -19,6 +19,7 @@
 struct analysis {
 	char *path;		   /* as given */
 	char *name;		   /* for people and file names: no folder, no ".mtr"; "stdin" for "-" */
+	const char *doing;	   /* what progress says before the name; NULL: "reading" */
 	struct mtr_reader *reader;
 	struct model *model;
 	const struct dict *dict;   /* of the reader; grow while it runs */

@@ -212,9 +212,12 @@ static void look_ahead(struct export_run *r)
 	if (!(f->looks_ahead || (f->of_end && r->args.model.at != AT_END)) || !strcmp(r->args.recording, "-") || stat(r->args.recording, &st) || !S_ISREG(st.st_mode))
 		return;
 	log__set_level(LOG_ERROR);
-	if (!analysis__open(r->args.recording, &r->args.model, &r->ahead) && analysis__run(r->ahead, NULL, NULL)) {
-		analysis__free(r->ahead);
-		r->ahead = NULL;
+	if (!analysis__open(r->args.recording, &r->args.model, &r->ahead)) {
+		r->ahead->doing = "looking ahead in";
+		if (analysis__run(r->ahead, NULL, NULL)) {
+			analysis__free(r->ahead);
+			r->ahead = NULL;
+		}
 	}
 	log__set_level(level);
 }
