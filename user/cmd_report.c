@@ -210,6 +210,38 @@ static void check_options(struct report_args *a, struct argp_state *state)
 		a->by = BY_MODULE;
 }
 
+/* Options of how it looks, and of what stands together. */
+static error_t parse_look(int key, const char *arg, struct argp_state *state)
+{
+	struct report_args *a = state->input;
+
+	switch (key) {
+	case OPT_BARS:
+	case OPT_NO_BARS:
+		a->bars = key == OPT_BARS ? REPORT_ALWAYS : REPORT_NEVER;
+		break;
+	case OPT_NO_OVERVIEW:
+		a->no_overview = true;
+		break;
+	case OPT_SIDE:
+		a->side = true;
+		/* fall through */
+	case OPT_TOGETHER:
+		a->together = TOGETHER_YES;
+		break;
+	case OPT_APART:
+		a->together = TOGETHER_NO;
+		a->side = false;
+		break;
+	case OPT_COLOR:
+		parse_colour(a, arg, state);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct report_args *a = state->input;
@@ -243,26 +275,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_HIDE:
 		parse_hide(a, arg, state);
 		break;
-	case OPT_BARS:
-	case OPT_NO_BARS:
-		a->bars = key == OPT_BARS ? REPORT_ALWAYS : REPORT_NEVER;
-		break;
-	case OPT_NO_OVERVIEW:
-		a->no_overview = true;
-		break;
-	case OPT_SIDE:
-		a->side = true;
-		/* fall through */
-	case OPT_TOGETHER:
-		a->together = TOGETHER_YES;
-		break;
-	case OPT_APART:
-		a->together = TOGETHER_NO;
-		a->side = false;
-		break;
-	case OPT_COLOR:
-		parse_colour(a, arg, state);
-		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
 		a->n = state->argc - state->next;
@@ -274,7 +286,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		check_options(a, state);
 		break;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return parse_look(key, arg, state);
 	}
 	return 0;
 }

@@ -16,7 +16,20 @@
 
 #define MOST_VALUES 256 /* of all terms */
 
-enum key { KEY_ANY, KEY_LINE, KEY_FUNC, KEY_MODULE, KEY_CLASS, KEY_CATEGORY, KEY_PHASE, KEY_THREAD, KEY_NAME, KEY_SOURCE, KEY_SIZE, KEY_NR };
+enum key {
+	KEY_ANY,
+	KEY_LINE,
+	KEY_FUNC,
+	KEY_MODULE,
+	KEY_CLASS,
+	KEY_CATEGORY,
+	KEY_PHASE,
+	KEY_THREAD,
+	KEY_NAME,
+	KEY_SOURCE,
+	KEY_SIZE,
+	KEY_NR,
+};
 
 static const char *const keys[KEY_NR] = {
 	[KEY_ANY] = "text",	[KEY_LINE] = "line",	 [KEY_FUNC] = "func",	[KEY_MODULE] = "module",
