@@ -18,7 +18,7 @@
 #include "lib/text.h"
 
 #define TRACE_MAX 500000 /* events; what is older is forgotten, as PyTorch does it */
-#define LOOK_BACK 64	 /* for the allocation that an EVENT_ASKED is about: it is the last of its thread */
+#define RECENT 65536	 /* allocations among which an EVENT_ASKED finds the one that it is about */
 #define SIZE_BITS 56	 /* of a segment, beside its device */
 
 enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
@@ -35,10 +35,13 @@ struct entry {
 struct snapshot {
 	struct entry *ring;
 	size_t n, cap, first; /* first: the oldest, when it is full */
-	uint64_t number, left_out;
+	uint64_t number, added;
+	uint64_t recent[RECENT]; /* by address: 1 + how many had been added before it */
 	struct map64 *segments; /* address -> size and device of what the allocator took: a free does not say it */
-	uint64_t used[256];	/* by device: the driver's last figure */
-	bool used_known[256];
+	struct used { /* the driver's last figure, and what the allocator had then */
+		bool known;
+		uint64_t bytes, reserved;
+	} used[256]; /* by device */
 };
 
 static bool of_interest(const struct event *e)
@@ -51,17 +54,25 @@ static struct entry *entry_at(struct snapshot *s, size_t i)
 	return &s->ring[(s->first + i) % s->n];
 }
 
+static uint64_t *recent_of(struct snapshot *s, uint64_t addr)
+{
+	/* Blocks lie 512 bytes apart. */
+	return &s->recent[(addr >> 9 ^ addr >> 25) % RECENT];
+}
+
 static int add(struct snapshot *s, const struct entry *entry)
 {
 	if (s->n == TRACE_MAX) {
 		s->ring[s->first] = *entry;
 		s->first = (s->first + 1) % TRACE_MAX;
-		s->left_out++;
-		return 0;
+	} else {
+		if (array__grow(&s->ring, &s->cap, s->n + 1, sizeof(*s->ring)))
+			return -ENOMEM;
+		s->ring[s->n++] = *entry;
 	}
-	if (array__grow(&s->ring, &s->cap, s->n + 1, sizeof(*s->ring)))
-		return -ENOMEM;
-	s->ring[s->n++] = *entry;
+	s->added++;
+	if (entry->action == ALLOC)
+		*recent_of(s, entry->addr) = s->added;
 	return 0;
 }
 
@@ -78,6 +89,35 @@ static bool too_late(const struct export_ctx *c, const struct snapshot *s, struc
 	return false;
 }
 
+/* Index into the model's devices of the one with this number; -1: none. */
+static int device_of(const struct export_ctx *c, unsigned int index)
+{
+	struct model_device d;
+
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		model__device(c->model, i, &d);
+		if (d.device.type != DEVICE_CPU && d.device.index == index && d.device.index != DEVICE_UNKNOWN)
+			return (int)i;
+	}
+	return -1;
+}
+
+/* What the device had free: its size less the driver's figure, if that is of when as much was taken as now; -1: not known. */
+static int64_t free_of(const struct export_ctx *c, const struct snapshot *s, const struct event *e)
+{
+	const struct used *u = &s->used[e->device.index];
+	const char *total;
+	char key[32];
+	uint64_t size;
+
+	snprintf(key, sizeof(key), "device.%u.total", e->device.index);
+	total = facts__get(c->facts, key);
+	size = total ? strtoull(total, NULL, 10) : 0;
+	if (!size || size > INT64_MAX || !u->known || !e->totals || u->reserved != e->reserved)
+		return -1;
+	return u->bytes < size ? (int64_t)(size - u->bytes) : 0;
+}
+
 static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
 {
 	struct event charged = *e;
@@ -88,7 +128,7 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 	entry.walk = charged.walk;
 	entry.cuda_stream = e->cuda_stream;
 	if (e->kind == EVENT_OOM)
-		entry.addr = s->used[e->device.index];
+		entry.addr = (uint64_t)free_of(c, s, e);
 	else if (e->requested && e->requested < e->size)
 		entry.size = e->requested;
 	return add(s, &entry);
@@ -145,16 +185,17 @@ static int add_given(const struct export_ctx *c, struct snapshot *s, const struc
 
 static void set_asked(struct snapshot *s, const struct event *e)
 {
-	for (size_t i = 0; i < s->n && i < LOOK_BACK; i++) {
-		struct entry *entry = entry_at(s, s->n - 1 - i);
+	uint64_t added = *recent_of(s, e->addr);
+	struct entry *entry;
 
-		if (entry->action != ALLOC || entry->addr != e->addr || entry->device != e->device.index)
-			continue;
-		if (e->requested && e->requested < entry->size)
-			entry->size = e->requested;
-		entry->cuda_stream = e->cuda_stream;
+	if (!added || s->added - added >= s->n)
 		return;
-	}
+	entry = entry_at(s, s->n - 1 - (s->added - added));
+	if (entry->action != ALLOC || entry->addr != e->addr || entry->device != e->device.index)
+		return;
+	if (e->requested && e->requested < entry->size)
+		entry->size = e->requested;
+	entry->cuda_stream = e->cuda_stream;
 }
 
 static int snapshot_event(struct export_ctx *c, void *state, const struct event *e)
@@ -177,8 +218,11 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 	if (!of_interest(e))
 		return 0;
 	if (e->kind == EVENT_USED) {
-		s->used[e->device.index] = e->size;
-		s->used_known[e->device.index] = true;
+		struct model_device d;
+		int i = device_of(c, e->device.index);
+
+		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i, &d);
+		s->used[e->device.index] = (struct used){ .known = i >= 0, .bytes = e->size, .reserved = d.reserved };
 	}
 	if (e->kind == EVENT_SEGMENT)
 		return note_segment(s, e);
@@ -235,21 +279,6 @@ struct writer {
 	struct snapshot_sums sums;
 };
 
-/* What the device had free, by the driver's last figure and its size; -1: not known. */
-static int64_t free_of(const struct writer *w, const struct entry *e)
-{
-	const char *total;
-	char key[32];
-	uint64_t size;
-
-	snprintf(key, sizeof(key), "device.%u.total", e->device);
-	total = facts__get(w->c->facts, key);
-	size = total ? strtoull(total, NULL, 10) : 0;
-	if (!size || size > INT64_MAX || !w->s->used_known[e->device])
-		return -1;
-	return e->addr < size ? (int64_t)(size - e->addr) : 0;
-}
-
 static int put_entry(struct writer *w, const struct entry *e, const char *action)
 {
 	struct row row;
@@ -262,7 +291,7 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	pickle__key(w->p, action);
 	if (e->action == OOM) {
 		pickle__key(w->p, "device_free");
-		pickle__int(w->p, free_of(w, e));
+		pickle__int(w->p, (int64_t)e->addr); /* as free_of() had it */
 	} else {
 		pickle__key(w->p, "addr");
 		pickle__uint(w->p, e->addr);
@@ -306,18 +335,12 @@ static int put_trace(struct writer *w, unsigned int device, uint64_t last)
 	return err;
 }
 
-/* Index into the model's devices of the one with this number; -1: none that was asked for. */
-static int device_of(const struct writer *w, unsigned int index)
+/* The same, of those that --device asks for. */
+static int shown_device(const struct writer *w, unsigned int index)
 {
-	struct model_device d;
+	int i = device_of(w->c, index);
 
-	for (size_t i = 0; i < model__devices(w->c->model); i++) {
-		model__device(w->c->model, i, &d);
-		if (d.device.type != DEVICE_CPU && d.device.index == index && d.device.index != DEVICE_UNKNOWN &&
-		    (w->c->device < 0 || (size_t)w->c->device == i))
-			return (int)i;
-	}
-	return -1;
+	return w->c->device < 0 || w->c->device == i ? i : -1;
 }
 
 /* A list for each number, whether there is such a device or not: readers index by it. */
@@ -329,7 +352,7 @@ static int put_traces(struct writer *w, unsigned int devices)
 	pickle__key(w->p, "device_traces");
 	pickle__open_list(w->p);
 	for (unsigned int index = 0; index < devices && !err; index++) {
-		i = device_of(w, index);
+		i = shown_device(w, index);
 		if (i >= 0)
 			model__device(w->c->model, i, &d);
 		err = put_trace(w, index, i >= 0 && d.marked ? d.mark_event : 0);
@@ -346,7 +369,7 @@ static int put_segments(struct writer *w, unsigned int devices)
 	pickle__key(w->p, "segments");
 	pickle__open_list(w->p);
 	for (unsigned int index = 0; index < devices && !err; index++) {
-		i = device_of(w, index);
+		i = shown_device(w, index);
 		if (i < 0)
 			continue;
 		err = snapshot__segments(w->c, w->p, w->stacks, i, &w->sums);
@@ -375,7 +398,7 @@ static void put_notes(const struct writer *w)
 	pickle__key(w->p, "blocks_of_unknown_request");
 	pickle__uint(w->p, w->sums.unasked);
 	pickle__key(w->p, "events_left_out");
-	pickle__uint(w->p, w->s->left_out);
+	pickle__uint(w->p, w->s->added - w->s->n);
 	pickle__key(w->p, "events_lost");
 	pickle__uint(w->p, model__lost(w->c->model));
 	pickle__close_dict(w->p);

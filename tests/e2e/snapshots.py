@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What `export snapshot` writes, against what torch.cuda.memory._snapshot() says in the same process at the same moment: every
+segment, every block, every event. truth.py runs the jobs.
+"""
+import pickle
+import pickletools
+
+import truth
+from harness import check, equal, own, scratch, tool
+
+# All that PyTorch's viewer understands (torch/utils/viz/MemoryViz.js).
+OPCODES = set("""PROTO FRAME EMPTY_DICT EMPTY_LIST EMPTY_TUPLE MARK APPEND APPENDS SETITEM SETITEMS LIST DICT TUPLE TUPLE1 TUPLE2 TUPLE3
+    NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT BINUNICODE SHORT_BINUNICODE MEMOIZE BINPUT LONG_BINPUT BINGET LONG_BINGET
+    STOP""".split())
+LATE = ("streams",)  # jobs in which a free waits for a stream: of its end nobody tells
+TOGETHER = 1000  # items that the viewer puts onto JavaScript's stack at once
+
+
+def read(path):
+    """The document, of the right shape in all that readers count on."""
+    with open(path, "rb") as f:
+        raw = f.read()
+    since = [0]
+    for opcode, _, _ in pickletools.genops(raw[:8 << 20] if len(raw) < 8 << 20 else b"\x80\x02N."):
+        check(opcode.name in OPCODES, "snapshot: %s, which the viewer does not know", opcode.name)
+        if opcode.name == "MARK":
+            since.append(0)
+        elif opcode.name in ("APPENDS", "SETITEMS"):
+            check(since.pop() <= TOGETHER, "snapshot: too many items at once")
+        elif opcode.name in ("EMPTY_DICT", "EMPTY_LIST"):
+            since[-1] += 1
+    doc = pickle.loads(raw)
+    devices = len(doc["device_traces"])
+    for s in doc["segments"]:
+        at, allocated, requested = s["address"], 0, 0
+        check(0 <= s["device"] < devices, "snapshot: a segment of device %d of %d", s["device"], devices)
+        for b in s["blocks"]:
+            equal(b["address"], at, "address of a block")
+            check(b["size"] > 0 and b["state"] in ("active_allocated", "inactive"), "snapshot: %r", b)
+            at += b["size"]
+            if b["state"] == "active_allocated":
+                allocated, requested = allocated + b["size"], requested + b["requested_size"]
+                check(b["frames"], "snapshot: a block without a frame")
+                check(0 < b["requested_size"] <= b["size"], "snapshot: %r", b)
+        equal(at, s["address"] + s["total_size"], "end of a segment's blocks")
+        equal((allocated, s["active_size"], requested), (s["allocated_size"], s["allocated_size"], s["requested_size"]), "sums of a segment")
+    for trace in doc["device_traces"]:
+        times = [e["time_us"] for e in trace]
+        check(all(isinstance(t, int) for t in times), "snapshot: times")
+        for e in trace:
+            check(("device_free" if e["action"] == "oom" else "addr") in e, "snapshot: %r", e)
+            check(all(set(f) == {"filename", "line", "name"} for f in e["frames"]), "snapshot: frames of %r", e)
+    return doc
+
+
+def sums(doc):
+    """device -> (segments, reserved, blocks, allocated)"""
+    result = {}
+    for s in doc["segments"]:
+        n, total, blocks, allocated = result.get(s["device"], (0, 0, 0, 0))
+        result[s["device"]] = (n + 1, total + s["total_size"],
+                               blocks + sum(b["state"] == "active_allocated" for b in s["blocks"]), allocated + s["allocated_size"])
+    return result
+
+
+def export(recording, *options):
+    own(recording)
+    path = scratch("made.pickle")
+    code, _, err = tool("export", "snapshot", "-f", "-o", path, *options, recording, seconds=120)
+    check(code == 0, "export snapshot ended with %d: %s", code, err)
+    return read(path)
+
+
+def segments_of(doc):
+    """As the oracle has them, but for the stream: the allocator's own number of it is not in every recording."""
+    return sorted((s["device"], s["address"], s["total_size"], s["is_expandable"], tuple(
+        (b["address"], b["size"], b["requested_size"] if b["state"] == "active_allocated" else 0, b["state"])
+        for b in s["blocks"])) for s in doc["segments"])
+
+
+def events(trace, job):
+    """(action, address, size); mappings side by side are one, as PyTorch tells of several handles at once."""
+    result = []
+    for e in trace:
+        action, addr, size = (e["action"], e.get("addr"), e["size"]) if isinstance(e, dict) else e[:3]
+        if action == "snapshot" or (action == "free_completed" and job in LATE):
+            continue
+        if action == "oom":  # what was free is PyTorch's own reading; ours is the driver's, if it has one of that moment
+            addr = None
+        last = result[-1] if result else None
+        if last and action in ("segment_map", "segment_unmap") and last[0] == action and last[1] + last[2] == addr:
+            result[-1] = (action, last[1], last[2] + size)
+        else:
+            result.append((action, addr, size))
+    return result
+
+
+def compare(job, backend="native", role="main"):
+    """0 differences, or a failure; says how much was compared."""
+    path, oracle = truth.run_job({j.name: j for j in truth.JOBS}[job], role, backend, options=["--requested"] if truth.has_requested() else [])
+    doc, told = export(path), truth.load(oracle)["end"]
+    want = sorted((s["device"], s["address"], s["size"], s["expandable"], tuple(
+        (at, size, requested if state == "active_allocated" else 0, state) for at, size, requested, state in s["blocks"]))
+        for s in told["segments"])
+    got = segments_of(doc)
+    equal([s[:4] for s in got], [s[:4] for s in want], "segments of " + job)
+    for ours, theirs in zip(got, want):
+        equal(ours[4], theirs[4], "blocks of the segment at %#x of %s" % (ours[1], job))
+    for device, (ours, theirs) in enumerate(zip(doc["device_traces"], told["traces"])):
+        ours, theirs = events(ours, job), events(theirs, job)
+        for i, (a, b) in enumerate(zip(ours, theirs)):
+            equal(a, b, "event %d of device %d of %s" % (i, device, job))
+        equal(len(ours), len(theirs), "events of device %d of %s" % (device, job))
+    print("     %s, %s, torch %s: %d segments, %d blocks, %d events as PyTorch has them" % (
+        job, backend, role, len(got), sum(len(s[4]) for s in got), sum(map(len, doc["device_traces"]))))
