@@ -6,11 +6,12 @@
 #   tools/deps.sh build          compiler, libraries and tools that the program is built with
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
+#   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh kernel-images  prints the paths of those, one a line
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12 or bench
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench or readers
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
@@ -31,6 +32,7 @@ BUILD_PACKAGES=(make:make gcc:gcc clang:clang llvm libbpf-dev bpftool:bpftool li
 	libjansson-dev libcmocka-dev python3:python3 ca-certificates)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
 TEST_PACKAGES=(g++:g++ nodejs:node npm:npm chromium:chromium mandoc:mandoc util-linux)
+FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
 say() { printf 'deps: %s\n' "$*" >&2; }
@@ -232,6 +234,28 @@ venv_bench() {
 	ln -sfn "$name" "$VENVS/bench"
 }
 
+# Libraries that exports are for; they need no PyTorch.
+READERS=(tensorboard==2.20.0 pandas==2.3.3 prometheus_client==0.25.0)
+readers() {
+	local name dir
+	mkdir -p "$VENVS"
+	name=readers-$(printf '%s\n' "${READERS[@]}" | sha256sum | cut -c1-12)
+	dir=$VENVS/$name
+	if [ ! -e "$dir/.complete" ]; then
+		rm -rf "$dir"
+		say "installing ${READERS[*]} into $dir"
+		python3 -m venv "$dir"
+		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "${READERS[@]}" >&2 ||
+			{
+				say "pip could not install them: what they read will not be asked"
+				return 0
+			}
+		"$dir/bin/python" -c 'import tensorboard, pandas, prometheus_client'
+		touch "$dir/.complete"
+	fi
+	ln -sfn "$name" "$VENVS/readers"
+}
+
 bench_packages() {
 	local p
 	for p in "${BENCH_PACKAGES[@]}"; do
@@ -326,6 +350,10 @@ for what in "$@"; do
 		;;
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
+	formats)
+		packages "${FORMATS_PACKAGES[@]}"
+		readers
+		;;
 	kernels)
 		packages qemu-system-x86:qemu-system-x86_64 gcc:gcc
 		kernel_images

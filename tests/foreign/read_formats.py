@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Has a file read by the library that its format is for and prints what that found, as JSON: read_formats.py FORMAT FILE
+
+To be run with the interpreter of an environment that has the library (tools/deps.sh formats).
+"""
+import json
+import sys
+
+
+def of_events(frame):
+    found = {}
+    events = frame[frame.device.notna()]
+    for device, rows in events.groupby("device"):
+        totals = rows[rows.allocated.notna()]
+        allocs = rows[rows.event == "alloc"]
+        found[device + " peak"] = int(totals.allocated.max())
+        found[device + " end"] = int(totals.allocated.iloc[-1])
+        found[device + " total"] = int(allocs["size"].sum())
+        found[device + " allocs"] = len(allocs)
+        found[device + " frees"] = int((rows.event == "free").sum())
+    return found
+
+
+def csv(path):
+    import pandas
+    return of_events(pandas.read_csv(path, low_memory=False, dtype={"allocated": "Int64", "reserved": "Int64", "size": "Int64"}))
+
+
+def ndjson(path):
+    import pandas
+    return of_events(pandas.read_json(path, lines=True))
+
+
+def timeline(path):
+    import pandas
+    with open(path, encoding="utf-8") as f:
+        doc = json.load(f)
+    frame = pandas.DataFrame(doc["events"])
+    found = {}
+    for device, rows in frame[frame.device != ""].groupby("device"):
+        found[device + " peak"] = int(rows.allocated_bytes.max())
+        found[device + " allocs"] = int((rows.event_type == "alloc").sum())
+        found[device + " total"] = int(rows[rows.event_type == "alloc"].size_bytes.sum())
+    assert len(pandas.DataFrame.from_dict(doc["layer_stats"], orient="index")) == doc["summary"]["total_layers"]
+    return found
+
+
+def tensorboard(path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    accumulator = EventAccumulator(path, size_guidance={"scalars": 0})
+    accumulator.Reload()
+    found = {}
+    for tag in accumulator.Tags()["scalars"]:
+        values = [s.value for s in accumulator.Scalars(tag)]
+        if tag.startswith("by_second/") and tag.endswith("/peak_MiB"):
+            found[tag.split("/")[1] + " peak"] = max(values)
+        elif tag.startswith("by_second/") and tag.endswith("/allocated_MiB"):
+            found[tag.split("/")[1] + " end"] = values[-1]
+    return found
+
+
+def openmetrics(path):
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+    names = {"memtrace_device_peak_allocated_bytes": "peak", "memtrace_device_allocated_bytes": "end",
+             "memtrace_device_allocation_bytes_total": "total", "memtrace_device_allocations_total": "allocs",
+             "memtrace_device_frees_total": "frees"}
+    found = {}
+    with open(path, encoding="utf-8", newline="") as f:
+        for family in text_string_to_metric_families(f.read()):
+            for sample in family.samples:
+                if sample.name in names:
+                    found["%s %s" % (sample.labels["device"], names[sample.name])] = int(sample.value)
+    return found
+
+
+def snapshot(path):
+    import pickle
+    import warnings
+
+    import torch.cuda._memory_viz as viz
+    with open(path, "rb") as f:
+        doc = pickle.load(f)
+    viz.segsum(doc)  # asserts that the blocks fill their segments, and the sums
+    viz.trace(doc)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for device, trace in enumerate(doc["device_traces"]):
+            if trace:
+                viz.trace_plot(doc, device=device)
+                viz.segment_plot(doc, device=device)
+    found = {}
+    for s in doc["segments"]:
+        key = "cuda:%d " % s["device"]
+        found[key + "end"] = found.get(key + "end", 0) + viz.calc_active(s)
+    return {} if doc["memtrace_bpf"]["bytes_without_address"] else found
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](sys.argv[2])))
