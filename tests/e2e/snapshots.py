@@ -96,9 +96,14 @@ def events(trace, job):
     return result
 
 
+def recorded(job, backend="native", role="main"):
+    """The paths of a recording and of what PyTorch knew at its end."""
+    return truth.run_job({j.name: j for j in truth.JOBS}[job], role, backend, options=["--requested"] if truth.has_requested() else [])
+
+
 def compare(job, backend="native", role="main"):
     """0 differences, or a failure; says how much was compared."""
-    path, oracle = truth.run_job({j.name: j for j in truth.JOBS}[job], role, backend, options=["--requested"] if truth.has_requested() else [])
+    path, oracle = recorded(job, backend, role)
     doc, told = export(path), truth.load(oracle)["end"]
     want = sorted((s["device"], s["address"], s["size"], s["expandable"], tuple(
         (at, size, requested if state == "active_allocated" else 0, state) for at, size, requested, state in s["blocks"]))

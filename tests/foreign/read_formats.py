@@ -94,7 +94,9 @@ def snapshot(path):
     for s in doc["segments"]:
         key = "cuda:%d " % s["device"]
         found[key + "end"] = found.get(key + "end", 0) + viz.calc_active(s)
-    return {} if doc["memtrace_bpf"]["bytes_without_address"] else found
+    notes = doc["memtrace_bpf"]
+    rest = notes["bytes_without_address"] + notes["bytes_cut"]  # of all devices
+    return {key: v + rest for key, v in found.items()} if len(found) == 1 or not rest else {}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Writes a made-up recording, for tests of the exports where nothing can be captured: make_recording FILE
- * [oom] */
+ * [oom|tiny] */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -19,7 +19,13 @@ static int write_event(struct sink *s, const struct event *e)
 
 int main(int argc, char **argv)
 {
-	struct synthetic_opts opts = {.layers = 12, .steps = 4, .cpu = true, .oom = argc > 2};
+	bool tiny = argc > 2 && !strcmp(argv[2], "tiny"); /* whose exports are small enough to be kept: with all that there is in it */
+	struct synthetic_opts opts = {
+		.layers = tiny ? 1 : 12,
+		.steps = tiny ? 2 : 4,
+		.cpu = true,
+		.oom = argc > 2,
+	};
 	struct writer writer = {.sink = {.event = write_event}};
 	struct dict *d = dict__new();
 	struct facts *f = facts__new();
@@ -28,7 +34,7 @@ int main(int argc, char **argv)
 
 	fd = argc > 1 ? open(argv[1], O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
 	if (fd < 0 || !d || !f) {
-		fprintf(stderr, "usage: make_recording FILE [oom]\n");
+		fprintf(stderr, "usage: make_recording FILE [oom|tiny]\n");
 		return 64;
 	}
 	syn_facts(f);

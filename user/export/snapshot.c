@@ -395,6 +395,8 @@ static void put_notes(const struct writer *w)
 	pickle__uint(w->p, w->sums.without_address);
 	pickle__key(w->p, "bytes_outside_segments");
 	pickle__uint(w->p, w->sums.outside);
+	pickle__key(w->p, "bytes_cut");
+	pickle__uint(w->p, w->sums.cut);
 	pickle__key(w->p, "blocks_of_unknown_request");
 	pickle__uint(w->p, w->sums.unasked);
 	pickle__key(w->p, "events_left_out");

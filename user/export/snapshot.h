@@ -18,6 +18,7 @@ int stacks__put(struct stacks *s, const struct row *row); /* the value of a key.
 struct snapshot_sums { /* what the segments do not show */
 	uint64_t without_address; /* bytes that were there before, of which it is not known where */
 	uint64_t outside;	  /* bytes of blocks that lie in no segment that we know: each run of them is shown as one */
+	uint64_t cut;		  /* bytes of blocks beyond the end of their segment or within the next block: a recording gone wrong */
 	uint64_t unasked;	  /* blocks of which it is not known what was asked for: their own size stands for it */
 };
 /* Appends a device's segments at the marked moment to the list that is open. 0, -ENOMEM, -ENOENT (it never came). */

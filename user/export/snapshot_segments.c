@@ -204,6 +204,7 @@ static int put_block(struct tiles *t, size_t i, uint64_t size)
 	err = stacks__put(t->stacks, &row);
 	pickle__close_dict(t->p);
 	t->sums->unasked += !b->requested;
+	t->sums->cut += b->size - size;
 	return err;
 }
 
@@ -255,6 +256,8 @@ static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struc
 		at = t->blocks[i].addr + size;
 		if (size)
 			err = put_block(t, i, size);
+		else
+			t->sums->cut += t->blocks[i].size;
 	}
 	put_gap(t->p, at, end);
 	pickle__close_list(t->p);
@@ -275,10 +278,12 @@ static int put_outside(struct tiles *t, uint64_t until)
 		while (i < t->n && t->blocks[i].addr == end && end < until)
 			end += size_of(t, i++, until);
 		t->sums->outside += end - addr;
-		if (end > addr)
+		if (end > addr) {
 			err = put_segment(t, addr, end, NULL);
-		else
+		} else {
+			t->sums->cut += t->blocks[t->next].size;
 			t->next++;
+		}
 	}
 	return err;
 }

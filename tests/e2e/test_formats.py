@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+The formats of `export`: against files kept from before, against their own rules, against programs of others, and, of the snapshot,
+against PyTorch's own. `make formats` does more of it: docs/FORMATS.md.
+
+After a change that is meant, UPDATE=1 tests/e2e/test_formats.py test_files_kept writes the files anew.
+"""
+import gzip
+import os
+import subprocess
+
+import harness
+import readers
+import snapshots
+from harness import OUT, Skip, check, equal, run, scratch, tool
+
+GOLDEN = os.path.join(harness.REPO, "tests", "data", "golden")
+# html and flamegraph are pages, which test_page.py and test_foreign.py look at as a browser does.
+KEPT = ("folded", "speedscope", "timeline", "perfetto", "pprof", "snapshot", "tensorboard", "openmetrics", "csv", "ndjson")
+IN_A_BROWSER = ("Chromium", "speedscope")
+
+
+def recording(*options):
+    path = scratch("formats%s.mtr" % "-".join(("", *options)))
+    if not os.path.exists(path):
+        subprocess.run([os.path.join(OUT, "tests", "tools", "make_recording"), path, *options], check=True, timeout=60)
+    return path
+
+
+def export(name, *options, of):
+    path = scratch(os.path.basename(of) + readers.SUFFIX[name])
+    code, _, err = tool("export", name, of, "-f", "-o", path, *options)
+    equal(code, 0, "export %s: %s" % (name, err))
+    return path
+
+
+def test_files_kept():
+    for name in KEPT:
+        with open(export(name, of=recording("tiny")), "rb") as f:
+            made = f.read()
+        suffix = readers.SUFFIX[name]
+        if name == "pprof":  # how well it is squeezed is zlib's
+            made, suffix = gzip.decompress(made), ".pb"
+        kept = os.path.join(GOLDEN, "tiny" + suffix)
+        if os.environ.get("UPDATE"):
+            with open(kept, "wb") as f:
+                f.write(made)
+        with open(kept, "rb") as f:
+            want = f.read()
+        first = next((i for i, (a, b) in enumerate(zip(made, want)) if a != b), min(len(made), len(want)))
+        check(made == want, "%s is not as it was, from byte %d of %d on: %r, was %r", name, first, len(want),
+              made[max(0, first - 40):first + 60], want[max(0, first - 40):first + 60])
+
+
+def accept(name, reader, path, of):
+    want = readers.expected(harness.TOOL, of)
+    try:
+        return readers.accept(name, reader, path, want)
+    except readers.Wrong as why:
+        raise harness.Failure("%s of %s: %s" % (name, os.path.basename(of), why)) from None
+
+
+def test_their_own_rules():
+    figures = 0
+    for of in (recording("tiny"), recording("oom")):
+        for name, reader in readers.OWN.items():
+            try:
+                figures += accept(name, reader, export(name, of=of), of)
+            except readers.Missing as why:
+                print("     %s: %s" % (name, why), flush=True)
+    check(figures > 80, "only %d figures were compared", figures)
+
+
+def test_programs_of_others():
+    of, asked, missing = recording("tiny"), [], []
+    for name, theirs in readers.THEIRS.items():
+        for label, reader in theirs.items():
+            if label in IN_A_BROWSER:
+                continue
+            try:
+                accept(name, reader, export(name, of=of), of)
+                asked.append("%s by %s" % (name, label))
+            except readers.Missing as why:
+                missing.append("%s by %s (%s)" % (name, label, why))
+    print("     read: %s" % ", ".join(asked), flush=True)
+    for m in missing:
+        print("     not read: %s" % m, flush=True)
+    if not asked:
+        raise Skip("none of them is here: tools/deps.sh formats")
+
+
+def test_a_full_disk_is_no_success():
+    for name in readers.SUFFIX:
+        code, _, err = tool("export", name, recording("tiny"), "-o", "/dev/full")
+        check(code == 1 and "cannot write" in err, "export %s to a full disk: exit %d: %s", name, code, err)
+
+
+def test_from_a_pipe():
+    with open(recording("tiny"), "rb") as f:
+        data = f.read()
+    for name in ("perfetto", "pprof", "snapshot", "openmetrics", "csv", "ndjson", "tensorboard"):
+        done = subprocess.run([harness.TOOL, "export", name, "-", "-o", "-"], input=data, capture_output=True, timeout=60, check=False)
+        if name == "tensorboard":
+            check(done.returncode == 1 and not done.stdout and b"save it to a file first" in done.stderr, "tensorboard of a pipe: %r", done.stderr)
+            continue
+        check(done.returncode == 0 and done.stdout, "export %s of a pipe: exit %d: %r", name, done.returncode, done.stderr)
+
+
+def test_one_device():
+    path = export("csv", "--device", "cpu", of=recording("tiny"))
+    equal({d for d, _ in readers.csv_(path)}, {"cpu"}, "devices of csv --device cpu")
+    path = export("pprof", "--device", "cuda", of=recording("tiny"))
+    equal({d for d, _ in readers.pprof(path)}, {"cuda:0"}, "devices of pprof --device cuda")
+    code, _, err = tool("export", "snapshot", recording("tiny"), "-o", "-", "--device", "cpu")
+    check(code == 1, "a snapshot of the CPU: exit %d: %s", code, err)
+
+
+def test_snapshot_is_pytorchs_own():
+    snapshots.compare("empty_cache", "expandable")
+    snapshots.compare("two devices")
+
+
+def test_snapshot_of_another_moment():
+    """--at peak: what is in it adds up to the peak, and no event is from after it."""
+    path, _ = snapshots.recorded("empty_cache")
+    want = harness.device(harness.report(path, at="peak"), "cuda:0")
+    doc = snapshots.export(path, "--at", "peak")
+    _, reserved, _, allocated = snapshots.sums(doc)[0]
+    equal(allocated, want["peak_allocated"], "allocated at the peak")
+    live = {}
+    for e in doc["device_traces"][0]:
+        if e["action"] == "alloc":
+            live[e["addr"]] = e["size"]
+        elif e["action"] == "free_requested":
+            del live[e["addr"]]
+    blocks = {b["address"] for s in doc["segments"] for b in s["blocks"] if b["state"] == "active_allocated"}
+    equal(set(live), blocks, "blocks that the events leave")
+    check(reserved <= want["peak_reserved"], "reserved: %d", reserved)
+
+
+if __name__ == "__main__":
+    run(globals())
