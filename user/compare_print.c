@@ -212,6 +212,7 @@ static void put_device(struct json *j, const struct model_device *d)
 		json__uint(j, "peak_reserved", d->peak_reserved);
 		json__uint(j, "reserved_at_peak", d->mark_reserved);
 		json__double(j, "fragmentation_at_peak", report__fragmentation(d->mark_allocated, d->mark_reserved), 6);
+		json__double(j, "fragmentation_at_most", d->most_unused_reserved ? (double)d->most_unused / (double)d->most_unused_reserved : 0, 6);
 		json__uint(j, "most_unused", d->most_unused);
 		json__uint(j, "most_unused_reserved", d->most_unused_reserved);
 		json__uint(j, "before_attach", d->before_attach_start);

@@ -17,11 +17,15 @@ NAMES = ("baseline", "checkpointing", "amp", "both")
 _made = {}
 
 
-def dry_run(script, output, *args, cwd=None):
-    p = spawn([harness.TOOL, "run", "-o", output, "-f", "--dry-run-cuda", "--", python(), script, *args], root=True, cwd=cwd)
-    equal(p.wait(120), 0, "%s: %s" % (script, p.stderr()[-500:]))
-    own(output)
-    return output
+def dry_runs(*jobs):
+    """Of (script, recording), all at once."""
+    args = ("--steps", "3", "--batch", "2", "--width", "64", "--context", "64", "--vocab", "300", "--layers", "2", "--heads", "2")
+    running = [spawn([harness.TOOL, "run", "-o", output, "-f", "--dry-run-cuda", "--", python(), script, *args], root=True)
+               for script, output in jobs]
+    for p, (script, output) in zip(running, jobs):
+        equal(p.wait(180), 0, "%s: %s" % (script, p.stderr()[-500:]))
+        own(output)
+    return [output for _, output in jobs]
 
 
 def exercise():
@@ -157,9 +161,8 @@ def moved():
     if "moved" not in _made:
         folder = scratch("second-checkout/tests/workloads")
         edited(folder)
-        args = ("--steps", "3", "--batch", "2", "--width", "64", "--context", "64", "--vocab", "300", "--layers", "2", "--heads", "2")
-        _made["moved"] = folder, [dry_run(os.path.join(f, "gpt.py"), scratch(n), *args)
-                                  for f, n in ((WORKLOADS, "old.mtr"), (folder, "new.mtr"))]
+        _made["moved"] = folder, dry_runs((os.path.join(WORKLOADS, "gpt.py"), scratch("old.mtr")),
+                                          (os.path.join(folder, "gpt.py"), scratch("new.mtr")))
     return _made["moved"]
 
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: report and export on any recording. The first two bytes choose the command; the rest is made into a file as
+ * libFuzzer target: report, diff, compare and export on any recording. The first two bytes choose the command; the rest is made into a file as
  * recording_file.h says. What is printed as text must be harmless on a terminal, what is JSON must be JSON, and a page's or a
  * picture's markup is the program's own.
  */
 #include <jansson.h>
+#include <stdbool.h>
 
 #include "commands.h"
 #include "recording_file.h"
@@ -19,6 +20,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 	const char *argv[MAX_ARGS];
 	char kind; /* t: text; j: JSON; h: markup; b: binary */
+	bool twice; /* two recordings, which are one */
 } commands[] = {
 	{ cmd_report, { "report" }, 't' },
 	{ cmd_report, { "report", "--by", "stack", "--top", "0" }, 't' },
@@ -55,6 +57,15 @@ static const struct {
 	{ cmd_report, { "report", "--side-by-side", "--by", "module,category" }, 't' },
 	{ cmd_report, { "report", "--together", "--format", "json" }, 'j' },
 	{ cmd_report, { "report", "--together", "--format", "csv", "--by", "layer" }, 't' },
+	{ cmd_diff, { "diff", "--top", "0" }, 't', true },
+	{ cmd_diff, { "diff", "--by", "stack", "--at", "0.001,peak" }, 't', true },
+	{ cmd_diff, { "diff", "--by", "layer", "--at", "end,0.001" }, 't', true },
+	{ cmd_diff, { "diff", "--format", "json", "--by", "stack", "--at", "0.001,end" }, 'j', true },
+	{ cmd_diff, { "diff", "--format", "csv", "--at", "peak,oom" }, 't', true },
+	{ cmd_diff, { "diff", "--format", "flamegraph", "--at", "0.001,peak" }, 'h', true },
+	{ cmd_compare, { "compare" }, 't', true },
+	{ cmd_compare, { "compare", "--format", "json", "--skip", "1" }, 'j' },
+	{ cmd_compare, { "compare", "--format", "markdown", "--name", "a,b" }, 't', true },
 };
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
@@ -112,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	FILE *messages, *old = stderr;
 	size_t said = 0, n = 0, len;
-	char *argv[MAX_ARGS + 2] = { NULL }, *text = NULL;
+	char *argv[MAX_ARGS + 3] = { NULL }, *text = NULL;
 	int status;
 
 	if (size < 3)
@@ -126,6 +137,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		n++;
 	}
 	argv[n++] = strdup(recording_file(data + 1, size - 1));
+	if (commands[which].twice) {
+		argv[n] = strdup(argv[n - 1]);
+		n++;
+	}
 	messages = open_memstream(&text, &said);
 	if (!messages)
 		abort();

@@ -639,6 +639,7 @@ static void test_compare_json(void **state)
 	       "   \"peak_reserved\": 26214400,\n"
 	       "   \"reserved_at_peak\": 26214400,\n"
 	       "   \"fragmentation_at_peak\": 0.080000,\n"
+	       "   \"fragmentation_at_most\": 0.400000,\n"
 	       "   \"most_unused\": 10485760,\n"
 	       "   \"most_unused_reserved\": 26214400,\n"
 	       "   \"before_attach\": 0,\n"
