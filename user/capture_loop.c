@@ -213,10 +213,27 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 	return 0;
 }
 
+/* "10.0 s have passed", "60 steps have passed", "the target's end" */
+static const char *say_until(char *buf, size_t size, const struct capture_loop *loop)
+{
+	uint64_t steps = loop->args.steps ? loop->args.steps : loop->drained_steps;
+	char time[24] = "", count[32] = "";
+
+	if (!loop->args.duration && !steps)
+		return "the target's end";
+	if (loop->args.duration)
+		text__time(time, sizeof(time), loop->args.duration);
+	if (steps)
+		text__count(count, sizeof(count), steps);
+	snprintf(buf, size, "%s%s%s%s %s passed", time, *time && steps ? " or " : "", count,
+		 !steps ? "" : steps == 1 ? " step" : " steps", steps == 1 && !*time ? "has" : "have");
+	return buf;
+}
+
 static void say_attached(const struct capture_loop *loop)
 {
 	const char *problem = session__python_problem(loop->session);
-	char time[24] = "the target's end";
+	char until[96];
 
 	if (problem)
 		log_warn("no Python lines: %s", problem);
@@ -228,10 +245,8 @@ static void say_attached(const struct capture_loop *loop)
 						      "; PyTorch may have allocated before");
 		return;
 	}
-	if (loop->args.duration)
-		text__time(time, sizeof(time), loop->args.duration);
-	log_info("attached to PID %d; until %s%s, Ctrl-C stops earlier", (int)loop->args.pid, time,
-		 loop->args.duration ? " have passed" : "");
+	log_info("attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid,
+		 say_until(until, sizeof(until), loop));
 }
 
 /* One changing line on a terminal. */

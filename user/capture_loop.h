@@ -29,6 +29,7 @@ struct capture_loop {
 	int (*attached)(void *ctx);
 	/* Called after each drain; returns a static stop reason ("max-size"), or NULL to go on. May be NULL. */
 	const char *(*drained)(void *ctx);
+	uint64_t drained_steps; /* it ends the capture after so many steps: for what is said at the beginning; 0: it does not */
 	void *ctx;
 	bool writes_later; /* files are made while it runs: keep the right to */
 	/*

@@ -277,6 +277,7 @@ static int from_process(const struct leaks_args *args)
 
 	w.loop.args = args->capture;
 	w.loop.args.steps = 0;
+	w.loop.drained_steps = w.steps;
 	w.loop.drained = drained;
 	w.loop.ctx = &w;
 	status = watch(&w, args);
