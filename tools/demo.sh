@@ -53,6 +53,7 @@ export_to() {
 	show "$TOOL" export "$1" "$OUT/demo.mtr" -o "$2"
 	"$TOOL" export "$1" "$OUT/demo.mtr" -o "$2" -f
 }
+export_to html "$OUT/demo.html"
 export_to flamegraph "$OUT/demo.flamegraph.html"
 export_to speedscope "$OUT/demo.speedscope.json"
 export_to timeline "$OUT/demo.timeline.json"
@@ -60,7 +61,8 @@ export_to timeline "$OUT/demo.timeline.json"
 here=$(cd "$OUT" && pwd)
 cat <<END
 
-$here/demo.flamegraph.html    open it in a browser
+$here/demo.html               open it in a browser: memory over time, lines, modules, flame graph
+$here/demo.flamegraph.html    the flame graph alone
 $here/demo.speedscope.json    open it in https://speedscope.app
 $here/demo.timeline.json      every event, for pandas and matplotlib
 $here/demo.mtr                the recording, for report and export
