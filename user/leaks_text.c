@@ -151,6 +151,12 @@ static bool is_of_graph(const struct growth_name *n)
 	return !strncmp(n->text, "saved for ", 10) || !strncmp(n->text, "kept for ", 9);
 }
 
+/* Whether the name says who has it, as that of a variable or a container does, and a parameter's does not. */
+static bool is_holder(const struct growth_name *n)
+{
+	return is_of_graph(n) || !strncmp(n->text, "global ", 7) || !strncmp(n->text, "local ", 6);
+}
+
 /* What the program's objects say of what is there. */
 static void say_held(const struct page *p, const struct growth_line *l, char *buf, size_t size)
 {
@@ -163,7 +169,7 @@ static void say_held(const struct page *p, const struct growth_line *l, char *bu
 			 facts__get(p->doc->facts, "census") ? "" : " (the program's objects were not read)");
 		return;
 	}
-	len = snprintf(buf, size, "Held: ");
+	len = snprintf(buf, size, is_holder(&l->names[0]) ? "Held by " : "It is ");
 	for (size_t i = 0; i < l->nnames && i < 2 && len < size; i++) {
 		text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
 		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)", i ? ", " : "",

@@ -71,6 +71,18 @@ def test_graph():
     check(all(r["kind"] == "piles_up" for r in d["leaks"]), "kinds: %s", d["leaks"])
 
 
+def test_pool():
+    """The allocator's pool grows though no tensor stays, and so does what somebody else takes."""
+    path = recorded("pool,others", cuda=True)
+    d = leaks(path)["cuda:0"]
+    equal((d["leaks"], d["pool_grows"], d["others_grow"]), ([], True, True), "what grows")
+    check(50e6 < d["reserved"]["bytes_per_step"] < 110e6, "reserved: %s", d["reserved"])
+    equal(d["others"]["bytes_per_step"], 1024 * 1024, "taken by others, a step")
+    code, out, _ = tool("leaks", "--fail", path)
+    equal(code, 1, "exit code with --fail")
+    check(re.search(r"The pool grows, .*leak\.py:%d \(take\)" % LINES["others"], out, re.S), "pool and others in:\n%s", out)
+
+
 def healthy(modes, *options, verdicts=(), **kwargs):
     path = recorded(modes, *options, **kwargs)
     for name, d in leaks(path).items():

@@ -4,6 +4,8 @@ Training steps that leak, or only look as if they did, in each MODE of several w
 
     list, closure, graph, attribute, concat   something grows for ever (see the functions)
     rare        a leak in every fifth step
+    pool        each step's largest tensor is larger than the one before: only the allocator's pool grows (CUDA)
+    others      memory that is taken from CUDA beside PyTorch (CUDA)
     none        nothing does
     cache       a cache fills in the first steps and then is full
     sawtooth    results pile up and are thrown away every ten steps
@@ -16,13 +18,14 @@ Training steps that leak, or only look as if they did, in each MODE of several w
 waits for a line on standard input with --wait. torch >= 2.1, Python >= 3.8.
 """
 import argparse
+import ctypes
 import gc
 import sys
 import time
 
 import torch
 
-MODES = "list closure graph attribute concat rare none cache sawtooth lengths cycles kv stepless".split()
+MODES = "list closure graph attribute concat rare pool others none cache sawtooth lengths cycles kv stepless".split()
 history = []
 WIDTH = 64
 KIB = 256  # float32 in one
@@ -39,6 +42,13 @@ class Node:
     def __init__(self, data):
         self.data = data
         self.me = self
+
+
+def take(size):
+    """From the CUDA that PyTorch itself calls, or that is in front of it."""
+    address = ctypes.c_void_p()
+    code = ctypes.CDLL(None).cudaMalloc(ctypes.byref(address), ctypes.c_size_t(size))  # LEAK others
+    assert code == 0, code
 
 
 def make_step(device):
@@ -84,6 +94,10 @@ class Work:
             self.trainer.outputs.append({"step": i, "out": torch.zeros(16 * KIB, device=self.device)})  # LEAK attribute
         if "concat" in self.modes:
             self.joined = torch.cat([self.joined, torch.zeros(KIB, device=self.device)])  # LEAK concat
+        if "pool" in self.modes:
+            torch.empty((20 + 2 * i) * 1024 * KIB, device=self.device)
+        if "others" in self.modes:
+            take(1024 * 1024)
         if "rare" in self.modes and i % 5 == 0:
             history.append(torch.zeros(16 * KIB, device=self.device))  # LEAK rare
 

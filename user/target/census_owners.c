@@ -26,7 +26,8 @@
 #define NODES_MAX 100000u  /* containers looked into */
 #define ITEMS_MAX 2000000u /* things found in them */
 #define TEXT_MAX (32u << 20)
-#define WITHIN 300000000ull /* ns, of one look */
+#define WITHIN 300000000ull /* ns, of one look; */
+#define SHARE 8		    /* of the time that is left for the reading, one in so many */
 #define CHUNK 512
 #define CELLS_MAX 256
 #define WORDS_MAX 16	    /* keys of a dict that are a word of the name each; of larger ones all are [*] */
@@ -477,9 +478,11 @@ static void look__fini(struct census_owners *l)
 /* One look at all of it. 0 or an error that ends the reading; what else cannot be read is left out. */
 static int look(struct reading *r, struct census_owners *l)
 {
+	uint64_t now = now_ns(), left = r->deadline > now ? (r->deadline - now) / SHARE : 0;
 	int err;
 
-	*l = (struct census_owners){ .r = r, .types = map64__new(), .visited = map64__new(), .deadline = now_ns() + WITHIN };
+	*l = (struct census_owners){ .r = r, .types = map64__new(), .visited = map64__new() };
+	l->deadline = now + (left < WITHIN ? left : WITHIN);
 	err = l->types && l->visited ? array__grow(&l->text, &l->text_cap, 1, 1) : -ENOMEM;
 	if (err)
 		return err;
