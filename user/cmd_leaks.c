@@ -290,7 +290,7 @@ static int from_process(const struct leaks_args *args)
  * "--steps 60" beside -p is what people type, as for record; with a recording the word after --steps is the file. argp
  * knows optional arguments only behind a "=".
  */
-static char **join_steps(int *argc, char **argv)
+static char **join_steps(int *argc, char **argv, char **joined)
 {
 	char **v = calloc((size_t)*argc + 1, sizeof(*v));
 	bool live = false;
@@ -299,11 +299,14 @@ static char **join_steps(int *argc, char **argv)
 	for (int i = 1; i < *argc; i++)
 		live |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
 	for (int i = 0; v && i < *argc; i++) {
-		if (live && i + 1 < *argc && !strcmp(argv[i], "--steps") && strspn(argv[i + 1], "0123456789") &&
+		if (live && !*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") && strspn(argv[i + 1], "0123456789") &&
 		    !argv[i + 1][strspn(argv[i + 1], "0123456789")]) {
-			if (asprintf(&v[n++], "--steps=%s", argv[i + 1]) < 0)
+			if (asprintf(joined, "--steps=%s", argv[++i]) < 0) {
+				*joined = NULL;
+				free(v);
 				return NULL;
-			i++;
+			}
+			v[n++] = *joined;
 		} else {
 			v[n++] = argv[i];
 		}
@@ -322,7 +325,8 @@ int cmd_leaks(int argc, char **argv)
 		       "recording, or from a running process. Without steps equal slices of time take their place.",
 	};
 	struct leaks_args args = { .o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH } };
-	char **v = join_steps(&argc, argv);
+	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
+	int status;
 
 	if (!v) {
 		log_err("out of memory");
@@ -331,5 +335,8 @@ int cmd_leaks(int argc, char **argv)
 	argp_parse(&argp, argc, v, 0, NULL, &args);
 	if (!args.top_given)
 		args.o.top = args.json ? 0 : TOP;
-	return args.file ? from_file(&args) : from_process(&args);
+	status = args.file ? from_file(&args) : from_process(&args);
+	free(joined);
+	free(v);
+	return status;
 }

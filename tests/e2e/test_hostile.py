@@ -120,6 +120,10 @@ def check_recording(path, plain, least):
         rows = list(csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), strict=True))
         equal({len(r) for r in rows}, {18}, "columns of the CSV by " + by)
         check(len(rows) > least, "only %d lines of CSV by %s", len(rows), by)
+    for by in ("line", "stack", "module", "category"):
+        options = ("leaks", "--by", by, "--min-confidence", "low", "--min-growth", "0", "--top", "0")
+        harmless(output(*options, "--steps", path), "leaks --by " + by)
+        json.loads(harmless(output(*options, "--format", "json", path), "leaks --format json --by " + by))
     json.loads(harmless(output("export", "speedscope", "-o", "-", path), "speedscope"))
     harmless(output("export", "folded", "-o", "-", path), "folded")
     for name in ("flamegraph", "timeline"):

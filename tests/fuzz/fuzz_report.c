@@ -66,6 +66,10 @@ static const struct {
 	{ cmd_compare, { "compare" }, 't', true },
 	{ cmd_compare, { "compare", "--format", "json", "--skip", "1" }, 'j' },
 	{ cmd_compare, { "compare", "--format", "markdown", "--name", "a,b" }, 't', true },
+	{ cmd_leaks, { "leaks", "--min-confidence", "low", "--min-growth", "0", "--steps" }, 't' },
+	{ cmd_leaks, { "leaks", "--by", "category", "--min-growth", "0", "--format", "json" }, 'j' },
+	{ cmd_leaks, { "leaks", "--by", "stack", "--format", "json", "--steps" }, 'j' },
+	{ cmd_leaks, { "leaks", "--by", "module", "--min-confidence", "low" }, 't' },
 };
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
