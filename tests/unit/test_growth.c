@@ -318,6 +318,23 @@ static void test_end_of_program(void **state)
 	world__free(&w);
 }
 
+/* What was lost may be what would have taken them away. */
+static void test_losses(void **state)
+{
+	struct world w = watched(BY_LINE);
+	struct growth g;
+
+	(void)state;
+	train(&w, CUDA(0), 60);
+	feed(&w, (struct event){ .kind = EVENT_LOST, .size = 5 });
+	g = judged(&w, "cuda:0");
+	assert_int_equal(g.n, 2);
+	assert_int_equal(g.lines[0].trend.verdict, TREND_GROWS);
+	assert_int_equal(g.lines[0].trend.confidence, TREND_MEDIUM);
+	growth__free(&g);
+	world__free(&w);
+}
+
 static void test_groups(void **state)
 {
 	static const enum group by[] = { BY_STACK, BY_MODULE, BY_CATEGORY };
@@ -482,6 +499,7 @@ int main(void)
 		cmocka_unit_test(test_chance),
 		cmocka_unit_test(test_lines),
 		cmocka_unit_test(test_end_of_program),
+		cmocka_unit_test(test_losses),
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_calls_then_steps),
 		cmocka_unit_test(test_calls),

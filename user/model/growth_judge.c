@@ -362,7 +362,31 @@ static int by_line(struct judge *j)
 	return err;
 }
 
-/* A line is of the category that most of what it has at the end is of: what it was before is not kept. */
+/* All units of one category: a line is of that which most of what it has at the end is of; what it was before is not kept. */
+static int add_up(struct judge *j, uint8_t category, uint64_t *sum, struct growth_unit *all, struct survey *of_all)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; !err && i < j->w->n; i++) {
+		struct growth_unit *u = &j->w->units[i];
+		const struct survey *s = &j->survey[i];
+
+		if (u->key.dev != j->dev_nr + 1 || s->category != category)
+			continue;
+		err = growth__fill(j->w, u, j->track);
+		for (size_t k = 0; !err && k < j->g->values; k++)
+			sum[k] += values_of(j, u)[k];
+		all->allocated += u->allocated;
+		of_all->old += s->old;
+		of_all->blocks += s->blocks;
+		for (int a = 0; a < GROWTH_AGES; a++) {
+			all->gone[j->track][a] += u->gone[j->track][a];
+			of_all->young[a] += s->young[a];
+		}
+	}
+	return err;
+}
+
 static int by_category(struct judge *j)
 {
 	struct trend_opts o = { .min_growth = j->min_growth, .tests = CATEGORY_NR };
@@ -375,28 +399,12 @@ static int by_category(struct judge *j)
 		return -ENOMEM;
 	g->tested = CATEGORY_NR;
 	for (int c = 0; !err && c < CATEGORY_NR; c++) {
-		struct growth_unit all = { .live = 0 };
-		struct survey of_all = { .old = 0 };
 		uint64_t *sum = j->by_category + (size_t)c * TREND_MAX;
 		struct growth_line *l = &g->lines[g->n];
+		struct growth_unit all = { .live = 0 };
+		struct survey of_all = { .old = 0 };
 
-		for (uint32_t i = 0; !err && i < j->w->n; i++) {
-			struct growth_unit *u = &j->w->units[i];
-			const struct survey *s = &j->survey[i];
-
-			if (u->key.dev != j->dev_nr + 1 || s->category != c)
-				continue;
-			err = growth__fill(j->w, u, j->track);
-			for (size_t k = 0; !err && k < g->values; k++)
-				sum[k] += values_of(j, u)[k];
-			all.allocated += u->allocated;
-			of_all.old += s->old;
-			of_all.blocks += s->blocks;
-			for (int a = 0; a < GROWTH_AGES; a++) {
-				all.gone[j->track][a] += u->gone[j->track][a];
-				of_all.young[a] += s->young[a];
-			}
-		}
+		err = add_up(j, c, sum, &all, &of_all);
 		trend__judge(sum, g->values, &o, &l->trend);
 		if (err || l->trend.verdict == TREND_FLAT)
 			continue;
@@ -438,6 +446,10 @@ static int judge_all(struct judge *j)
 		err = j->w->by == BY_CATEGORY ? by_category(j) : by_line(j);
 	if (err)
 		return err;
+	/* A block whose end was lost looks as if it had stayed. */
+	for (size_t i = 0; i < g->n && j->m->lost; i++)
+		if (g->lines[i].trend.confidence > TREND_MEDIUM)
+			g->lines[i].trend.confidence = TREND_MEDIUM;
 	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
 	judge_sum(j, SUM_ALLOCATED, &g->allocated);
 	judge_sum(j, SUM_RESERVED, &g->reserved);
