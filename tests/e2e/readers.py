@@ -232,7 +232,7 @@ def snapshot(path):
     for device, (_, total, _, allocated) in snapshots.sums(doc).items():
         if len(doc["device_traces"]) == 1 or not notes["bytes_without_address"] + notes["bytes_cut"]:
             figures["cuda:%d" % device, "end"] = allocated + notes["bytes_without_address"] + notes["bytes_cut"]
-        if not notes["bytes_outside_segments"]:
+        if not notes["bytes_of_unknown_segments"]:
             figures["cuda:%d" % device, "end_reserved"] = total
     return figures
 
@@ -441,7 +441,7 @@ def memory_viz_js(path):
         notes = pickle.load(f)["memtrace_bpf"]
     figures = {}
     for i, d in enumerate(told["devices"]):
-        if notes["bytes_without_address"] or notes["bytes_outside_segments"]:
+        if notes["bytes_of_unknown_segments"]:
             continue
         figures["cuda:%d" % i, "end_reserved"] = d["reserved"]
     return figures

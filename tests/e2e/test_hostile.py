@@ -126,6 +126,15 @@ def check_recording(path, plain, least):
         json.loads(harmless(output(*options, "--format", "json", path), "leaks --format json --by " + by))
     json.loads(harmless(output("export", "speedscope", "-o", "-", path), "speedscope"))
     harmless(output("export", "folded", "-o", "-", path), "folded")
+    harmless(output("export", "openmetrics", "-o", "-", path), "openmetrics")
+    json.loads(harmless(output("export", "perfetto", "-o", "-", path), "perfetto"))
+    raw = output("export", "ndjson", "-o", "-", path)
+    harmless(raw, "ndjson")
+    for line in raw.splitlines():
+        json.loads(line)
+    raw = output("export", "csv", "-o", "-", path)
+    harmless(raw, "export csv", ends=(b"\r\n",))
+    equal({len(r) for r in csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), strict=True)}, {23}, "columns of export csv")
     for name in ("flamegraph", "timeline"):
         raw = output("export", name, "-o", "-", path)
         harmless(raw, name, ends=(b"\n", b"\t"))

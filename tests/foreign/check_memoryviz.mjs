@@ -48,6 +48,7 @@ for (const file of files) {
     const cached = viewer.process_alloc_data(snapshot, device, true, 15000);
     const view = viewer.MemoryView(viewer.anything, viewer.anything, snapshot, device);
     const [reserved, allocated] = view.draw(trace.length - 1);
+    for (let i = 1; i < 8; i++) view.draw(Math.floor(trace.length * i / 8)); // throws where a block lies in no segment
     const [reserved_first, allocated_first] = view.draw(-1);
     return {events: trace.length, peak: plot.max_size, peak_reserved: cached.max_size, elements: plot.elements_length,
             reserved, allocated, reserved_first, allocated_first};

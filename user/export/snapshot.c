@@ -361,6 +361,44 @@ static int put_traces(struct writer *w, unsigned int devices)
 	return err;
 }
 
+/* Where the events of a device have blocks and segments. past->blocks is for free(), and holds both. 0 or -ENOMEM. */
+static int look_back(const struct writer *w, unsigned int device, uint64_t last, struct snapshot_past *past)
+{
+	struct snapshot_range *all = calloc(2 * w->s->n + 1, sizeof(*all)), range;
+
+	if (!all)
+		return -ENOMEM;
+	*past = (struct snapshot_past){ .blocks = all, .segments = all + w->s->n };
+	for (size_t i = 0; i < w->s->n; i++) {
+		const struct entry *e = entry_at(w->s, i);
+
+		if (e->device != device || e->number > last || e->action == OOM || e->size > UINT64_MAX - e->addr)
+			continue;
+		range = (struct snapshot_range){ e->addr, e->addr + e->size };
+		if (e->action == ALLOC || e->action == FREE)
+			past->blocks[past->nblocks++] = range;
+		else
+			past->segments[past->nsegments++] = range;
+	}
+	return 0;
+}
+
+static int put_device(struct writer *w, size_t device)
+{
+	struct snapshot_past past = { 0 };
+	struct model_device d;
+	int err;
+
+	model__device(w->c->model, device, &d);
+	if (!d.marked)
+		return -ENOENT;
+	err = look_back(w, d.device.index, d.mark_event, &past);
+	if (!err)
+		err = snapshot__segments(w->c, w->p, w->stacks, device, &past, &w->sums);
+	free(past.blocks);
+	return err;
+}
+
 static int put_segments(struct writer *w, unsigned int devices)
 {
 	bool marked = false;
@@ -372,7 +410,7 @@ static int put_segments(struct writer *w, unsigned int devices)
 		i = shown_device(w, index);
 		if (i < 0)
 			continue;
-		err = snapshot__segments(w->c, w->p, w->stacks, i, &w->sums);
+		err = put_device(w, (size_t)i);
 		marked |= !err;
 		err = err == -ENOENT ? 0 : err;
 	}
@@ -395,6 +433,8 @@ static void put_notes(const struct writer *w)
 	pickle__uint(w->p, w->sums.without_address);
 	pickle__key(w->p, "bytes_outside_segments");
 	pickle__uint(w->p, w->sums.outside);
+	pickle__key(w->p, "bytes_of_unknown_segments");
+	pickle__uint(w->p, w->sums.made_up);
 	pickle__key(w->p, "bytes_cut");
 	pickle__uint(w->p, w->sums.cut);
 	pickle__key(w->p, "blocks_of_unknown_request");

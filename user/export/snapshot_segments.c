@@ -208,6 +208,13 @@ static int put_block(struct tiles *t, size_t i, uint64_t size)
 	return err;
 }
 
+/* Blocks before addr that lie nowhere: their segment was given back, and they were not. A recording gone wrong. */
+static void skip_blocks(struct tiles *t, uint64_t addr)
+{
+	for (; t->next < t->n && t->blocks[t->next].addr < addr; t->next++)
+		t->sums->cut += t->blocks[t->next].size;
+}
+
 /* From addr on, to end; the blocks from t->next on that lie in it are in it. */
 static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struct segment *seg)
 {
@@ -266,24 +273,90 @@ static int put_segment(struct tiles *t, uint64_t addr, uint64_t end, const struc
 	return err;
 }
 
-/* Blocks before `until` that no segment holds: each run of them without a gap is one. */
-static int put_outside(struct tiles *t, uint64_t until)
+/* --- what lies in no segment */
+
+static int by_start(const void *a, const void *b)
+{
+	const struct snapshot_range *x = a, *y = b;
+
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+/* Sorts them; those that overlap or touch become one. Returns how many there are. */
+static size_t merge(struct snapshot_range *r, size_t n)
+{
+	size_t k = 0;
+
+	if (n)
+		qsort(r, n, sizeof(*r), by_start);
+	for (size_t i = 0; i < n; i++) {
+		if (k && r[i].addr <= r[k - 1].end)
+			r[k - 1].end = r[i].end > r[k - 1].end ? r[i].end : r[k - 1].end;
+		else
+			r[k++] = r[i];
+	}
+	return k;
+}
+
+static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
+{
+	size_t lo = 0, hi = n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (r[mid].addr <= addr)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo && addr < r[lo - 1].end;
+}
+
+/* Blocks, past and of the moment, that no segment holds or ever held. *ret is for free(). */
+static int find_outside(const struct tiles *t, const struct model_segments *segs, struct snapshot_past *past,
+			struct snapshot_range **ret, size_t *n)
+{
+	size_t nknown = past->nsegments + segs->n, k = 0;
+	struct snapshot_range *known = calloc(nknown + 1, sizeof(*known)), *all = calloc(past->nblocks + t->n + 1, sizeof(*all));
+
+	if (!known || !all) {
+		free(known);
+		free(all);
+		return -ENOMEM;
+	}
+	if (past->nsegments)
+		memcpy(known, past->segments, past->nsegments * sizeof(*known));
+	for (size_t i = 0; i < segs->n; i++)
+		known[past->nsegments + i] = (struct snapshot_range){ segs->all[i].addr, segs->all[i].addr + segs->all[i].size };
+	nknown = merge(known, nknown);
+	for (size_t i = 0; i < past->nblocks; i++)
+		if (!holds(known, nknown, past->blocks[i].addr))
+			all[k++] = past->blocks[i];
+	/* What lies in a segment that was given back before the moment does not: PyTorch has none such. */
+	for (size_t i = 0; i < t->n; i++)
+		if (!holds(known, nknown, t->blocks[i].addr) && t->blocks[i].size <= UINT64_MAX - t->blocks[i].addr)
+			all[k++] = (struct snapshot_range){ t->blocks[i].addr, t->blocks[i].addr + t->blocks[i].size };
+	free(known);
+	*n = merge(all, k);
+	*ret = all;
+	return 0;
+}
+
+/* A segment for each range before `until`, and not beyond it. */
+static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n, size_t *next, uint64_t until)
 {
 	int err = 0;
 
-	while (t->next < t->n && t->blocks[t->next].addr < until && !err) {
-		uint64_t addr = t->blocks[t->next].addr, end = addr;
-		size_t i = t->next;
+	for (; *next < n && r[*next].addr < until && !err; ++*next) {
+		uint64_t end = r[*next].end < until ? r[*next].end : until;
 
-		while (i < t->n && t->blocks[i].addr == end && end < until)
-			end += size_of(t, i++, until);
-		t->sums->outside += end - addr;
-		if (end > addr) {
-			err = put_segment(t, addr, end, NULL);
-		} else {
-			t->sums->cut += t->blocks[t->next].size;
-			t->next++;
-		}
+		skip_blocks(t, r[*next].addr);
+		for (size_t i = t->next; i < t->n && t->blocks[i].addr < end; i++)
+			t->sums->outside += size_of(t, i, end);
+		t->sums->made_up += end > r[*next].addr ? end - r[*next].addr : 0;
+		if (end > r[*next].addr)
+			err = put_segment(t, r[*next].addr, end, NULL);
 	}
 	return err;
 }
@@ -295,7 +368,33 @@ static int by_address(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s, size_t device, struct snapshot_sums *sums)
+static int put_all(struct tiles *t, struct model_segments *segs, struct snapshot_past *past)
+{
+	struct snapshot_range *outside;
+	size_t n, next = 0;
+	int err = find_outside(t, segs, past, &outside, &n);
+
+	if (err)
+		return err;
+	if (segs->n)
+		qsort(segs->all, segs->n, sizeof(*segs->all), by_address);
+	for (size_t i = 0; i < segs->n && !err; i++) {
+		const struct segment *seg = &segs->all[i];
+
+		err = put_outside(t, outside, n, &next, seg->addr);
+		skip_blocks(t, seg->addr);
+		if (!err)
+			err = put_segment(t, seg->addr, seg->addr + seg->size, seg);
+	}
+	if (!err)
+		err = put_outside(t, outside, n, &next, UINT64_MAX);
+	skip_blocks(t, UINT64_MAX);
+	free(outside);
+	return err;
+}
+
+int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s, size_t device, struct snapshot_past *past,
+		       struct snapshot_sums *sums)
 {
 	struct tiles t = { .c = c, .p = p, .stacks = s, .sums = sums };
 	struct model_segments segs = { 0 };
@@ -310,15 +409,8 @@ int snapshot__segments(struct export_ctx *c, struct pickle *p, struct stacks *s,
 	for (size_t i = 0; i < t.n; i++)
 		sums->without_address -= t.blocks[i].size < sums->without_address ? t.blocks[i].size : sums->without_address;
 	err = model__segments(c->model, device, ROWS_AT_MARK, false, &segs);
-	if (!err && segs.n)
-		qsort(segs.all, segs.n, sizeof(*segs.all), by_address);
-	for (size_t i = 0; i < segs.n && !err; i++) {
-		err = put_outside(&t, segs.all[i].addr);
-		if (!err)
-			err = put_segment(&t, segs.all[i].addr, segs.all[i].addr + segs.all[i].size, &segs.all[i]);
-	}
 	if (!err)
-		err = put_outside(&t, UINT64_MAX);
+		err = put_all(&t, &segs, past);
 	model__free_segments(&segs);
 	free(t.blocks);
 	return err;
