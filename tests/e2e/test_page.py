@@ -126,5 +126,22 @@ def test_other_pages():
     node("visit_page.mjs", export(hostile), export(many))
 
 
+def test_without_network():
+    """Where uPlot cannot be had, the build says what to do; where it is kept, nothing is asked for."""
+    folder, kept = scratch("bin"), scratch("kept")
+    os.mkdir(folder)
+    with open(os.path.join(folder, "npm"), "w", encoding="ascii") as f:
+        f.write("#!/bin/sh\nexit 1\n")
+    os.chmod(f.name, 0o755)
+    env = dict(os.environ, PATH=folder + ":" + os.environ["PATH"])
+    deps = [os.path.join(harness.REPO, "tools", "deps.sh"), "page"]
+    done = subprocess.run(deps, env=dict(env, MEMTRACE_VENVS=kept), capture_output=True, text=True, check=False)
+    check(done.returncode != 0 and "with a network run tools/deps.sh page" in done.stderr, "exit %d: %s", done.returncode, done.stderr)
+    equal(os.listdir(kept), [], "what is left of it")
+    done = subprocess.run(deps, env=env, capture_output=True, text=True, check=False)
+    equal(done.returncode, 0, "with what is kept: " + done.stderr)
+    check(os.path.exists(os.path.join(done.stdout.strip(), "node_modules", "uplot", "LICENSE")), "no licence in %s", done.stdout)
+
+
 if __name__ == "__main__":
     run(globals())

@@ -17,7 +17,8 @@ const Words = (() => {
 		return n.toFixed(i === 0 || n >= 1000 ? 1 : 2) + " " + UNITS[i];
 	}
 
-	const count = n => n.toLocaleString("en-US");
+	const number = new Intl.NumberFormat("en-US");
+	const count = n => number.format(n);
 	const blocks = n => n ? count(n) + (n === 1 ? " block" : " blocks") : "";
 
 	function percent(part, whole) {

@@ -11,14 +11,22 @@
 	function list(box, { make, fill, use, keys }) {
 		const space = el("div", { className: "space", role: "presentation" });
 		const pool = [];
-		let n = 0, at = 0, rowHeight = 26, head = null;
+		let n = 0, at = 0, head = null;
+		// Known, so that drawing asks nothing that makes the browser lay out the page.
+		let rowHeight = 26, height = 0, top = 0, headHeight = 0;
 		box.replaceChildren(space);
 
-		function draw() {
+		function measure() {
 			rowHeight = parseFloat(getComputedStyle(box).getPropertyValue("--rh")) || 26;
+			height = box.clientHeight;
+			top = box.scrollTop;
+			headHeight = head?.offsetHeight ?? 0;
+		}
+
+		function draw() {
 			space.style.height = n * rowHeight + "px";
-			const first = Math.max(0, Math.floor((box.scrollTop - (head?.offsetHeight ?? 0)) / rowHeight) - 4);
-			const last = Math.min(n, Math.ceil((box.scrollTop + box.clientHeight) / rowHeight) + 4);
+			const first = Math.max(0, Math.floor((top - headHeight) / rowHeight) - 4);
+			const last = Math.min(n, Math.ceil((top + height) / rowHeight) + 4);
 			while (pool.length < last - first) {
 				const e = make();
 				e.classList.add("row");
@@ -45,15 +53,17 @@
 
 		function mark(i) {
 			at = Math.max(0, Math.min(n - 1, i));
-			const top = at * rowHeight, bottom = top + rowHeight + (head?.offsetHeight ?? 0);
-			if (top < box.scrollTop)
-				box.scrollTop = top;
-			else if (bottom > box.scrollTop + box.clientHeight)
-				box.scrollTop = bottom - box.clientHeight;
+			measure();
+			const y = at * rowHeight, bottom = y + rowHeight + headHeight;
+			if (y < top)
+				box.scrollTop = y;
+			else if (bottom > top + height)
+				box.scrollTop = bottom - height;
+			top = box.scrollTop;
 			draw();
 		}
 
-		box.addEventListener("scroll", draw, { passive: true });
+		box.addEventListener("scroll", () => { top = box.scrollTop; draw(); }, { passive: true });
 		box.addEventListener("focus", draw);
 		box.addEventListener("blur", draw);
 		box.addEventListener("click", e => {
@@ -78,7 +88,7 @@
 			e.preventDefault();
 			e.stopPropagation();
 		});
-		new ResizeObserver(draw).observe(box);
+		new ResizeObserver(() => { measure(); draw(); }).observe(box);
 		return {
 			update(count) {
 				n = count;
@@ -91,6 +101,7 @@
 				pool.length = 0;
 				space.replaceChildren();
 				box.replaceChildren(...(head ? [head] : []), space);
+				measure();
 			},
 			mark,
 			at: () => at,

@@ -4,7 +4,7 @@
 (() => {
 	const { state, el } = Page;
 	const { bytes, count } = Words;
-	let box = null, list, says, nodes = null, seen = [], open_ = null, leaves;
+	let box = null, list, says, nodes = null, most = 1, seen = [], open_ = null, leaves;
 
 	// Nodes by dotted name, parents first; the one for "no module" stands beside the root.
 	function build() {
@@ -66,6 +66,7 @@
 
 	function order() {
 		seen = [];
+		most = Math.max(1, ...nodes.filter(x => x.parent < 0).map(x => Math.abs(x.all)));
 		const go = i => {
 			const n = nodes[i];
 			if (!n.all && !n.count)
@@ -93,7 +94,6 @@
 		tree.title = n.name;
 		all.textContent = bytes(n.all);
 		own.textContent = n.own ? bytes(n.own) : "";
-		const most = Math.max(1, ...nodes.filter(x => x.parent < 0).map(x => Math.abs(x.all)));
 		mix.replaceChildren(...(Page.head.categories ?? Object.keys(n.by)).filter(c => n.by[c] > 0).map(c => {
 			const bar = el("i", { title: c.replace("_", " ") + ": " + bytes(n.by[c]) });
 			bar.style.width = 100 * n.by[c] / most + "%";

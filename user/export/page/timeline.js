@@ -4,6 +4,7 @@
 (() => {
 	const { $, head, state, el, colour } = Page;
 	const { bytes, count, seconds } = Words;
+	const NOBODY = ["before attach", "no module"]; // groups of what belongs to none: below, and grey
 	const STRIP = 5; // px of the phases, below the curves
 	let plot = null, over = null, shown = null, names = [], hover = null;
 
@@ -36,7 +37,7 @@
 			const rank = name => (head.categories ?? []).indexOf(name);
 			order.sort((x, y) => rank(x.name) - rank(y.name));
 		} else {
-			order.sort((x, y) => y.most - x.most);
+			order.sort((x, y) => NOBODY.includes(y.name) - NOBODY.includes(x.name) || y.most - x.most);
 		}
 		const kept = order.length > 9 ? order.slice(0, 8) : order;
 		const stack = kept.map(x => b.bytes[x.i]), list = kept.map(x => x.name);
@@ -54,11 +55,13 @@
 	function bandColour(name, i) {
 		if (state.bands === "category")
 			return Page.categoryColour(name);
+		if (NOBODY.includes(name))
+			return colour(name === "no module" ? "less" : "c-unknown");
 		if (state.bands === "phase")
 			return Page.phaseColour(name || "other");
 		return i >= 8 ? colour("c-unknown") : Page.nthColour(i);
 	}
-	const bandName = name => name === "" ? state.bands === "module1" ? "(no module)" : "before attach" : name.replace("_", " ");
+	const bandName = name => state.bands === "category" ? name.replace("_", " ") : name;
 
 	// x, allocated (filled), bands from the top one down, allocated, reserved
 	function columns(s) {
@@ -167,7 +170,7 @@
 	function drawChoice() {
 		if (!plot || !over)
 			return;
-		const w = plot.over.clientWidth, h = plot.over.clientHeight;
+		const r = devicePixelRatio || 1, w = plot.bbox.width / r, h = plot.bbox.height / r;
 		const c = Page.fit(over, w, h);
 		const x = t => plot.valToPos(t, "x");
 		const b = x(state.time);
@@ -236,16 +239,17 @@
 	// A mark within a few pixels is meant.
 	function timeAt(px) {
 		const near = [Page.device().peak_time, ...oomsHere().map(o => o.time)].find(t => Math.abs(plot.valToPos(t, "x") - px) < 4);
-		return near ?? plot.posToVal(Math.max(0, Math.min(plot.over.clientWidth, px)), "x");
+		return near ?? plot.posToVal(Math.max(0, Math.min(plot.bbox.width / (devicePixelRatio || 1), px)), "x");
 	}
 
 	function pointers(box) {
+		// Where the box is does not change while a brush is held, and asking makes the browser lay out the page.
 		let down = null;
-		const px = e => e.clientX - box.getBoundingClientRect().left;
+		const px = e => e.clientX - (down?.left ?? box.getBoundingClientRect().left);
 		box.addEventListener("pointerdown", e => {
 			if (e.button || !state.ready)
 				return;
-			down = { x: px(e), m: Page.data.at(state.device, timeAt(px(e))), moved: false };
+			down = { left: box.getBoundingClientRect().left, x: px(e), m: Page.data.at(state.device, timeAt(px(e))), moved: false };
 			box.setPointerCapture(e.pointerId);
 			$("plot").focus({ preventScroll: true });
 			e.preventDefault();
@@ -297,8 +301,9 @@
 
 	// ---- the whole, small
 
+	let mapWidth = 0;
 	function drawMap() {
-		const map = $("map"), w = map.parentElement.clientWidth - 2 * parseFloat(colour("pad")), h = 26;
+		const map = $("map"), w = mapWidth, h = 26;
 		if (w <= 0)
 			return;
 		const c = Page.fit(map, w, h), s = deviceSeries(), end = head.duration || 1;
@@ -375,6 +380,7 @@
 			later = setTimeout(draw, 90);
 			return;
 		}
+		mapWidth = $("map").parentElement.clientWidth - 2 * parseFloat(colour("pad"));
 		const from = performance.now();
 		shown = fetch(state.view[0], state.view[1], box.clientWidth - 80);
 		cost = performance.now() - from;
@@ -403,6 +409,7 @@
 		$("zoom-all").addEventListener("click", () => Page.show(0, head.duration));
 		$("zoom-choice").addEventListener("click", showChoice);
 		$("bands").addEventListener("change", e => Page.set({ bands: e.target.value }));
+		Page.watch(["bands"], () => { $("bands").value = state.bands; });
 		Page.watch(["view", "device", "bands", "ready", "theme"], draw);
 		Page.watch(["moment", "from", "time"], () => { drawChoice(); drawMap(); });
 		let size = "";
