@@ -78,28 +78,54 @@
 		nodes.map((n, i) => i).filter(i => nodes[i].parent < 0).sort((a, b) => nodes[b].all - nodes[a].all).forEach(go);
 	}
 
-	const make = () => el("div", { role: "row" }, el("span", { role: "gridcell", className: "c-tree" }), el("span", { role: "gridcell", className: "c-size" }),
-		el("span", { role: "gridcell", className: "c-size quiet" }), el("span", { role: "gridcell", className: "c-mix" }));
+	const make = () => el("div", { role: "row" }, el("span", { role: "gridcell", className: "c-tree" }, el("i", { className: "fold" }), el("span"), el("small")),
+		el("span", { role: "gridcell", className: "c-size" }), el("span", { role: "gridcell", className: "c-size quiet" }), el("span", { role: "gridcell", className: "c-mix" }, el("i")));
 
 	function fill(e, i) {
-		const n = nodes[seen[i]], isOpen = open_.has(seen[i]), [tree, all, own, mix] = e.children;
-		e.setAttribute("aria-level", n.depth + 1);
-		const kids = n.kids.some(k => nodes[k].all || nodes[k].count);
-		if (kids)
-			e.setAttribute("aria-expanded", isOpen);
-		else
-			e.removeAttribute("aria-expanded");
-		tree.style.paddingLeft = n.depth * 14 + 4 + "px";
-		tree.replaceChildren(el("i", { className: "fold", textContent: kids ? isOpen ? "▾" : "▸" : "" }), n.label, n.cls ? el("small", { textContent: " " + n.cls }) : "");
-		tree.title = n.name;
+		const id = seen[i], n = nodes[id], isOpen = open_.has(id), [tree, all, own, mix] = e.children, kids = n.kids.some(k => nodes[k].all || nodes[k].count);
+		const look = `${id} ${kids} ${isOpen}`;
+		if (e.dataset.look !== look) {
+			e.dataset.look = look;
+			e.setAttribute("aria-level", n.depth + 1);
+			if (kids)
+				e.setAttribute("aria-expanded", isOpen);
+			else
+				e.removeAttribute("aria-expanded");
+			tree.style.paddingLeft = n.depth * 14 + 4 + "px";
+			tree.children[0].textContent = kids ? isOpen ? "▾" : "▸" : "";
+			tree.children[1].textContent = n.label;
+			tree.children[2].textContent = n.cls ? " " + n.cls : "";
+			tree.title = [n.name, calls(n.name)].filter(Boolean).join("\n");
+		}
 		all.textContent = bytes(n.all);
 		own.textContent = n.own ? bytes(n.own) : "";
-		mix.replaceChildren(...(Page.head.categories ?? Object.keys(n.by)).filter(c => n.by[c] > 0).map(c => {
-			const bar = el("i", { title: c.replace("_", " ") + ": " + bytes(n.by[c]) });
-			bar.style.width = 100 * n.by[c] / most + "%";
-			bar.style.backgroundColor = Page.categoryColour(c);
-			return bar;
-		}));
+		bar(mix, n);
+	}
+
+	// What the whole recording has of a module: time in it, what it held at most.
+	let layers = null;
+	function calls(name) {
+		layers ??= new Map((Page.data.layers ?? []).map(l => [l.name, l]));
+		const l = layers.get(name);
+		return l && (l.calls ? `${count(l.calls)} calls, ${l.duration_ms.toFixed(1)} ms; ` : "") + `at most ${bytes(l.peak_allocated)} allocated within`;
+	}
+
+	// One bar with a part for each category.
+	function bar(mix, n) {
+		const stops = [], said = [];
+		let from = 0, sum = 0;
+		const there = (Page.head.categories ?? []).filter(c => n.by[c] > 0);
+		for (const c of there)
+			sum += n.by[c];
+		for (const c of there) {
+			const to = from + n.by[c] / sum * 100;
+			stops.push(`${Page.categoryColour(c)} ${from}% ${to}%`);
+			said.push(c.replace("_", " ") + ": " + bytes(n.by[c]));
+			from = to;
+		}
+		mix.firstChild.style.width = 100 * Math.min(1, sum / most) + "%";
+		mix.firstChild.style.background = stops.length ? `linear-gradient(to right, ${stops.join(", ")})` : "";
+		mix.title = said.join("\n");
 	}
 
 	function use(i, e) {
@@ -141,8 +167,7 @@
 		weigh();
 		order();
 		list.update(seen.length);
-		const calls = (Page.data.layers ?? []).length;
-		says.textContent = `${count(nodes.length)} modules` + (calls ? ", sizes as chosen above; Enter filters to one" : "");
+		says.textContent = `${count(nodes.length)} modules, sizes as chosen above; Enter filters to one`;
 	}
 
 	function open(where) {
