@@ -11,6 +11,7 @@
 #include "assets/flamegraph.html.h"
 #include "assets/flamegraph.js.h"
 #include "assets/words.js.h"
+#include "export/template.h"
 #include "lib/json.h"
 #include "lib/map64.h"
 
@@ -138,27 +139,16 @@ int flametree__put_frames(struct json *j, size_t n, const struct frame *(*at)(co
 	return err;
 }
 
-/* Writes the template up to a mark. Returns what follows the mark. */
-static const char *put_until(FILE *out, const char *html, const char *end, const char *mark)
-{
-	const char *at = memmem(html, end - html, mark, strlen(mark));
-
-	if (!at)
-		abort(); /* the template is our own */
-	fwrite(html, 1, at - html, out);
-	return at + strlen(mark);
-}
-
 int flametree__put_page(FILE *out, int (*data)(void *ctx), void *ctx)
 {
 	const char *html = (const char *)asset_flamegraph_html, *end = html + asset_flamegraph_html_len;
 	int err;
 
-	html = put_until(out, html, end, "@@STYLE@@");
+	html = template__until(out, html, end, "@@STYLE@@");
 	fwrite(asset_flamegraph_css, 1, asset_flamegraph_css_len, out);
-	html = put_until(out, html, end, "@@DATA@@");
+	html = template__until(out, html, end, "@@DATA@@");
 	err = data(ctx);
-	html = put_until(out, html, end, "@@SCRIPT@@");
+	html = template__until(out, html, end, "@@SCRIPT@@");
 	fwrite(asset_words_js, 1, asset_words_js_len, out);
 	fwrite(asset_flamediff_js, 1, asset_flamediff_js_len, out);
 	fwrite(asset_flamegraph_js, 1, asset_flamegraph_js_len, out);

@@ -9,6 +9,7 @@
 
 #include "assets/page.html.h"
 #include "export/html.h"
+#include "export/template.h"
 
 static int html_begin(struct export_ctx *c, void **state)
 {
@@ -59,17 +60,6 @@ static int make(struct page_data *p, struct bytes *payload)
 	return err;
 }
 
-/* Writes the template up to a mark. Returns what follows the mark. */
-static const char *put_until(FILE *out, const char *html, const char *end, const char *mark)
-{
-	const char *at = memmem(html, end - html, mark, strlen(mark));
-
-	if (!at)
-		abort(); /* the template is our own */
-	fwrite(html, 1, at - html, out);
-	return at + strlen(mark);
-}
-
 static int html_end(struct export_ctx *c, void *state)
 {
 	const char *html = (const char *)asset_page_html, *end = html + asset_page_html_len;
@@ -92,9 +82,9 @@ static int html_end(struct export_ctx *c, void *state)
 	if (!err)
 		err = make(p, &payload);
 	if (!err) {
-		html = put_until(c->out, html, end, "<!--HEAD-->");
+		html = template__until(c->out, html, end, "<!--HEAD-->");
 		err = page_head__put(p);
-		html = put_until(c->out, html, end, "<!--DATA-->");
+		html = template__until(c->out, html, end, "<!--DATA-->");
 		payload__base64(c->out, &payload);
 		fwrite(html, 1, end - html, c->out);
 	}

@@ -124,6 +124,7 @@ int moments__end(struct page_data *p);
  * until blocks and what passed are within the limits. -EFBIG: there are no fewer.
  */
 int moments__thin(struct page_data *p);
+int passed__cmp(const void *a, const void *b); /* for qsort(): by moment, then by kin */
 /* The moment of the event with number seq, -1: before the first. */
 int64_t moments__of(const struct page_device *d, uint64_t seq);
 /* What there was, with all that was learnt late. */

@@ -91,22 +91,13 @@ static int pass(struct page_device *d, uint32_t kin, uint64_t n)
 	return map64__set(d->open_at, kin, d->nopen++);
 }
 
-static int cmp_passed(const void *a, const void *b)
-{
-	const struct passed *x = a, *y = b;
-
-	if (x->moment != y->moment)
-		return x->moment < y->moment ? -1 : 1;
-	return x->kin < y->kin ? -1 : x->kin > y->kin;
-}
-
 static int flush_passed(struct page_device *d)
 {
 	if (!d->nopen)
 		return 0;
 	if (array__grow(&d->passed, &d->cappassed, d->npassed + d->nopen, sizeof(*d->passed)))
 		return -ENOMEM;
-	qsort(d->open_passed, d->nopen, sizeof(*d->open_passed), cmp_passed);
+	qsort(d->open_passed, d->nopen, sizeof(*d->open_passed), passed__cmp);
 	for (size_t i = 0; i < d->nopen; i++) {
 		d->passed[d->npassed] = d->open_passed[i];
 		d->passed[d->npassed++].moment = d->n;

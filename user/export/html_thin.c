@@ -61,7 +61,7 @@ static int choose(const struct page_data *p, struct page_device *d, uint32_t **m
 	return 0;
 }
 
-static int cmp_passed(const void *a, const void *b)
+int passed__cmp(const void *a, const void *b)
 {
 	const struct passed *x = a, *y = b;
 
@@ -75,9 +75,9 @@ static void merge_passed(struct page_device *d)
 	size_t k = 0;
 
 	if (d->npassed)
-		qsort(d->passed, d->npassed, sizeof(*d->passed), cmp_passed);
+		qsort(d->passed, d->npassed, sizeof(*d->passed), passed__cmp);
 	for (size_t i = 0; i < d->npassed; i++) {
-		if (k && !cmp_passed(&d->passed[k - 1], &d->passed[i]))
+		if (k && !passed__cmp(&d->passed[k - 1], &d->passed[i]))
 			d->passed[k - 1].n += d->passed[i].n;
 		else
 			d->passed[k++] = d->passed[i];
