@@ -50,7 +50,7 @@ static const struct {
 	{ cmd_export, { "export", "-o", "-", "csv" }, 't' },
 	{ cmd_export, { "export", "-o", "-", "ndjson" }, 't' },
 	{ cmd_report, { "report", "--bars", "--filter", "module:*.1|x.* -size:>4K" }, 't' },
-	{ cmd_report, { "report", "--by", "layer", "--hide", "a*", "--filter", "py:1 -category:activation" }, 't' },
+	{ cmd_report, { "report", "--by", "layer", "--hide", "a*", "--filter", "line:py -category:activation" }, 't' },
 	{ cmd_report, { "report", "--tree", "--bars", "--filter", "line:py|\"\" name:\"\"" }, 't' },
 	{ cmd_report, { "report", "--format", "json", "--hide", "*", "--filter", "-source:hidden" }, 'j' },
 	{ cmd_report, { "report", "--together" }, 't' },
