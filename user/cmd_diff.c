@@ -37,7 +37,7 @@ static const struct argp_option options[] = {
 	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json, csv or flamegraph (one page for any browser)", 0 },
 	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
-	{ "output", 'o', "OUT", 0, "Where to (default: standard output)", 0 },
+	{ "output", 'o', "OUT", 0, "Where to (default: standard output; of a flame graph memtrace-diff-OLD-NEW.html)", 0 },
 	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
 	{ 0 },
 };
@@ -205,15 +205,14 @@ static int print(FILE *out, struct diff *d, const struct diff_args *args)
 	}
 }
 
-/* To OUT, under its name when it is whole. */
-static int write_out(struct diff *d, const struct diff_args *args)
+/* To a file, under its name when it is whole. */
+static int write_file(struct diff *d, const struct diff_args *args, const char *path)
 {
-	const char *path = args->output ? args->output : "-";
 	struct outfile *file;
 	char name[512];
 	int err = outfile__create(path, OUTFILE_RENAME, args->force, &file);
 
-	text__clean(name, sizeof(name), path, strlen(path));
+	text__clean(name, sizeof(name), !strcmp(path, "-") ? "standard output" : path, !strcmp(path, "-") ? 15 : strlen(path));
 	if (err) {
 		log_err("%s: cannot create: %s", name, outfile__why(err));
 		return EXIT_FAILED;
@@ -227,8 +226,27 @@ static int write_out(struct diff *d, const struct diff_args *args)
 	}
 	err = outfile__commit(file);
 	if (err)
-		log_err("%s: cannot write: %s", !strcmp(path, "-") ? "standard output" : name, outfile__why(err));
+		log_err("%s: cannot write: %s", name, outfile__why(err));
+	else if (args->format == FORMAT_FLAMEGRAPH && strcmp(path, "-") != 0)
+		log_info("wrote %s: any browser opens it, without a network", name);
 	return err ? EXIT_FAILED : EXIT_OK;
+}
+
+/* Unless told where: a page has a file of its own, as exports have. */
+static int write_out(struct diff *d, const struct diff_args *args)
+{
+	char *path = NULL;
+	int status;
+
+	if (args->output || args->format != FORMAT_FLAMEGRAPH)
+		return write_file(d, args, args->output ? args->output : "-");
+	if (asprintf(&path, "memtrace-diff-%s-%s.html", d->side[MATCH_OLD].a->name, d->side[MATCH_NEW].a->name) < 0) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	status = write_file(d, args, path);
+	free(path);
+	return status;
 }
 
 static int run(struct diff_args *args)

@@ -395,6 +395,22 @@ static void print_renamed(struct printer *p)
 	}
 }
 
+/* What was there before attaching has no line: then what is new on the other side may be just that. */
+static void print_before(struct printer *p)
+{
+	uint64_t before[MATCH_SIDES] = { 0 };
+	char bytes[24];
+
+	for (int k = 0; k < MATCH_SIDES; k++)
+		for (size_t i = 0; i < p->d->side[k].n; i++)
+			before[k] += p->d->side[k].rows[i].before_attach ? p->d->side[k].rows[i].bytes : 0;
+	if (!before[MATCH_OLD] == !before[MATCH_NEW])
+		return;
+	fprintf(p->out, "\nOf %s, %s were there before attaching and have no line:\nwhat is %s here may be the same memory.\n",
+		before[MATCH_OLD] ? "old" : "new", text__bytes(bytes, sizeof(bytes), before[MATCH_OLD] + before[MATCH_NEW]),
+		before[MATCH_OLD] ? "new" : "gone");
+}
+
 static void print_check(struct printer *p)
 {
 	const struct diff *d = p->d;
@@ -435,6 +451,7 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 		print_table(p);
 		print_list(p, DIFF_NEW, "New");
 		print_list(p, DIFF_GONE, "Gone");
+		print_before(p);
 		print_check(p);
 	}
 	grid__free(p->table);

@@ -236,6 +236,16 @@ def test_flamegraph_in_a_browser():
         check(done.returncode == 0, "check_flamediff.mjs: %s %s", done.stdout[-600:], done.stderr[-1200:])
 
 
+def test_default_name():
+    folder = scratch("default")
+    os.mkdir(folder)
+    for i in range(2):
+        code, out, err = tool("diff", *recordings()[:2], "--format", "flamegraph", cwd=folder)
+        equal((code, out), (i, ""), "diff as a flame graph, time %d: it said %s" % (i + 1, err))
+        check("memtrace-diff-baseline-checkpointing.html" in err, "the message is %r", err)
+    equal(os.listdir(folder), ["memtrace-diff-baseline-checkpointing.html"], "files")
+
+
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
 def test_errors():

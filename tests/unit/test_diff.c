@@ -26,7 +26,7 @@
 #define SP "/usr/lib/python3.12/site-packages/torch/"
 
 static char dir[] = "/tmp/test_diff.XXXXXX";
-static char old[64], new[64], odd[64], lossy[64], cpu[64];
+static char old[64], new[64], odd[64], lossy[64], cpu[64], late[64];
 
 struct tape {
 	struct dict *d;
@@ -184,6 +184,17 @@ static void write_cpu(void)
 	tape__close(&t);
 }
 
+/* Attached when 10 MiB were there. */
+static void write_late(void)
+{
+	struct tape t = tape__new(late, "/home/u/one", "2.11.0");
+
+	facts__set(t.f, "attached_at", "live");
+	t.total = 10 * MIB;
+	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	tape__close(&t);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -194,6 +205,8 @@ static int setup(void **state)
 	snprintf(odd, sizeof(odd), "%s/odd.mtr", dir);
 	snprintf(lossy, sizeof(lossy), "%s/lossy.mtr", dir);
 	snprintf(cpu, sizeof(cpu), "%s/cpu.mtr", dir);
+	snprintf(late, sizeof(late), "%s/late.mtr", dir);
+	write_late();
 	write_old();
 	write_new();
 	write_odd();
@@ -210,6 +223,7 @@ static int teardown(void **state)
 	unlink(odd);
 	unlink(lossy);
 	unlink(cpu);
+	unlink(late);
 	rmdir(dir);
 	return 0;
 }
@@ -527,6 +541,22 @@ static void test_json(void **state)
 	       "}\n");
 }
 
+/* What has no line cannot be told from what is new: that is said, and the sums are right all the same. */
+static void test_before_attach(void **state)
+{
+	const char *text;
+
+	(void)state;
+	text = run(cmd_diff, late, old, NULL)->out;
+	assert_non_null(strstr(text, "Of old, 10.00 MiB were there before attaching and have no line:\nwhat is new here"));
+	assert_non_null(strstr(text, "The changes add up to that, to the byte: +5242880 bytes."));
+	assert_non_null(strstr(run(cmd_diff, old, late, NULL)->out, "Of new, 10.00 MiB were there"));
+	assert_null(strstr(run(cmd_diff, late, late, NULL)->out, "have no line"));
+	text = run(cmd_compare, old, late, NULL)->out;
+	assert_non_null(strstr(text, "late: 10.00 MiB were there before attaching\n"));
+	assert_non_null(strstr(text, "late: it was recorded while it ran, the first one from its start\n"));
+}
+
 static void test_odd_names(void **state)
 {
 	static const char *const formats[] = { "text", "json", "csv", "flamegraph" };
@@ -534,7 +564,7 @@ static void test_odd_names(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < 4; i++) {
-		o = run(cmd_diff, odd, odd, "--format", formats[i], "--top", "0", NULL);
+		o = run(cmd_diff, odd, odd, "--format", formats[i], "--top", "0", "-o", "-", NULL);
 		assert_int_equal(o->status, 0);
 		for (const char *p = o->out; *p; p++)
 			assert_true((unsigned char)*p >= ' ' || *p == '\n' || (*p == '\r' && p[1] == '\n') || (*p == '\t' && i == 3));
@@ -691,7 +721,7 @@ int main(void)
 		cmocka_unit_test(test_unlike_moments), cmocka_unit_test(test_lossy), cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_json),	  cmocka_unit_test(test_odd_names), cmocka_unit_test(test_devices),
 		cmocka_unit_test(test_usage),	  cmocka_unit_test(test_compare),   cmocka_unit_test(test_markdown),
-		cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
