@@ -98,7 +98,7 @@ def same_as_reports(recording, answers):
         if a["from"] is not None and a["measure"] not in ("live", "grew"):
             continue
         for by, rows in a["by"].items():
-            doc = report(recording, a["time"], a["device"], by)
+            doc = report(recording, "peak" if a["what"] in ("the peak", "another device") else a["time"], a["device"], by)
             expected = told(doc, by)
             if a["measure"] == "grew" and a["from"] is not None:
                 expected.subtract(told(report(recording, a["from"], a["device"], by), by))

@@ -26,13 +26,12 @@
 		if (d.drift === null || d.drift === undefined)
 			items.push(["no totals to check with", ""]);
 		else
-			items.push([`drift ${bytes(d.drift)}`, d.drift ? "bad" : "good"]);
+			items.push([`drift ${bytes(d.drift)}`, d.drift ? "bad" : "good", "The largest difference, after any event, of our sum and what the allocator itself says."]);
 		if (c.complete === false)
 			items.push(["recording cut short", "bad"]);
 		if (head.moments === "chosen")
-			items.push(["exact at chosen moments", ""]);
-		$("trust").replaceChildren(...items.map(([text, cls]) => el("li", { className: cls, textContent: text })));
-		$("trust").title = d.drift === 0 ? "After every event our sum is what the allocator itself says." : "";
+			items.push(["exact at chosen moments", "", "Too many events for one page: between the chosen moments only the curve is known."]);
+		$("trust").replaceChildren(...items.map(([text, cls, title]) => el("li", { className: cls, textContent: text, title: title ?? "" })));
 		$("device-box").hidden = head.devices.length < 2;
 		document.title = `${bytes(d.peak_allocated ?? 0)} peak, ${d.name} · ${command()}`;
 	}
@@ -63,7 +62,7 @@
 		const f = Page.figures(), end = f.end;
 		if (state.from === null) {
 			const oom = Page.timeline.oomsHere().find(o => Page.data.at(state.device, o.time) === state.moment);
-			const what = oom ? "Out of memory" : Math.abs(state.time - d.peak_time) < 1e-9 ? "Peak" : "Moment";
+			const what = oom ? "Out of memory" : state.moment === peakMoment() ? "Peak" : "Moment";
 			$("choice-text").replaceChildren(`${what} `, b(clock(state.time)), where ? ` · ${where}` : "", " · ", b(bytes(end.allocated)), " allocated",
 				end.reserved ? ` · ${bytes(end.reserved)} reserved · ${percent(end.reserved - end.allocated, end.reserved)} of it free` : "",
 			oom ? ` · ${bytes(oom.asked)} asked for${oom.file ? ` by ${oom.file.slice(oom.file.lastIndexOf("/") + 1)}:${oom.line}` : ""}` : "");
@@ -202,7 +201,9 @@
 
 	// ---- keys
 
-	const goPeak = () => Page.chooseTime(Page.device().peak_time);
+	// Several events may have one time: the number says which of them.
+	const peakMoment = () => Page.device().peak_moment ?? Page.data.at(state.device, Page.device().peak_time ?? 0);
+	const goPeak = () => Page.chooseMoment(peakMoment());
 	const goEnd = () => Page.chooseMoment(Page.moments().length - 1);
 	function goOom() {
 		const all = Page.timeline.oomsHere();
@@ -402,8 +403,8 @@
 		}
 		Page.opened();
 		state.ready = true;
-		const t = place.t ?? head.at ?? Page.device().peak_time ?? 0;
-		Page.set({ moment: Page.data.at(state.device, t), device: state.device });
+		const first = place.t !== null ? Page.data.at(state.device, place.t) : Page.device().at_moment ?? peakMoment();
+		Page.set({ moment: first });
 		state.time = Page.timeOf(state.moment);
 		if (place.from !== null)
 			Page.chooseWindow(Page.data.at(state.device, place.from), state.moment);
@@ -440,7 +441,17 @@
 		document.body.dataset.state = "head";
 		performance.mark("first-picture");
 		// The events come after this script in the file: they are not there yet. Then a picture, then the work.
-		const later_ = () => requestAnimationFrame(() => setTimeout(() => open(place), 0));
+		// A page in the background gets no pictures.
+		let begun = false;
+		const begin = () => {
+			if (!begun)
+				open(place);
+			begun = true;
+		};
+		const later_ = () => {
+			requestAnimationFrame(() => setTimeout(begin, 0));
+			setTimeout(begin, 300);
+		};
 		if (document.readyState === "loading")
 			document.addEventListener("DOMContentLoaded", later_);
 		else

@@ -153,7 +153,6 @@
 			type: "button",
 			role: "columnheader",
 			className: "c-" + c,
-			tabIndex: -1,
 			"aria-sort": sort.column === c ? sort.down ? "descending" : "ascending" : "none",
 			textContent: TITLES[c],
 			onclick: () => {
