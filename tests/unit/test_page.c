@@ -286,6 +286,35 @@ static void test_segments(void **state)
 	world__close(&w);
 }
 
+/* Segments that come and go by the thousand are not kept one by one. */
+static void test_many_segments(void **state)
+{
+	struct event take = {.kind = EVENT_TAKE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .size = 2 << 20};
+	struct world w;
+	struct page_data *p = open_page(&w);
+	uint32_t seen = 0;
+
+	(void)state;
+	p->limits = p->next = (struct limits){.moments = 100000, .blocks = 1000, .passed = 1000, .payload = SIZE_MAX};
+	send(&w, (struct event){.kind = EVENT_ALLOC, .device = cuda, .addr = 512, .size = 512, .totals = true, .allocated = 512});
+	for (uint64_t i = 1; i <= 10000; i++) {
+		take.kind = EVENT_TAKE;
+		take.addr = i << 24;
+		send(&w, take);
+		if (i % 100 == 0) /* this one stays */
+			continue;
+		take.kind = EVENT_GIVE;
+		send(&w, take);
+		assert_true(p->devices[0].nsegments <= 1000 + 200);
+	}
+	finish(&w);
+	for (size_t i = 0; i < p->devices[0].nsegments; i++)
+		seen += p->devices[0].segments[i].x.there && !p->devices[0].segments[i].gone1;
+	assert_int_equal(seen, 100);
+	assert_int_equal(p->devices[0].moments[p->devices[0].n - 1].reserved, 200 << 20);
+	world__close(&w);
+}
+
 /* --- bytes */
 
 static char *base64(const char *s)
@@ -508,6 +537,7 @@ int main(void)
 		cmocka_unit_test(test_learnt_late),
 		cmocka_unit_test(test_overwritten),
 		cmocka_unit_test(test_segments),
+		cmocka_unit_test(test_many_segments),
 		cmocka_unit_test(test_base64),
 		cmocka_unit_test(test_columns),
 		cmocka_unit_test(test_room),

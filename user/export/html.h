@@ -54,7 +54,7 @@ struct passed { /* blocks of a kin that came and went between two moments */
 };
 
 struct page_segment {
-	struct model_extent x;
+	struct model_extent x; /* there: at some moment */
 	uint32_t born1, gone1; /* as in struct page_block */
 };
 

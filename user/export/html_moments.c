@@ -158,7 +158,7 @@ static int segment(void *ctx, const struct model_extent *x)
 		if (map64__del(d->segment_at, x->addr, &at)) {
 			d->segments[at].gone1 = here1;
 			/* Told of before the first event, and gone by then. */
-			d->segments[at].x.there = here1 != 0;
+			d->segments[at].x.there = here1 > d->segments[at].born1;
 		}
 		return 0;
 	}
@@ -166,6 +166,7 @@ static int segment(void *ctx, const struct model_extent *x)
 	s = d->nsegments ? &d->segments[d->nsegments - 1] : NULL;
 	if (s && s->gone1 == here1 && same_segment(&s->x, x)) {
 		s->gone1 = GONE_NEVER;
+		s->x.there = true;
 		return map64__set(d->segment_at, x->addr, d->nsegments - 1);
 	}
 	if (array__grow(&d->segments, &d->capsegments, d->nsegments + 1, sizeof(*d->segments)))
@@ -295,7 +296,7 @@ static int check_limits(struct page_data *p)
 
 	for (size_t i = 0; i < p->n; i++) {
 		moments += p->devices[i].n;
-		blocks += p->devices[i].nblocks;
+		blocks += p->devices[i].nblocks + p->devices[i].nsegments;
 		passed += p->devices[i].npassed + p->devices[i].nopen;
 	}
 	if (moments <= p->next.moments && blocks <= p->next.blocks && passed <= p->next.passed)

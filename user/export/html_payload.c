@@ -264,7 +264,7 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 	for (size_t k = 0; k < d->nsegments; k++) {
 		const struct page_segment *s = &d->segments[k];
 
-		if (s->gone1 && s->gone1 <= s->born1)
+		if (!s->x.there)
 			continue;
 		page_column__put(col, s->x.addr);
 		page_column__put(col, s->x.size);

@@ -6,6 +6,7 @@
 
 #include "export/html.h"
 #include "lib/array.h"
+#include "lib/map64.h"
 
 #define OOMS_CHOSEN 8
 
@@ -114,12 +115,30 @@ static int move(struct page_device *d, const uint32_t *map)
 	}
 	d->nblocks = k;
 	merge_passed(d);
-	k = 0;
-	for (size_t i = 0; i < d->nsegments; i++) {
-		d->segments[i].born1 = moved(map, d->segments[i].born1);
-		d->segments[i].gone1 = moved(map, d->segments[i].gone1);
-	}
 	return 0;
+}
+
+static int move_segments(struct page_device *d, const uint32_t *map)
+{
+	size_t k = 0;
+	int err = 0;
+
+	if (d->segment_at)
+		map64__clear(d->segment_at);
+	for (size_t i = 0; i < d->nsegments && !err; i++) {
+		struct page_segment s = d->segments[i];
+
+		s.born1 = moved(map, s.born1);
+		s.gone1 = moved(map, s.gone1);
+		if (!s.x.there || (s.gone1 && s.gone1 <= s.born1))
+			continue;
+		d->segments[k] = s;
+		if (!s.gone1)
+			err = map64__set(d->segment_at, s.x.addr, k);
+		k++;
+	}
+	d->nsegments = k;
+	return err;
 }
 
 /* Longer stretches of time, and ends of steps less often. False: there is one stretch. */
@@ -149,6 +168,8 @@ static int thin(struct page_data *p)
 		err = choose(p, &p->devices[i], &map);
 		if (!err)
 			err = move(&p->devices[i], map);
+		if (!err)
+			err = move_segments(&p->devices[i], map);
 		free(map);
 	}
 	return err;
@@ -160,7 +181,7 @@ static struct limits count_all(const struct page_data *p)
 
 	for (size_t i = 0; i < p->n; i++) {
 		all.moments += p->devices[i].n;
-		all.blocks += p->devices[i].nblocks;
+		all.blocks += p->devices[i].nblocks + p->devices[i].nsegments;
 		all.passed += p->devices[i].npassed;
 	}
 	return all;
