@@ -57,7 +57,7 @@ static char *list_formats(void)
 		return NULL;
 	fputs("Formats:\n", f);
 	for (size_t i = 0; export_formats[i]; i++)
-		fprintf(f, "  %-11s %s\n", export_formats[i]->name, export_formats[i]->help);
+		fprintf(f, "  %-12s %s\n", export_formats[i]->name, export_formats[i]->help);
 	fputs("\nA FILE of \"-\" is standard input.", f);
 	if (fclose(f)) {
 		free(text);
@@ -75,7 +75,7 @@ static char *help_filter(int key, const char *text, void *input)
 
 static void parse_format(struct argp_state *state, struct export_args *a, const char *arg)
 {
-	char names[128] = "";
+	char names[256] = "";
 	size_t used = 0;
 
 	a->format = export__find(arg);

@@ -274,7 +274,7 @@ static int pprof_end(struct export_ctx *c, void *state)
 const struct export_format export_pprof = {
 	.name = "pprof",
 	.suffix = ".pb.gz",
-	.help = "a heap profile, in use at the moment and in all: pprof, Pyroscope, Parca",
+	.help = "a heap profile: pprof, Pyroscope, Parca",
 	.next = "\"go tool pprof -http=:\" or \"pprof -http=:\" and its name open it; inuse_space is the moment, alloc_space all",
 	.end = pprof_end,
 };
