@@ -157,11 +157,14 @@ static int read_side(const struct diff_args *args, enum match_side side, struct 
 	return status ? status : analysis__run(*ret, NULL, NULL);
 }
 
-/* Unless told which: the main one of the new recording, if the old one has it too, else the other way round. */
+/*
+ * Unless told which: the main one of the new recording, if the old one has it too, else the other way round; else each one's
+ * main one, as of ranks of one job that have a GPU each.
+ */
 static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args, size_t ret[MATCH_SIDES])
 {
 	const char *name = args->device;
-	struct model_device d = { 0 };
+	struct model_device d;
 
 	for (int k = MATCH_NEW; !name && k >= MATCH_OLD; k--) {
 		int main = model__main_device(a[k]->model);
@@ -173,7 +176,7 @@ static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct di
 			name = d.name;
 	}
 	for (int k = 0; k < MATCH_SIDES; k++) {
-		int status = analysis__device(a[k], name ? name : *d.name ? d.name : NULL, &ret[k]);
+		int status = analysis__device(a[k], name, &ret[k]);
 		struct model_device dev;
 		char path[512];
 

@@ -19,7 +19,7 @@ enum { COL_NAME, COL_PEAK, COL_TIMES, COL_PERCENT, COL_RESERVED, COL_FRAGMENTATI
 
 static const struct column columns[COL_NR] = {
 	[COL_NAME] = { "Configuration", false, 0 }, [COL_PEAK] = { "Peak", true, 0 },	  [COL_TIMES] = { "", true, 4 },
-	[COL_PERCENT] = { "", true, 0 },	    [COL_RESERVED] = { "Reserved", true, 5 }, [COL_FRAGMENTATION] = { "Frag.", true, 6 },
+	[COL_PERCENT] = { "", true, 0 },	    [COL_RESERVED] = { "Reserved", true, 6 }, [COL_FRAGMENTATION] = { "Frag.", true, 7 },
 	[COL_MOST] = { "At most", true, 1 },	    [COL_STEP] = { "Step", true, 0 },	  [COL_STEP_TIMES] = { "", true, 3 },
 	[COL_STEP_PERCENT] = { "", true, 0 },	    [COL_STEPS] = { "Steps", true, 2 },
 };
@@ -142,6 +142,7 @@ int compare_text__print(FILE *out, const struct capture *all, size_t n, const st
 		err = grid__add(t, cells);
 	}
 	if (!err) {
+		grid__last_goes(t, 5); /* it is of no use cut short; what was asked for comes first */
 		room = grid__fit(t, report_text__width(out, o), WHERE_WANTED);
 		grid__print_titles(t, out, report_text__colour(out, o), room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
 		for (size_t i = 0; i < n; i++) {

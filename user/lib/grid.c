@@ -16,6 +16,8 @@ struct grid {
 	size_t *width;
 	bool *hidden;
 	char **cells; /* n a row */
+	int last_goes;
+	bool last_hidden;
 };
 
 struct grid *grid__new(const struct column *c, size_t n)
@@ -89,38 +91,62 @@ static size_t used(const struct grid *t)
 	return sum;
 }
 
+void grid__last_goes(struct grid *t, int goes)
+{
+	t->last_goes = goes;
+}
+
 size_t grid__fit(struct grid *t, size_t width, size_t wanted)
 {
-	for (int next = 1; used(t) + wanted > width && next <= (int)t->n; next++)
+	for (int next = 1; used(t) + wanted > width && next <= (int)t->n + 1; next++) {
 		for (size_t i = 0; i < t->n; i++)
 			if (t->c[i].goes == next)
 				t->hidden[i] = true;
-	return used(t) < width ? width - used(t) : 0;
+		if (t->last_goes == next) {
+			t->last_hidden = true;
+			wanted = 0;
+			width += GAP; /* nothing stands behind the last one that is left */
+		}
+	}
+	return used(t) < width && !t->last_hidden ? width - used(t) : 0;
 }
 
-static void cell(const struct grid *t, FILE *out, size_t i, const char *text, const char *colour)
+/* What has to stand in front of the next cell, in columns, is added up in gap. */
+static void cell(const struct grid *t, FILE *out, size_t i, const char *text, const char *colour, int *gap)
 {
 	size_t width = text__width(text);
 	int pad = t->width[i] > width ? (int)(t->width[i] - width) : 0;
 
 	if (t->hidden[i])
 		return;
-	fprintf(out, "%*s%s%s%s%*s", t->c[i].right ? pad : 0, "", colour ? colour : "", text, colour ? "\033[0m" : "",
-		GAP + (t->c[i].right ? 0 : pad), "");
+	fprintf(out, "%*s%s%s%s", *gap + (t->c[i].right ? pad : 0), "", colour ? colour : "", text, colour ? "\033[0m" : "");
+	*gap = GAP + (t->c[i].right ? 0 : pad);
+}
+
+static void last_cell(const struct grid *t, FILE *out, const char *last, int gap)
+{
+	if (!t->last_hidden)
+		fprintf(out, "%*s%s", gap, "", last);
 }
 
 void grid__print(const struct grid *t, FILE *out, size_t row, const char *colour, const char *last)
 {
+	int gap = 0;
+
 	for (size_t i = 0; i < t->n; i++)
-		cell(t, out, i, t->cells[row * t->n + i], i ? NULL : colour);
-	fprintf(out, "%s\n", last);
+		cell(t, out, i, t->cells[row * t->n + i], i ? NULL : colour, &gap);
+	last_cell(t, out, last, gap);
+	fputc('\n', out);
 }
 
 void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *last)
 {
+	int gap = 0;
+
 	if (bold)
 		fputs("\033[1m", out);
 	for (size_t i = 0; i < t->n; i++)
-		cell(t, out, i, t->c[i].title, NULL);
-	fprintf(out, "%s%s\n", last, bold ? "\033[0m" : "");
+		cell(t, out, i, t->c[i].title, NULL, &gap);
+	last_cell(t, out, last, gap);
+	fputs(bold ? "\033[0m\n" : "\n", out);
 }

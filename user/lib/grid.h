@@ -22,7 +22,9 @@ void grid__free(struct grid *t); /* NULL is fine */
 void grid__hide(struct grid *t, size_t column); /* not shown at all */
 /* The cells of one row, from the first to the last but one. Copies. 0 or -ENOMEM. */
 int grid__add(struct grid *t, const char *const *cells);
-/* Leaves out columns until there is room for so many in the last one; the room that there is. */
+/* When the last column goes, as column.goes; 0, as it is at first: never. */
+void grid__last_goes(struct grid *t, int goes);
+/* Leaves out columns until there is room for so many in the last one; the room that there is, 0 where the last one has gone. */
 size_t grid__fit(struct grid *t, size_t width, size_t wanted);
 bool grid__shown(const struct grid *t, size_t column);
 /* A row, or the titles, with the last cell and a line end; colour (NULL: none) is of the first cell. */
