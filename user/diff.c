@@ -187,7 +187,7 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 }
 
 /* What has to be alike for two rows to be one; 64 bits with a random seed, so that nobody can make two of them alike. */
-static int key_of(struct joiner *j, enum match_side side, const struct row *r, uint64_t *ret)
+static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category, uint64_t *ret)
 {
 	const struct diff_opts *o = &j->d->opts;
 	bool line = o->by == BY_LINE || o->by == BY_STACK;
@@ -210,7 +210,7 @@ static int key_of(struct joiner *j, enum match_side side, const struct row *r, u
 	}
 	if (o->by == BY_PHASE || (line && !o->any_phase))
 		mix(&h, j->seed, r->before_attach ? 99 : r->phase);
-	if (o->by == BY_CATEGORY || (o->by == BY_LINE && !o->any_category))
+	if (category && (o->by == BY_CATEGORY || (o->by == BY_LINE && !o->any_category)))
 		mix_text(&h, j->seed, r->category);
 	if (o->by == BY_LINE && r->before_attach)
 		mix_text(&h, j->seed, r->name);
@@ -231,36 +231,80 @@ static void set_status(struct diff_row *r)
 	r->moved = a && b && a->file && b->file && a->line != b->line;
 }
 
-/* Rows that are alike in all that is looked at (threads of one name, say) are paired in order of size. */
+static bool unknown(const struct row *r)
+{
+	return r->category && !strcmp(r->category, category__name(CATEGORY_UNKNOWN));
+}
+
+/* Of rows with one key the next that is only in the old one and may be this one; SIZE_MAX: none. */
+static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_t key, const struct row *r, bool category)
+{
+	uint64_t i;
+
+	for (; map64__get(by_key, key, &i); key++)
+		if (!d->rows[i].new && (category || unknown(r) || unknown(d->rows[i].old)))
+			return i;
+	return SIZE_MAX;
+}
+
+/*
+ * Pairs the rows that are only on one side so far; rows that are alike in all that is looked at (threads of one name, say)
+ * in order of size. category: has to be the same. Else it is enough that one side does not know it: a shorter recording
+ * knows of fewer what they were for.
+ */
+static int join_some(struct joiner *j, struct diff *d, bool *taken, bool category)
+{
+	struct map64 *by_key = map64__new();
+	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
+	uint64_t key, found;
+	int err = by_key ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < nold && !err; i++) {
+		if (d->rows[i].new)
+			continue;
+		err = key_of(j, MATCH_OLD, d->rows[i].old, category, &key);
+		while (!err && map64__get(by_key, key, &found))
+			key++;
+		if (!err)
+			err = map64__set(by_key, key, i);
+	}
+	for (size_t i = 0; i < nnew && !err; i++) {
+		const struct row *r = &d->side[MATCH_NEW].rows[i];
+		size_t old;
+
+		if (taken[i])
+			continue;
+		err = key_of(j, MATCH_NEW, r, category, &key);
+		old = err ? SIZE_MAX : find_old(d, by_key, key, r, category);
+		if (old == SIZE_MAX)
+			continue;
+		d->rows[old].new = r;
+		taken[i] = true;
+	}
+	map64__free(by_key);
+	return err;
+}
+
 static int join(struct diff *d)
 {
 	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
 	struct joiner j = { .d = d, .seed = hash__seed(), .numbers = map64__new() };
-	struct map64 *by_key = map64__new();
-	uint64_t key, found;
-	int err = by_key && j.numbers ? 0 : -ENOMEM;
+	bool *taken = calloc(nnew + 1, sizeof(*taken));
+	int err = taken && j.numbers ? 0 : -ENOMEM;
 
 	d->rows = calloc(nold + nnew + 1, sizeof(*d->rows));
 	err = d->rows ? err : -ENOMEM;
-	for (size_t i = 0; i < nold && !err; i++) {
-		err = key_of(&j, MATCH_OLD, &d->side[MATCH_OLD].rows[i], &key);
-		for (; !err && map64__get(by_key, key, &found); key++)
-			;
-		if (!err)
-			err = map64__set(by_key, key, d->n);
+	for (size_t i = 0; i < nold && !err; i++)
 		d->rows[d->n++].old = &d->side[MATCH_OLD].rows[i];
-	}
-	for (size_t i = 0; i < nnew && !err; i++) {
-		bool had;
-
-		err = key_of(&j, MATCH_NEW, &d->side[MATCH_NEW].rows[i], &key);
-		while (!err && (had = map64__get(by_key, key, &found)) && d->rows[found].new)
-			key++;
-		if (!err)
-			d->rows[had ? found : d->n++].new = &d->side[MATCH_NEW].rows[i];
-	}
-	map64__free(by_key);
+	if (!err)
+		err = join_some(&j, d, taken, true);
+	if (!err && d->opts.by == BY_LINE && !d->opts.any_category)
+		err = join_some(&j, d, taken, false);
+	for (size_t i = 0; i < nnew && !err; i++)
+		if (!taken[i])
+			d->rows[d->n++].new = &d->side[MATCH_NEW].rows[i];
 	map64__free(j.numbers);
+	free(taken);
 	return err;
 }
 

@@ -152,6 +152,8 @@ static void put_row(struct json *j, const struct diff *d, const struct diff_row 
 		json__bool(j, "moved", r->moved);
 	}
 	put_words(j, d, r->new ? r->new : r->old);
+	if (r->old && r->new && r->old->category && r->new->category && strcmp(r->old->category, r->new->category) != 0)
+		json__string(j, "old_category", r->old->category);
 	json__close_object(j);
 }
 

@@ -115,6 +115,16 @@ static char *where(struct printer *p, const struct diff_row *dr, size_t columns_
 	return strcat(p->text, was);
 }
 
+/* Where one side does not know it, the other one's. */
+static const char *category(const struct diff_row *dr)
+{
+	const char *unknown = category__name(CATEGORY_UNKNOWN), *name = shown(dr)->category;
+
+	if (dr->old && dr->new && name && !strcmp(name, unknown) && dr->old->category)
+		name = dr->old->category;
+	return name ? name : "";
+}
+
 static int add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 {
 	const struct row *r = shown(dr);
@@ -124,7 +134,7 @@ static int add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 		[COL_OLD] = dr->old ? text__bytes(old, sizeof(old), diff__old(dr)) : "-",
 		[COL_NEW] = dr->new ? text__bytes(new, sizeof(new), diff__new_bytes(dr)) : "-",
 		[COL_STATUS] = diff__status(dr->status),
-		[COL_CATEGORY] = r->category ? r->category : "",
+		[COL_CATEGORY] = category(dr),
 		[COL_PHASE] = r->before_attach ? "" : phase__name(r->phase),
 		[COL_MODULE] = strcpy(name, module(p, r)),
 	};

@@ -26,7 +26,7 @@
 #define SP "/usr/lib/python3.12/site-packages/torch/"
 
 static char dir[] = "/tmp/test_diff.XXXXXX";
-static char old[64], new[64], odd[64], lossy[64], cpu[64], late[64];
+static char old[64], new[64], odd[64], lossy[64], cpu[64], late[64], told[64];
 
 struct tape {
 	struct dict *d;
@@ -195,6 +195,23 @@ static void write_late(void)
 	tape__close(&t);
 }
 
+/* The same as old; of one block the program's objects say what it is. */
+static void write_told(void)
+{
+	struct tape t = tape__new(told, "/home/u/one", "2.11.0");
+	struct dict_module m = { str(&t, "layers.0"), str(&t, "Layer"), str(&t, "Net") };
+
+	alloc(&t, 0x1000000, 8 * MIB, 10, "layers.0", 7);
+	put(&t, (struct event){ .kind = EVENT_TENSOR, .device = CUDA, .addr = 0x1000000, .size = 8 * MIB, .category = CATEGORY_PARAMETER,
+				.name = str(&t, "layers.0.weight"), .module = dict__module(t.d, m) });
+	put(&t, (struct event){ .kind = EVENT_CENSUS, .device = CUDA, .size = 8 * MIB });
+	alloc(&t, 0x2000000, 4 * MIB, 12, "layers.0", 7);
+	step(&t);
+	alloc(&t, 0x3000000, 8 * MIB, 10, "layers.1", 7);
+	alloc(&t, 0x4000000, 3 * MIB, 20, "head", 7);
+	tape__close(&t);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -207,6 +224,8 @@ static int setup(void **state)
 	snprintf(cpu, sizeof(cpu), "%s/cpu.mtr", dir);
 	snprintf(late, sizeof(late), "%s/late.mtr", dir);
 	write_late();
+	snprintf(told, sizeof(told), "%s/told.mtr", dir);
+	write_told();
 	write_old();
 	write_new();
 	write_odd();
@@ -224,6 +243,7 @@ static int teardown(void **state)
 	unlink(lossy);
 	unlink(cpu);
 	unlink(late);
+	unlink(told);
 	rmdir(dir);
 	return 0;
 }
@@ -557,6 +577,30 @@ static void test_before_attach(void **state)
 	assert_non_null(strstr(text, "late: it was recorded while it ran, the first one from its start\n"));
 }
 
+/* A category that only one side knows is none that two rows differ in. */
+static void test_unknown_category(void **state)
+{
+	json_t *j = json_loads(run(cmd_diff, old, told, "--format", "json", NULL)->out, 0, NULL), *rows, *row;
+	bool seen = false;
+	size_t i;
+
+	(void)state;
+	assert_non_null(j);
+	rows = json_object_get(j, "rows");
+	assert_int_equal(json_array_size(rows), 4);
+	json_array_foreach(rows, i, row) {
+		const char *was = json_string_value(json_object_get(row, "old_category"));
+
+		assert_string_equal(json_string_value(json_object_get(row, "status")), "unchanged");
+		if (strcmp(json_string_value(json_object_get(row, "category")), "parameter") != 0)
+			continue;
+		assert_string_equal(was, "unknown");
+		seen = true;
+	}
+	assert_true(seen);
+	json_decref(j);
+}
+
 static void test_odd_names(void **state)
 {
 	static const char *const formats[] = { "text", "json", "csv", "flamegraph" };
@@ -721,7 +765,7 @@ int main(void)
 		cmocka_unit_test(test_unlike_moments), cmocka_unit_test(test_lossy), cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_json),	  cmocka_unit_test(test_odd_names), cmocka_unit_test(test_devices),
 		cmocka_unit_test(test_usage),	  cmocka_unit_test(test_compare),   cmocka_unit_test(test_markdown),
-		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_unknown_category), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
