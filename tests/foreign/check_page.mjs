@@ -106,6 +106,20 @@ async function checkWindow(page) {
 		const m = (await state(page)).measure;
 		of[m] = sum(await answer(page, "window: " + m).then(by => by.line));
 	}
+	const kept = await page.evaluate(() => {
+		const b = Page.data.blocks(Page.state.device), { from, moment } = Page.state;
+		let bytes = 0, blocks = 0;
+		for (let i = 0; i < b.n; i++)
+			if (b.born[i] > from && b.born[i] <= moment && b.gone[i] > moment) {
+				bytes += b.size[i];
+				blocks++;
+			}
+		return { bytes, blocks };
+	});
+	await page.click("#measures button:has-text('Kept')");
+	await settled(page);
+	const said = await tsv(page);
+	assert.deepEqual({ bytes: sum(said), blocks: said.reduce((a, r) => a + Number(r.count), 0) }, kept, "kept is what came in the window and is alive at its end");
 	assert.ok(of.allocated >= of.kept && of.kept >= of.grew, JSON.stringify(of));
 	await page.keyboard.press("Escape");
 	await settled(page);

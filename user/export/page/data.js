@@ -282,7 +282,7 @@ class Device {
 			const n = this.rows;
 			w = this.last = {
 				m0, m1: m0, allocated: new Float64Array(n), allocs: new Uint32Array(n), freed: new Float64Array(n),
-				frees: new Uint32Array(n), kept: new Float64Array(n),
+				frees: new Uint32Array(n), kept: new Float64Array(n), keptCount: new Uint32Array(n),
 			};
 		}
 		// Widened first, so that it never is less than nothing.
@@ -304,15 +304,19 @@ class Device {
 			const r = row[b], v = sign * size[b];
 			w.allocated[r] += v;
 			w.allocs[r] += sign;
-			if (!first || gone[b] > w.m1 + 1)
+			if (!first || gone[b] > w.m1 + 1) {
 				w.kept[r] += v;
+				w.keptCount[r] += sign;
+			}
 		}
 		for (let i = this.goneAt[m + 1]; i < this.goneAt[m + 2]; i++) {
 			const b = goneOrder[i], r = row[b], v = sign * size[b];
 			w.freed[r] += v;
 			w.frees[r] += sign;
-			if (!first && born[b] > w.m0 + 1)
+			if (!first && born[b] > w.m0 + 1) {
 				w.kept[r] -= v;
+				w.keptCount[r] -= sign;
+			}
 		}
 		for (let i = passed.at[m]; i < passed.at[m + 1]; i++) {
 			const r = passed.row[i], v = sign * passed.bytes[i], n = sign * passed.count[i];
@@ -410,7 +414,7 @@ class History {
 		const w = d.window(d.bound(Math.min(from, to)), d.bound(Math.max(from, to)));
 		return {
 			allocated: w.allocated.slice(), allocs: w.allocs.slice(), freed: w.freed.slice(), frees: w.frees.slice(),
-			kept: w.kept.slice(),
+			kept: w.kept.slice(), keptCount: w.keptCount.slice(),
 		};
 	}
 

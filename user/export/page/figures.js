@@ -55,9 +55,9 @@
 			bytes[n - 1] = b.unknown - a.unknown;
 		} else {
 			bytes = withLast(measure === "kept" ? w.kept : w.allocated, Float64Array, 0);
-			count = withLast(measure === "kept" ? (w.keptCount ?? new Float64Array(n - 1)) : w.allocs, Float64Array, 0);
+			count = withLast(measure === "kept" ? w.keptCount : w.allocs, Float64Array, 0);
 		}
-		return { bytes, count, noCount: measure === "kept" && !w.keptCount, begin: a, end: b };
+		return { bytes, count, begin: a, end: b };
 	}
 
 	// {bytes, count: by row, after the filter; all: sum before it, sum: after it, measure, allocated, reserved, begin, end}

@@ -85,7 +85,7 @@
 
 	function text(c, g, id) {
 		switch (c) {
-		case "count": return now.noCount || (g.row.nothing && !now.count[id]) ? "–" : count(now.count[id]);
+		case "count": return g.row.nothing && !now.count[id] ? "–" : count(now.count[id]);
 		case "module": return (g.module || (g.row.module_class ? `(${g.row.module_class})` : state.by === "module" ? g.row.nothing ? "(not known)" : "(no module)" : "")) + (g.inModules ? ` (${g.inModules})` : "");
 		case "phase": return g.row.before_attach ? "" : SHORT[g.row.phase] ?? "";
 		default: return g.place;
@@ -248,7 +248,6 @@
 		const f = Page.figures();
 		now = Page.grouped(state.by, f);
 		$("table-title").textContent = f.measure === "live" ? "What is there" : { allocated: "Allocated in the window", kept: "Kept of the window", grew: "Grew in the window" }[f.measure];
-		now.noCount = f.noCount;
 		now.of = f.bytes;
 		now.sum = f.sum;
 		now.most = 0;

@@ -90,7 +90,7 @@
 		series.push({ stroke: colour("reserved"), width: 1.5, dash: [5, 4], paths: stepped, points: { show: false } });
 		return {
 			width, height, series,
-			padding: [12, 8, 0, 0],
+			padding: [12, 24, 0, 0],
 			legend: { show: false },
 			cursor: { y: false, points: { show: false }, drag: { x: false, y: false, setScale: false } },
 			scales: { x: { time: false, range: () => state.view }, y: { range: (u, lo, hi) => [0, Math.max(1, hi) * 1.06] } },
