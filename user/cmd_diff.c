@@ -164,17 +164,19 @@ static int read_side(const struct diff_args *args, enum match_side side, struct 
 static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args, size_t ret[MATCH_SIDES])
 {
 	const char *name = args->device;
-	struct model_device d;
+	struct model_device d[MATCH_SIDES] = { 0 };
 
 	for (int k = MATCH_NEW; !name && k >= MATCH_OLD; k--) {
 		int main = model__main_device(a[k]->model);
 
 		if (main < 0)
 			continue;
-		model__device(a[k]->model, main, &d);
-		if (model__find_device(a[!k]->model, d.name) >= 0)
-			name = d.name;
+		model__device(a[k]->model, main, &d[k]);
+		if (model__find_device(a[!k]->model, d[k].name) >= 0)
+			name = d[k].name;
 	}
+	if (!name && d[MATCH_OLD].device.type != d[MATCH_NEW].device.type)
+		name = *d[MATCH_OLD].name ? d[MATCH_OLD].name : d[MATCH_NEW].name; /* which the other one then has not */
 	for (int k = 0; k < MATCH_SIDES; k++) {
 		int status = analysis__device(a[k], name, &ret[k]);
 		struct model_device dev;

@@ -652,12 +652,12 @@ static void test_compare(void **state)
 {
 	(void)state;
 	expect(run(cmd_compare, old, new, lossy, odd, cpu, NULL), 
-	       "Configuration          Peak                Step           Where it peaks\n"
-	       "old               23.00 MiB            250.0 ms           forward, net.py:20\n"
-	       "new               26.00 MiB   +13.0 %  300.0 ms  +20.0 %  forward, net.py:12\n"
-	       "lossy          >= 13.00 MiB   -43.5 %         -           forward, net.py:12\n"
-	       "odd                  1000 B  -100.0 %         -           forward, script>|\\x...\n"
-	       "cpu                1.00 MiB   -95.7 %         -           other, data.py:3\n"
+	       "Configuration          Peak             Reserved    Frag.      Step\n"
+	       "old               23.00 MiB            25.00 MiB    8.0 %  250.0 ms\n"
+	       "new               26.00 MiB   +13.0 %  28.00 MiB    7.1 %  300.0 ms  +20.0 %\n"
+	       "lossy          >= 13.00 MiB   -43.5 %  15.00 MiB   13.3 %         -\n"
+	       "odd                  1000 B  -100.0 %   2.00 MiB  100.0 %         -\n"
+	       "cpu                1.00 MiB   -95.7 %          -        -         -\n"
 	       "\n"
 	       "new: it ran out of memory, 1 time\n"
 	       "new: it has 2 steps, the first one 3\n"

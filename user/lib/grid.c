@@ -119,6 +119,10 @@ static void cell(const struct grid *t, FILE *out, size_t i, const char *text, co
 
 	if (t->hidden[i])
 		return;
+	if (!*text) {
+		*gap += (int)t->width[i] + GAP;
+		return;
+	}
 	fprintf(out, "%*s%s%s%s", *gap + (t->c[i].right ? pad : 0), "", colour ? colour : "", text, colour ? "\033[0m" : "");
 	*gap = GAP + (t->c[i].right ? 0 : pad);
 }
