@@ -309,19 +309,7 @@ const char *report__device_fact(const struct facts *f, const struct model_device
 
 const char *report__how(uint8_t how)
 {
-	static const char *const names[MEM_HOW_NR] = {
-		[0] = "unknown",
-		[MEM_DEVICE] = "cudaMalloc",
-		[MEM_ASYNC] = "cudaMallocAsync",
-		[MEM_MANAGED] = "cudaMallocManaged",
-		[MEM_HOST] = "cudaHostAlloc",
-		[MEM_REGISTERED] = "cudaHostRegister",
-		[MEM_PHYSICAL] = "cuMemCreate",
-		[MEM_MAPPED] = "cuMemMap",
-		[MEM_RESERVED] = "cuMemAddressReserve",
-	};
-
-	return how < MEM_HOW_NR ? names[how] : names[0];
+	return how__name(how);
 }
 
 const char *report__segment_kind(const struct segment *s)

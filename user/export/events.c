@@ -14,12 +14,6 @@ static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_LEAVE] = "leave",
 };
 
-static const char *const hows[MEM_HOW_NR] = {
-	[MEM_DEVICE] = "cudaMalloc",	   [MEM_ASYNC] = "cudaMallocAsync",	  [MEM_MANAGED] = "cudaMallocManaged",
-	[MEM_HOST] = "cudaHostAlloc",	   [MEM_REGISTERED] = "cudaHostRegister", [MEM_PHYSICAL] = "cuMemCreate",
-	[MEM_MAPPED] = "cuMemMap",	   [MEM_RESERVED] = "cuMemAddressReserve",
-};
-
 static bool has_stack(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_TAKE || kind == EVENT_BLOCK;
@@ -110,7 +104,7 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 		.event = e,
 		.number = ev->number,
 		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
-		.how = e->how < MEM_HOW_NR ? hows[e->how] : NULL,
+		.how = e->how ? how__name(e->how) : NULL,
 		.size = e->size,
 		.requested = e->requested,
 		.tid = thread.tid,

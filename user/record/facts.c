@@ -217,3 +217,20 @@ const char *walk__name(unsigned walk)
 	_Static_assert(sizeof(names) / sizeof(*names) == MT_WALK_NR, "a name for every outcome");
 	return walk < MT_WALK_NR ? names[walk] : "unknown";
 }
+
+const char *how__name(unsigned how)
+{
+	static const char *const names[MEM_HOW_NR] = {
+		[0] = "unknown",
+		[MEM_DEVICE] = "cudaMalloc",
+		[MEM_ASYNC] = "cudaMallocAsync",
+		[MEM_MANAGED] = "cudaMallocManaged",
+		[MEM_HOST] = "cudaHostAlloc",
+		[MEM_REGISTERED] = "cudaHostRegister",
+		[MEM_PHYSICAL] = "cuMemCreate",
+		[MEM_MAPPED] = "cuMemMap",
+		[MEM_RESERVED] = "cuMemAddressReserve",
+	};
+
+	return how < MEM_HOW_NR ? names[how] : names[0];
+}

@@ -136,6 +136,8 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 
 /* The outcome of a walk (enum mt_walk) as in counter.walks.<name>: "no_thread". Of none: "unknown". */
 const char *walk__name(unsigned walk);
+/* An enum mem_how by the runtime's or driver's call for it: "cudaMalloc". Of none: "unknown". */
+const char *how__name(unsigned how);
 
 /* A consumer of a stream. Each call returns 0 or -errno; the producer stops on an error. */
 struct sink {
