@@ -43,6 +43,7 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__uint(j, "lost", report__lost(s->a->model, f));
 	json__uint(j, "steps", model__steps(s->a->model));
 	json__bool(j, "complete", s->a->complete);
+	json__string(j, "device", s->device.name);
 	json__string(j, "at", report__moment(at->at));
 	json__double(j, "time", seconds(at->at == AT_TIME ? at->at_time : s->device.mark_time), 9);
 	json__uint(j, "allocated", s->device.mark_allocated);
