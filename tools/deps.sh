@@ -333,7 +333,7 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|fuzz|bench|kernels ... or python main|newest|old|cu12|bench"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|fuzz|bench|kernels ... or python main|newest|old|cu12|bench|readers"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
