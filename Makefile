@@ -189,6 +189,12 @@ truth: deps-test
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/truth.py
 
+# Everything that export writes, read by programs of others and compared with report: docs/FORMATS.md. A few minutes.
+formats: deps-test
+	$(Q)tools/deps.sh formats
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tools/formats.py
+
 # Lines, modules and names of training jobs' memory against what the jobs know: docs/ATTRIBUTION.md. About a quarter of an hour.
 attribution: deps-test
 	$(Q)$(MAKE) --no-print-directory all
