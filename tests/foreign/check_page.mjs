@@ -278,8 +278,13 @@ async function checkKeys(page) {
 	assert.ok(await view() < whole, "the wheel zooms");
 	await key(page, "0");
 	if (await page.isVisible("#go-step")) {
-		await key(page, "p", "Shift+ArrowLeft");
-		assert.ok((await state(page)).moment < peak, "Shift and an arrow is a step");
+		await key(page, "e");
+		const end = (await state(page)).moment;
+		await key(page, "Shift+ArrowLeft");
+		const before = (await state(page)).moment;
+		assert.ok(before < end, "Shift and an arrow is a step");
+		await key(page, "Shift+ArrowLeft");
+		assert.ok((await state(page)).moment < before, "and the next one is a step more");
 		await key(page, "p", "s");
 		assert.notEqual((await state(page)).from, null, "s takes the step as a window");
 		const measure = (await state(page)).measure;
