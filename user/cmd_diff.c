@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analyze.h"
+#include "capture_args.h"
 #include "commands.h"
 #include "diff.h"
 #include "lib/log.h"
@@ -64,18 +65,6 @@ static void parse_format(struct diff_args *a, const char *arg, struct argp_state
 	argp_error(state, "--format: '%s' is none of text, json, csv, flamegraph", arg);
 }
 
-static void parse_color(struct diff_args *a, const char *arg, struct argp_state *state)
-{
-	static const char *const names[] = { [REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never" };
-
-	for (int i = 0; i < 3; i++)
-		if (!strcmp(arg, names[i])) {
-			a->colour = i;
-			return;
-		}
-	argp_error(state, "--color: '%s' is none of auto, always, never", arg);
-}
-
 /* "peak", or "5,10": of both, or of one each. */
 static void parse_at(struct diff_args *a, const char *arg, struct argp_state *state)
 {
@@ -86,19 +75,6 @@ static void parse_at(struct diff_args *a, const char *arg, struct argp_state *st
 	    analyze__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
 		argp_error(state, "--at: '%s' is none of peak, end, oom and no time in seconds, nor two of them", arg);
 	free(first);
-}
-
-static void parse_top(struct diff_args *a, const char *arg, struct argp_state *state)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(arg, &end, 10);
-	if (errno || end == arg || *end || strchr(arg, '-') || n > SIZE_MAX)
-		argp_error(state, "--top: '%s' is no number of rows", arg);
-	a->top = n;
-	a->top_given = true;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -116,13 +92,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->device = arg;
 		break;
 	case OPT_TOP:
-		parse_top(a, arg, state);
+		a->top = parse_count(state, "--top", arg, 0);
+		a->top_given = true;
 		break;
 	case OPT_FORMAT:
 		parse_format(a, arg, state);
 		break;
 	case OPT_COLOR:
-		parse_color(a, arg, state);
+		if (report_text__parse_colour(arg, &a->colour))
+			argp_error(state, "--color: '%s' is none of auto, always, never", arg);
 		break;
 	case 'o':
 		a->output = arg;

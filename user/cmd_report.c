@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "analyze.h"
+#include "capture_args.h"
 #include "commands.h"
 #include "lib/array.h"
 #include "lib/json.h"
@@ -131,31 +132,6 @@ static void parse_frames(struct report_args *a, const char *arg, struct argp_sta
 		argp_error(state, "--frames: '%s' is none of user, all", arg);
 }
 
-static void parse_top(struct report_args *a, const char *arg, struct argp_state *state)
-{
-	char *end;
-	unsigned long long n;
-
-	errno = 0;
-	n = strtoull(arg, &end, 10);
-	if (errno || end == arg || *end || strchr(arg, '-') || n > SIZE_MAX)
-		argp_error(state, "--top: '%s' is no number of rows", arg);
-	a->top = n;
-	a->top_given = true;
-}
-
-static void parse_colour(struct report_args *a, const char *arg, struct argp_state *state)
-{
-	static const char *const names[] = { [REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never" };
-
-	for (int i = 0; i < 3; i++)
-		if (!strcmp(arg, names[i])) {
-			a->colour = i;
-			return;
-		}
-	argp_error(state, "--color: '%s' is none of auto, always, never", arg);
-}
-
 static void parse_filter(struct report_args *a, const char *arg, struct argp_state *state)
 {
 	char why[256];
@@ -234,7 +210,8 @@ static error_t parse_look(int key, const char *arg, struct argp_state *state)
 		a->side = false;
 		break;
 	case OPT_COLOR:
-		parse_colour(a, arg, state);
+		if (report_text__parse_colour(arg, &a->colour))
+			argp_error(state, "--color: '%s' is none of auto, always, never", arg);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -261,7 +238,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->device = arg;
 		break;
 	case OPT_TOP:
-		parse_top(a, arg, state);
+		a->top = parse_count(state, "--top", arg, 0);
+		a->top_given = true;
 		break;
 	case OPT_FRAMES:
 		parse_frames(a, arg, state);

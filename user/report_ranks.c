@@ -397,32 +397,9 @@ static int cmp_cell(const void *a, const void *b)
 	return x->recording < y->recording ? -1 : x->recording > y->recording;
 }
 
-static int cmp_text(const char *a, const char *b)
-{
-	return strcmp(a ? a : "", b ? b : "");
-}
-
 static int cmp_line(const void *a, const void *b)
 {
-	const struct row *x = &((const struct rank_line *)a)->row, *y = &((const struct rank_line *)b)->row;
-	int c;
-
-	if (x->filtered != y->filtered)
-		return x->filtered ? 1 : -1;
-	if (x->bytes != y->bytes)
-		return x->bytes > y->bytes ? -1 : 1;
-	c = cmp_text(x->file, y->file);
-	if (!c && x->line != y->line)
-		c = x->line < y->line ? -1 : 1;
-	if (!c)
-		c = cmp_text(x->module, y->module);
-	if (!c)
-		c = cmp_text(x->thread, y->thread);
-	if (!c)
-		c = cmp_text(x->name, y->name);
-	if (!c)
-		c = cmp_text(x->category, y->category);
-	return c ? c : (int)x->phase - (int)y->phase;
+	return row__compare(&((const struct rank_line *)a)->row, &((const struct rank_line *)b)->row);
 }
 
 /* A recording's devices may have the same line: one cell for it. Then each line knows where its own begin. */

@@ -11,6 +11,7 @@ import subprocess
 
 import harness
 from harness import WORKLOADS, Skip, check, equal, own, python, read_json, run, scratch, spawn, tool
+from test_foreign import readers
 
 SMALL = ("--steps", "3", "--layers", "6", "--width", "128", "--context", "256", "--batch", "8")
 NAMES = ("baseline", "checkpointing", "amp", "both")
@@ -204,21 +205,6 @@ def test_moved_stacks():
 
 
 # ---- flame graph ----------------------------------------------------------------------------------------------------
-
-def readers():
-    """A folder with the scripts of tests/foreign beside their node_modules."""
-    if not shutil.which("node"):
-        raise Skip("node is not here")
-    done = subprocess.run([os.path.join(harness.REPO, "tools", "deps.sh"), "foreign"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Skip(done.stderr.strip())
-    folder = scratch("foreign")
-    if not os.path.exists(folder):
-        os.mkdir(folder)
-        os.symlink(os.path.join(done.stdout.strip(), "node_modules"), os.path.join(folder, "node_modules"))
-        shutil.copy(os.path.join(harness.REPO, "tests", "foreign", "check_flamediff.mjs"), folder)
-    return folder
-
 
 def test_flamegraph_in_a_browser():
     """Each pair with what its report says: both sides of every stack, and nothing on the console."""

@@ -140,6 +140,9 @@ static inline bool row__has_leaf(const struct row *r)
 	return r->node_class && (r->charged || !r->stack);
 }
 
+/* For qsort(): what --filter left out last, largest first; then by words, so that two captures of one program come out alike. */
+int row__compare(const void *a, const void *b);
+
 enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated, of unknown category */ };
 struct row_opts {
 	enum group by;

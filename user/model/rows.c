@@ -470,8 +470,7 @@ static int cmp_text(const char *a, const char *b)
 	return strcmp(a ? a : "", b ? b : "");
 }
 
-/* Largest first; then by words, so that two captures of one program come out alike. */
-static int cmp_row(const void *a, const void *b)
+int row__compare(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
 	int c;
@@ -553,7 +552,7 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 		table__row(t, &t->groups[i], text, &before, &rows[nr++]);
 	if (before.bytes)
 		rows[nr++] = before;
-	qsort(rows, nr, sizeof(*rows), cmp_row);
+	qsort(rows, nr, sizeof(*rows), row__compare);
 	for (size_t i = 0; i < nr; i++) {
 		sum += rows[i].bytes;
 		rows[i].cumulative = sum;
