@@ -19,7 +19,7 @@ static const struct command {
 	{ "report", cmd_report, "which line, module and phase holds how many bytes, from a recording" },
 	{ "compare", cmd_compare, "captures beside each other: peak, reserved, fragmentation, step time" },
 	{ "diff", cmd_diff, "what changed between two recordings, by line, stack, module or phase" },
-	{ "export", cmd_export, "flame graph, folded stacks, speedscope or timeline from a recording" },
+	{ "export", cmd_export, "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a recording" },
 	{ "leaks", cmd_leaks, "what grows from step to step, and how sure that is; from a recording or a process" },
 	{ "dump", cmd_dump, "what tensors a process holds right now, with their names; attaches nothing" },
 	{ "check", cmd_check, "what will work here and what will not, and why" },
