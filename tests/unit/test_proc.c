@@ -429,6 +429,7 @@ static void test_ended(void **state)
 {
 	struct proc *self = proc__open(getpid()), *p;
 	struct pollfd fd = { .events = POLLIN };
+	const char *line, *same;
 	char name[32], word[8];
 	struct maps m;
 	size_t len, own;
@@ -439,8 +440,10 @@ static void test_ended(void **state)
 	assert_non_null(p);
 	assert_int_equal(proc__pid(p), getpid());
 	assert_string_equal(proc__comm(p), proc__comm(self));
-	assert_memory_equal(proc__cmdline(p, &len), proc__cmdline(self, &own), own);
+	line = proc__cmdline(p, &len);
+	same = proc__cmdline(self, &own);
 	assert_int_equal(len, own);
+	assert_memory_equal(line, same, own);
 	fd.fd = proc__pidfd(p);
 	assert_int_equal(poll(&fd, 1, 0), 1);
 	assert_false(proc__alive(p));
