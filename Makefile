@@ -191,7 +191,6 @@ truth: deps-test
 
 # Everything that export writes, read by programs of others and compared with report: docs/FORMATS.md. A few minutes.
 formats: deps-test
-	$(Q)tools/deps.sh formats
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/formats.py
 

@@ -360,9 +360,10 @@ for what in "$@"; do
 		;;
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
-		packages "${TEST_PACKAGES[@]}"
+		packages "${TEST_PACKAGES[@]}" "${FORMATS_PACKAGES[@]}"
 		venvs main newest old cu12
 		foreign
+		readers
 		;;
 	*) die "unknown: $what" ;;
 	esac
