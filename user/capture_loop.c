@@ -115,6 +115,27 @@ static int open_timer(void)
 
 enum { FD_SIGNAL, FD_TARGET, FD_RELATIVES, FD_TIMER, FD_HURRY, FD_NR };
 
+/* As poll() of the first n, and of the sources, which are told. */
+static void wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms)
+{
+	struct loop_source *sources = loop->sources, ready[LOOP_SOURCES];
+	struct pollfd all[FD_NR + LOOP_SOURCES];
+	size_t i, n_sources = loop->n_sources, n_ready = 0;
+
+	memcpy(all, fds, n * sizeof(*fds));
+	for (i = 0; i < n_sources; i++)
+		all[n + i] = (struct pollfd){ .fd = sources[i].fd, .events = POLLIN };
+	if (poll(all, n + n_sources, ms) < 0)
+		return;
+	memcpy(fds, all, n * sizeof(*fds));
+	for (i = 0; i < n_sources; i++) {
+		if (all[n + i].revents)
+			ready[n_ready++] = sources[i];
+	}
+	for (i = 0; i < n_ready; i++)
+		ready[i].ready(ready[i].ctx);
+}
+
 /* From here on Ctrl-C is for those who do not want to wait. */
 static void default_signals(int fd)
 {
@@ -185,9 +206,9 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 				 (int)loop->args.pid);
 		said = true;
 		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
-		poll(fds, FD_TIMER, patience(loop, session__patience(loop->session)));
+		wait_for(loop, fds, FD_TIMER, patience(loop, session__patience(loop->session)));
 		pump_relatives(loop, fds);
-		if (fds[FD_SIGNAL].revents && signalled(loop))
+		if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
 			return -1;
 		if (is_enough_of_relatives(loop))
 			return -1;
@@ -268,7 +289,7 @@ static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
 
 static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds, uint64_t now)
 {
-	if (fds[FD_SIGNAL].revents && signalled(loop))
+	if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
 		return "signal";
 	if (fds[FD_TARGET].revents)
 		return "target exited";
@@ -289,7 +310,7 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	int err;
 
 	for (;;) {
-		poll(fds, FD_NR, patience(loop, -1));
+		wait_for(loop, fds, FD_NR, patience(loop, -1));
 		if (fds[FD_RELATIVES].revents) {
 			/* Takes in everybody's, also what the first one's names have to be read for. */
 			relatives__hurry(loop->relatives);
@@ -348,13 +369,15 @@ static void outlive(struct capture_loop *loop, struct pollfd *fds)
 	if (!reason)
 		relatives__pump(loop->relatives);
 	while (!reason && relatives__traced(loop->relatives)) {
-		poll(fds, FD_NR, patience(loop, -1));
+		wait_for(loop, fds, FD_NR, patience(loop, -1));
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
 			break;
 		pump_relatives(loop, fds);
 		if (fds[FD_SIGNAL].revents) {
 			if (loop->started)
 				loop->signalled(loop->ctx);
+			reason = "signal";
+		} else if (loop->quit) {
 			reason = "signal";
 		} else if (is_enough_of_relatives(loop)) {
 			reason = "duration";

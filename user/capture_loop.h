@@ -20,6 +20,14 @@ struct relatives;
 struct relatives_output;
 struct session;
 
+/* Something else to wait for while it runs, and while PyTorch is not there yet: a keyboard, a socket, a signalfd. */
+struct loop_source {
+	int fd;
+	void (*ready)(void *ctx); /* there is something to be read from fd */
+	void *ctx;
+};
+#define LOOP_SOURCES 8
+
 struct capture_loop {
 	struct capture_args args;
 	struct session *session;
@@ -31,6 +39,9 @@ struct capture_loop {
 	const char *(*drained)(void *ctx);
 	uint64_t drained_steps; /* it ends the capture after so many steps: for what is said at the beginning; 0: it does not */
 	void *ctx;
+	struct loop_source sources[LOOP_SOURCES]; /* may be added and removed at any time */
+	size_t n_sources;
+	bool quit; /* set from within: ends as a signal does, "signal" is the reason */
 	bool writes_later; /* files are made while it runs: keep the right to */
 	/*
 	 * A process that we started: the terminal is its own, so that less is said and Ctrl-C is for it. signals: the caller's
