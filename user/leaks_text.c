@@ -4,10 +4,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "leaks_words.h"
 #include "lib/text.h"
 #include "record/dict.h"
 #include "record/stream.h"
@@ -25,162 +25,8 @@ struct page {
 	const struct leaks_doc *doc;
 	const struct leaks_opts *o;
 	const char *cwd;
-	char text[2 * REPORT_TEXT], more[REPORT_TEXT];
+	char more[REPORT_TEXT];
 };
-
-static void paragraph(struct page *p, const char *first, const char *rest, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
-/* Broken at spaces; "first" in front, and "rest" in front of the lines after it. */
-static void paragraph(struct page *p, const char *first, const char *rest, const char *fmt, ...)
-{
-	size_t at = 0;
-	bool begun = false;
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(p->text, sizeof(p->text), fmt, ap);
-	va_end(ap);
-	at = fprintf(p->out, "%s", first);
-	for (char *word = p->text, *next; word; word = next) {
-		next = strchr(word, ' ');
-		/* A number stays with its unit. */
-		while (next && next > word && next[-1] >= '0' && next[-1] <= '9' && strchr(next + 1, ' '))
-			next = strchr(next + 1, ' ');
-		if (next)
-			*next++ = '\0';
-		if (begun && at + 1 + text__width(word) > p->width)
-			at = fprintf(p->out, "\n%s", rest) - 1;
-		else if (begun)
-			at += fprintf(p->out, " ");
-		fputs(word, p->out);
-		at += text__width(word);
-		begun = true;
-	}
-	fputc('\n', p->out);
-}
-
-/* ---- words ---- */
-
-static const char *unit(const struct growth *g)
-{
-	return g->clock == GROWTH_STEPS ? "step" : g->clock == GROWTH_CALLS ? "call" : "second";
-}
-
-/* "60 steps", "12 calls of the model", "3.1 s in 155 equal slices" */
-static const char *span(const struct page *p, const struct growth *g, char *buf, size_t size)
-{
-	char n[32], time[24];
-
-	text__count(n, sizeof(n), g->steps);
-	if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%s in %zu equal slices (no steps)", text__time(time, sizeof(time), p->doc->duration),
-			 g->values);
-	else if (g->clock == GROWTH_CALLS)
-		snprintf(buf, size, "%s call%s of the model (no optimizer)", n, g->steps == 1 ? "" : "s");
-	else
-		snprintf(buf, size, "%s step%s", n, g->steps == 1 ? "" : "s");
-	return buf;
-}
-
-/* "58 of 60 steps", "120 of 130 stretches of 4 steps" */
-static const char *rises(const struct growth *g, const struct trend *t, char *buf, size_t size)
-{
-	if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%u of %u slices", t->rises, t->values);
-	else if (g->stride > 1)
-		snprintf(buf, size, "%u of %u stretches of %" PRIu64 " %ss", t->rises, t->values, g->stride, unit(g));
-	else
-		snprintf(buf, size, "%u of %u %ss", t->rises, t->values, unit(g));
-	return buf;
-}
-
-static const char *signed_bytes(char *buf, size_t size, double bytes)
-{
-	char b[24];
-	double abs = bytes < 0 ? -bytes : bytes;
-
-	snprintf(buf, size, "%s%s", bytes < 0 ? "-" : "+",
-		 text__bytes(b, sizeof(b), abs < 9e18 ? (uint64_t)(abs + 0.5) : UINT64_MAX / 2));
-	return buf;
-}
-
-static const char *where(struct page *p, const struct growth_line *l, char *buf, size_t columns)
-{
-	switch (p->o->by) {
-	case BY_CATEGORY:
-		return strcpy(buf, l->row.category);
-	case BY_MODULE:
-		report__module(buf, &l->row);
-		return *buf ? report__cut_front(buf, columns) : strcpy(buf, "outside of modules");
-	default:
-		return report__location(buf, &l->row, p->cwd, columns);
-	}
-}
-
-static unsigned percent(double share)
-{
-	return (unsigned)(share * 100 + 0.5);
-}
-
-static double stays(const struct growth_line *l)
-{
-	return l->ages ? l->survives[l->ages - 1] : 0;
-}
-
-/* "what it makes stays": of all that it allocates, for as long as it was followed. */
-static void say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size)
-{
-	uint64_t age = l->ages ? UINT64_C(1) << (l->ages - 1) : 0;
-	char b[24];
-
-	if (l->kind == GROWTH_ENLARGED)
-		snprintf(buf, size, "its blocks do not stay: each is replaced by a larger one (a tensor that is enlarged, or inputs "
-				    "that grow)");
-	else if (!l->ages)
-		snprintf(buf, size, "nothing of it was followed for a whole %s", unit(g));
-	else if (g->clock == GROWTH_TIME)
-		snprintf(buf, size, "%u %% of what it allocates stays, %s at the end", percent(stays(l)),
-			 text__bytes(b, sizeof(b), l->row.bytes));
-	else
-		snprintf(buf, size, "%u %% of what it allocates stays (followed for %" PRIu64 " %s%s), %s at the end",
-			 percent(stays(l)), age, unit(g), age == 1 ? "" : "s", text__bytes(b, sizeof(b), l->row.bytes));
-}
-
-static bool is_of_graph(const struct growth_name *n)
-{
-	return !strncmp(n->text, "saved for ", 10) || !strncmp(n->text, "kept for ", 9);
-}
-
-/* Whether the name says who has it, as that of a variable or a container does, and a parameter's does not. */
-static bool is_holder(const struct growth_name *n)
-{
-	return is_of_graph(n) || !strncmp(n->text, "global ", 7) || !strncmp(n->text, "local ", 6);
-}
-
-/* What the program's objects say of what is there. */
-static void say_held(const struct page *p, const struct growth_line *l, char *buf, size_t size)
-{
-	char name[256];
-	size_t len = 0;
-
-	if (!l->nnames) {
-		snprintf(buf, size, "What holds it is not known%s",
-			 l->row.category && strcmp(l->row.category, "unknown") ? "" :
-			 facts__get(p->doc->facts, "census") ? "" : " (the program's objects were not read)");
-		return;
-	}
-	len = snprintf(buf, size, is_holder(&l->names[0]) ? "Held by " : "It is ");
-	for (size_t i = 0; i < l->nnames && i < 2 && len < size; i++) {
-		text__clean(name, sizeof(name), l->names[i].text, strlen(l->names[i].text));
-		len += snprintf(buf + len, size - len, "%s%s%s (%" PRIu64 " block%s)", i ? ", " : "",
-				is_of_graph(&l->names[i]) ? "by autograd's graph, " : "", name, l->names[i].count,
-				l->names[i].count == 1 ? "" : "s");
-	}
-	if (len < size && l->nnames > 2)
-		len += snprintf(buf + len, size - len, " and others");
-	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3)
-		snprintf(buf + len, size - len, "; of %u %% it is not known", percent(1 - (double)l->named / (double)l->row.bytes));
-}
 
 /* ---- parts ---- */
 
@@ -188,15 +34,16 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 {
 	char slope[40], n[96], held[1024], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
 
-	where(p, l, at, 200);
+	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
 	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
 		snprintf(p->more, sizeof(p->more), "%s", report__module(module, &l->row));
 		snprintf(module, sizeof(module), " in %.80s", p->more);
 	}
-	say_held(p, l, held, sizeof(held));
-	say_stays(g, l, keeps, sizeof(keeps));
-	paragraph(p, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.", at, module,
-		  signed_bytes(slope, sizeof(slope), l->per_step), unit(g), rises(g, &l->trend, n, sizeof(n)), keeps, held,
+	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
+	leaks__say_stays(g, l, keeps, sizeof(keeps));
+	leaks__paragraph(p->out, p->width, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.", at, module,
+		  leaks__signed(slope, sizeof(slope), l->per_step), leaks__unit(g), leaks__rises(g, &l->trend, n,
+				sizeof(n)), keeps, held,
 		  trend__confidence(l->trend.confidence));
 }
 
@@ -205,7 +52,8 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT];
 	size_t room = p->width > 66 ? p->width - 55 : 12;
 
-	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n", g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in", "Stays",
+	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n", g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in",
+			"Stays",
 		"At end", "Blocks", p->o->by == BY_MODULE ? "Module" : p->o->by == BY_CATEGORY ? "Category" : "Location");
 	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
@@ -214,9 +62,9 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 			continue;
 		k++;
 		snprintf(grew, sizeof(grew), "%u/%u", l->trend.rises, l->trend.values);
-		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n", signed_bytes(slope, sizeof(slope), l->per_step), grew,
-			percent(stays(l)), text__bytes(live, sizeof(live), l->row.bytes),
-			text__count(count, sizeof(count), l->row.count), where(p, l, at, room));
+		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), l->per_step), grew,
+			leaks__percent(leaks__stays(l)), text__bytes(live, sizeof(live), l->row.bytes),
+			text__count(count, sizeof(count), l->row.count), leaks__where(p->o->by, &l->row, p->cwd, at, room));
 	}
 }
 
@@ -230,13 +78,15 @@ static void figures(struct page *p, const struct growth *g, const char *title, c
 	for (size_t i = from; i < n; i++)
 		most = v[i] > most ? v[i] : most;
 	fprintf(p->out, "\n%s, live at the end of each %s%s\n", title,
-		g->clock == GROWTH_TIME ? "slice" : unit(g), g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
+		g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
+				g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
 	for (size_t i = from; i < n; i++) {
 		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
 
-		fprintf(p->out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n", (uint64_t)(i + 1 + g->values - n) * (g->clock == GROWTH_TIME ? 1 : g->stride),
+		fprintf(p->out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
+				(uint64_t)(i + 1 + g->values - n) * (g->clock == GROWTH_TIME ? 1 : g->stride),
 			text__bytes(live, sizeof(live), v[i]),
-			v[i] == before ? "" : signed_bytes(change, sizeof(change), (double)v[i] - (double)before), (int)bar,
+			v[i] == before ? "" : leaks__signed(change, sizeof(change), (double)v[i] - (double)before), (int)bar,
 			"########################", i < t->warmup ? " (warm-up)" : "");
 		before = v[i];
 	}
@@ -257,23 +107,24 @@ static void say_graph(struct page *p, const struct growth *g)
 			continue;
 		n++;
 		sum += l->per_step;
-		if (!l->nnames || !is_of_graph(&l->names[0]))
+		if (!l->nnames || !leaks__of_graph(&l->names[0]))
 			continue;
 		graph++;
 		for (size_t k = 1; k < l->nnames; k++)
-			if (!is_of_graph(&l->names[k]) && (!kept || l->names[k].count > kept->count))
+			if (!leaks__of_graph(&l->names[k]) && (!kept || l->names[k].count > kept->count))
 				kept = &l->names[k];
 	}
 	if (!graph && n < 2)
 		return;
 	fputc('\n', p->out);
 	if (n > 1)
-		paragraph(p, "", "  ", "%zu lines grow, %s a %s together.", n, signed_bytes(slope, sizeof(slope), sum), unit(g));
+		leaks__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n, leaks__signed(slope,
+				sizeof(slope), sum), leaks__unit(g));
 	if (kept)
 		snprintf(by, sizeof(by), "; among what came out of these lines: %s (%" PRIu64 " blocks)",
 			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)), kept->count);
 	if (graph)
-		paragraph(p, "", "  ",
+		leaks__paragraph(p->out, p->width, "", "  ",
 			  "%zu of them hold%s what autograd keeps for backward. A graph goes with the last tensor that came out of "
 			  "it: something keeps a loss or an output where its value would do (loss.item(), .detach())%s.",
 			  graph, graph == 1 ? "s" : "", by);
@@ -287,12 +138,14 @@ static void say_segments(struct page *p, size_t device)
 	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
 		return;
 	if (s.n)
-		paragraph(p, "  ", "  ", "Free but stuck in segments that still have blocks: %s; could be given back: %s.",
+		leaks__paragraph(p->out, p->width, "  ", "  ",
+				"Free but stuck in segments that still have blocks: %s; could be given back: %s.",
 			  text__bytes(stuck, sizeof(stuck), s.stuck), text__bytes(size, sizeof(size), s.releasable));
 	for (size_t i = 0; i < s.n && i < POOL_LINES && s.all[i].stuck; i++) {
 		const struct segment *g = &s.all[i];
 
-		paragraph(p, "  ", "    ", "segment of %s, %s stuck, taken by %s%s%s", text__bytes(size, sizeof(size), g->size),
+		leaks__paragraph(p->out, p->width, "  ", "    ", "segment of %s, %s stuck, taken by %s%s%s",
+				text__bytes(size, sizeof(size), g->size),
 			  text__bytes(stuck, sizeof(stuck), g->stuck),
 			  g->seen ? report__location(at, &g->taken, p->cwd, 60) : "what was there before attach",
 			  g->npins ? ", held by " : "", g->npins ? report__location(pin, &g->pins[0], p->cwd, 60) : "");
@@ -308,7 +161,8 @@ static void say_others(struct page *p, size_t device)
 	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
 		return;
 	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
-		paragraph(p, "  ", "    ", "%s of it by %s at %s", text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
+		leaks__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s", text__bytes(bytes, sizeof(bytes),
+				s.others[i].row.bytes),
 			  report__how(s.others[i].how), report__location(at, &s.others[i].row, p->cwd, 60));
 	model__free_segments(&s);
 }
@@ -319,18 +173,18 @@ static bool say_pool(struct page *p, const struct growth *g, size_t device)
 	char slope[40], n[96];
 
 	if (pool) {
-		paragraph(p, "\n", "  ",
+		leaks__paragraph(p->out, p->width, "\n", "  ",
 			  "The pool grows, what tensors hold in it does not: reserved %s a %s, in %s. The allocator takes more from CUDA "
 			  "though enough is free: fragmentation, or sizes that never fit again. Confidence: %s.",
-			  signed_bytes(slope, sizeof(slope), g->reserved.per_step), unit(g),
-			  rises(g, &g->reserved.trend, n, sizeof(n)), trend__confidence(g->reserved.trend.confidence));
+			  leaks__signed(slope, sizeof(slope), g->reserved.per_step), leaks__unit(g),
+			  leaks__rises(g, &g->reserved.trend, n, sizeof(n)), trend__confidence(g->reserved.trend.confidence));
 		say_segments(p, device);
 	}
 	if (others) {
-		paragraph(p, "\n", "  ",
+		leaks__paragraph(p->out, p->width, "\n", "  ",
 			  "Memory that others than PyTorch's allocator take grows: %s a %s, in %s. Confidence: %s.",
-			  signed_bytes(slope, sizeof(slope), g->others.per_step), unit(g),
-			  rises(g, &g->others.trend, n, sizeof(n)), trend__confidence(g->others.trend.confidence));
+			  leaks__signed(slope, sizeof(slope), g->others.per_step), leaks__unit(g),
+			  leaks__rises(g, &g->others.trend, n, sizeof(n)), trend__confidence(g->others.trend.confidence));
 		say_others(p, device);
 	}
 	return pool || others;
@@ -362,21 +216,24 @@ static void say_rest(struct page *p, const struct growth *g)
 					n == 1 ? words[w].one : words[w].many);
 	}
 	if (len)
-		paragraph(p, "", "  ", "No leak as far as can be told, by %s: %s.", report__group(p->o->by), text);
+		leaks__paragraph(p->out, p->width, "", "  ", "No leak as far as can be told, by %s: %s.",
+				report__group(p->o->by), text);
 	if (g->coarse)
-		paragraph(p, "", "  ", "There are so many of them that not all could be kept apart.");
+		leaks__paragraph(p->out, p->width, "", "  ", "There are so many of them that not all could be kept apart.");
 }
 
 static void say_nothing(struct page *p, const struct growth *g)
 {
 	char range[24], sp[96];
 
-	span(p, g, sp, sizeof(sp));
+	leaks__span(g, p->doc->duration, sp, sizeof(sp));
 	if (g->values < TREND_MIN)
-		paragraph(p, "", "  ", "Too short to tell: %s. Some 20 tell something, 60 tell it well.", sp);
+		leaks__paragraph(p->out, p->width, "", "  ",
+				"Too short to tell: %s. Some 20 tell something, 60 tell it well.", sp);
 	else
-		paragraph(p, "", "  ", "nothing grows: %s, live at %s ends within %s", sp,
-			  g->clock == GROWTH_TIME ? "slice" : unit(g), text__bytes(range, sizeof(range), g->allocated.trend.range));
+		leaks__paragraph(p->out, p->width, "", "  ", "nothing grows: %s, live at %s ends within %s", sp,
+			  g->clock == GROWTH_TIME ? "slice" : leaks__unit(g), text__bytes(range, sizeof(range),
+					g->allocated.trend.range));
 }
 
 static void head(struct page *p)
@@ -384,11 +241,12 @@ static void head(struct page *p)
 	const struct leaks_doc *d = p->doc;
 	char name[512], count[32], lost[32], time[24];
 
-	paragraph(p, "", "  ", "%s%s%s%s%s events, %s lost", text__clean(name, sizeof(name), d->name, strlen(d->name)), DOT,
+	leaks__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost", text__clean(name, sizeof(name), d->name,
+			strlen(d->name)), DOT,
 		  text__time(time, sizeof(time), d->duration), DOT, text__count(count, sizeof(count), model__events(d->model)),
 		  text__count(lost, sizeof(lost), report__lost(d->model, d->facts)));
 	if (report__lost(d->model, d->facts))
-		paragraph(p, "", "  ",
+		leaks__paragraph(p->out, p->width, "", "  ",
 			  "Events were lost: a block whose end was among them looks as if it had stayed. What grows below may be that.");
 }
 
@@ -405,7 +263,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	model__device(p->doc->model, device, &d);
 	n = leaks__count(p->o, &g);
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
-	fprintf(p->out, "\n%s%s%s\n", d.name, DOT, span(p, &g, sp, sizeof(sp)));
+	fprintf(p->out, "\n%s%s%s\n", d.name, DOT, leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (leaks__counts(p->o, &g.lines[i].trend)) {
 			sentence(p, &g, &g.lines[i]);
@@ -423,14 +281,16 @@ static int device_text(struct page *p, size_t device, bool *found)
 		*found = true;
 	say_rest(p, &g);
 	if (n)
-		paragraph(p, "", "  ", "What is released less often than once in %s looks the same.", span(p, &g, sp, sizeof(sp)));
+		leaks__paragraph(p->out, p->width, "", "  ", "What is released less often than once in %s looks the same.",
+				leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	if (p->o->figures) {
 		char at[REPORT_TEXT];
 
 		figures(p, &g, d.name, g.allocated.values, &g.allocated.trend);
 		for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 			if (leaks__counts(p->o, &g.lines[i].trend)) {
-				figures(p, &g, where(p, &g.lines[i], at, p->width - 36), g.lines[i].values, &g.lines[i].trend);
+				figures(p, &g, leaks__where(p->o->by, &g.lines[i].row, p->cwd, at, p->width - 36),
+						g.lines[i].values, &g.lines[i].trend);
 				k++;
 			}
 	}

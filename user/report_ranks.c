@@ -8,6 +8,7 @@
 #include "lib/array.h"
 #include "lib/hash.h"
 #include "lib/map64.h"
+#include "lib/strings.h"
 #include "lib/text.h"
 #include "report_filter.h"
 #include "report_words.h"
@@ -21,9 +22,7 @@ struct ranks {
 	struct rank_cell *cells; /* sorted by line once finished */
 	size_t ncells, room_cells;
 	struct map64 *by_words;	 /* hash of the words to 1 + line; where two have one hash, the next free one behind it */
-	struct map64 *strings;	 /* the same of strings to their place */
-	char **owned;
-	size_t nowned, room_owned;
+	struct strings *strings;
 	struct outliers outliers;
 };
 
@@ -35,7 +34,7 @@ struct ranks *ranks__new(const struct ranks_opts *o)
 		return NULL;
 	r->opts = o;
 	r->by_words = map64__new();
-	r->strings = map64__new();
+	r->strings = strings__new();
 	if (r->by_words && r->strings)
 		return r;
 	ranks__free(r);
@@ -51,44 +50,13 @@ void ranks__free(struct ranks *r)
 		free(r->all[i].cwd);
 		free(r->all[i].command);
 	}
-	for (size_t i = 0; i < r->nowned; i++)
-		free(r->owned[i]);
 	map64__free(r->by_words);
-	map64__free(r->strings);
+	strings__free(r->strings);
 	free(r->all);
 	free(r->lines);
 	free(r->cells);
-	free(r->owned);
 	free(r->outliers.all);
 	free(r);
-}
-
-/* A string of our own, one for all that are alike; NULL stays. 0 or -ENOMEM. */
-static int keep(struct ranks *r, const char **s)
-{
-	uint64_t key, at;
-	char *copy;
-
-	if (!*s)
-		return 0;
-	if (!**s) {
-		*s = "";
-		return 0;
-	}
-	for (key = hash__bytes(hash__seed(), *s, strlen(*s)); map64__get(r->strings, key, &at); key++)
-		if (!strcmp(r->owned[at], *s)) {
-			*s = r->owned[at];
-			return 0;
-		}
-	if (array__grow(&r->owned, &r->room_owned, r->nowned + 1, sizeof(*r->owned)))
-		return -ENOMEM;
-	copy = strdup(*s);
-	if (!copy || map64__set(r->strings, key, r->nowned)) {
-		free(copy);
-		return -ENOMEM;
-	}
-	*s = r->owned[r->nowned++] = copy;
-	return 0;
 }
 
 /* ---- the words of a row ---- */
@@ -123,7 +91,7 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 		row->phase = PHASE_OTHER;
 	row->tid = 0; /* another one in each */
 	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
-		if (keep(r, own[i]))
+		if (strings__keep(r->strings, own[i]))
 			return -ENOMEM;
 	memset(ret, 0, sizeof(*ret)); /* it is compared as bytes */
 	ret->file = row->file;
