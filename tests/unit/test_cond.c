@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Conditions: what is read, what is refused and in which words, and what holds, to the byte. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cond.h"
+
+#define GIB (UINT64_C(1) << 30)
+#define S UINT64_C(1000000000)
+
+static struct cond *parse(const char *text)
+{
+	struct cond *c = NULL;
+	char *why;
+	int err = cond__parse(text, &c, &why);
+
+	if (err)
+		fail_msg("%s: %s", text, why ? why : strerror(-err));
+	assert_null(why);
+	assert_string_equal(cond__text(c), text);
+	return c;
+}
+
+static void refused(const char *text, const char *words)
+{
+	struct cond *c = NULL;
+	char *why;
+
+	assert_int_equal(cond__parse(text, &c, &why), -EINVAL);
+	assert_null(c);
+	if (!strstr(why, words))
+		fail_msg("%s: '%s' does not say '%s'", text, why, words);
+	free(why);
+}
+
+static struct cond_values values(void)
+{
+	struct cond_values v = { .time = S };
+
+	v.v[COND_ALLOCATED] = (struct cond_value){ true, 64 * GIB, 80 * GIB };
+	v.v[COND_RESERVED] = (struct cond_value){ true, 72 * GIB, 80 * GIB };
+	v.v[COND_FRAGMENTATION] = (struct cond_value){ true, 8 * GIB, 72 * GIB };
+	v.v[COND_PEAK] = (struct cond_value){ true, 70 * GIB + 1, 80 * GIB };
+	v.v[COND_STEP_TIME] = (struct cond_value){ true, 1500000000, 0 };
+	v.v[COND_OOMS] = (struct cond_value){ true, 0, 0 };
+	v.v[COND_LOST] = (struct cond_value){ true, 3, 0 };
+	return v;
+}
+
+static void is(const char *text, enum cond_verdict want, const char *words)
+{
+	struct cond_values v = values();
+	struct cond *c = parse(text);
+	struct cond_result r;
+
+	assert_int_equal(cond__eval(c, &v, &r), 0);
+	if (r.verdict != want || strcmp(r.text, words))
+		fail_msg("%s: %s, \"%s\" and not \"%s\"", text, cond__verdict_name(r.verdict), r.text, words);
+	cond__free(c);
+}
+
+static void test_to_the_byte(void **state)
+{
+	(void)state;
+	is("peak>70G", COND_HOLDS, "peak 75,161,927,681 B > 75,161,927,680 B");
+	is("peak > 70GiB", COND_HOLDS, "peak 75,161,927,681 B > 75,161,927,680 B");
+	is("peak>75161927681", COND_NO, "peak 70.00 GiB is not > 70.00 GiB");
+	is("peak>=75161927681", COND_HOLDS, "peak 70.00 GiB >= 70.00 GiB");
+	is("peak<=70G", COND_NO, "peak 75,161,927,681 B is not <= 75,161,927,680 B");
+	is("allocated<65G", COND_HOLDS, "allocated 64.00 GiB < 65.00 GiB");
+	is("allocated=64G", COND_HOLDS, "allocated 64.00 GiB = 64.00 GiB");
+	is("allocated==64G", COND_HOLDS, "allocated 64.00 GiB = 64.00 GiB");
+	is("allocated!=64G", COND_NO, "allocated 64.00 GiB is not != 64.00 GiB");
+	is("step_time>1.5s", COND_NO, "step time 1.5 s is not > 1.5 s");
+	is("step_time>1499ms", COND_HOLDS, "step time 1,500,000,000 ns > 1,499,000,000 ns");
+	is("ooms>0", COND_NO, "ooms 0 is not > 0");
+	is("lost>0", COND_HOLDS, "lost 3 > 0");
+}
+
+static void test_percent(void **state)
+{
+	struct cond_values v = values();
+	struct cond_result r;
+	struct cond *c;
+
+	(void)state;
+	is("reserved>=90%", COND_HOLDS, "reserved 72.00 GiB >= 72.00 GiB (90% of 80.00 GiB)");
+	is("reserved>90%", COND_NO, "reserved 72.00 GiB is not > 72.00 GiB (90% of 80.00 GiB)");
+	is("reserved>89.99%", COND_HOLDS, "reserved 72.00 GiB > 71.99 GiB (89.99% of 80.00 GiB)");
+	is("fragmentation>11.111111%", COND_HOLDS, "fragmentation 11.1% > 11.1111%");
+	is("fragmentation>11.111112%", COND_NO, "fragmentation 11.1% is not > 11.1111%");
+	/* A third of three bytes is one. */
+	v.v[COND_ALLOCATED] = (struct cond_value){ true, UINT64_MAX, UINT64_MAX };
+	c = parse("allocated>=100%");
+	assert_int_equal(cond__eval(c, &v, &r), 0);
+	assert_int_equal(r.verdict, COND_HOLDS);
+	assert_true(r.limit == UINT64_MAX && r.unit == COND_BYTES);
+	v.v[COND_ALLOCATED].value--;
+	assert_int_equal(cond__eval(c, &v, &r), 0);
+	assert_int_equal(r.verdict, COND_NO);
+	v.v[COND_ALLOCATED].of = 0;
+	assert_int_equal(cond__eval(c, &v, &r), 0);
+	assert_int_equal(r.verdict, COND_UNKNOWN);
+	assert_non_null(strstr(r.text, "100%"));
+	cond__free(c);
+}
+
+static void test_and_or(void **state)
+{
+	(void)state;
+	is("allocated>60G and reserved>70G", COND_HOLDS, "allocated 64.00 GiB > 60.00 GiB and reserved 72.00 GiB > 70.00 GiB");
+	is("allocated>60G AND reserved>75G", COND_NO, "reserved 72.00 GiB is not > 75.00 GiB");
+	is("allocated>70G or reserved>70G", COND_HOLDS, "reserved 72.00 GiB > 70.00 GiB");
+	/* "and" binds closer. */
+	is("lost>0 or lost>0 and ooms>0", COND_HOLDS, "lost 3 > 0");
+	is("ooms>0 and lost>0 or lost>0", COND_HOLDS, "lost 3 > 0");
+	is("ooms>0 or lost>5", COND_NO, "ooms 0 is not > 0 and lost 3 is not > 5");
+	/* What is not known matters only where the rest does not settle it. */
+	is("rss>1G or lost>0", COND_HOLDS, "lost 3 > 0");
+	is("rss>1G and ooms>0", COND_NO, "ooms 0 is not > 0");
+	is("rss>1G and lost>0", COND_UNKNOWN, "rss is not known: nothing says what it is");
+	is("rss>1G or ooms>0", COND_UNKNOWN, "rss is not known: nothing says what it is");
+}
+
+static void test_refused(void **state)
+{
+	char longest[2000];
+
+	(void)state;
+	refused("alocated>70G", "'alocated>70G': no such figure 'alocated'; there are: allocated, reserved, peak");
+	refused("", "a figure is wanted");
+	refused("peak", "after 'peak': one of > >= < <= = != is wanted");
+	refused("peak>", "after 'peak>': what is it compared with?");
+	refused("peak=>3", "is wanted, not '=>3'");
+	refused("peak>>3", "is wanted");
+	refused("peak>70X", "'70X' is no size");
+	refused("peak>-1", "'-1' is no size");
+	refused("peak>99999999999999999999", "is no size");
+	refused("peak>%", "'%' is no percentage");
+	refused("peak>1.2.3%", "is no percentage");
+	refused("fragmentation>20", "fragmentation is a percentage: 'fragmentation>20%'?");
+	refused("step_time>2X", "'2X' is no time");
+	refused("ooms>1.5", "is no number");
+	refused("ooms>1K", "is no number");
+	refused("growth>1G", "growth is of a window");
+	refused("growth>1G/", "is no window");
+	refused("growth>1G/0steps", "'0steps' is no window");
+	refused("growth>1G/1.5steps", "is no window");
+	refused("growth>1G/steps", "is no window");
+	refused("growth>1G/10", "is no window");
+	refused("growth>1G/0s", "is no window");
+	refused("growth>1G/10 parsecs", "'10parsecs' is no window");
+	refused("peak>1G/10s", "peak has no window");
+	refused("peak>1G lost>0", "at 'lost>0': 'and' or 'or' is wanted");
+	refused("peak>1G and", "a figure is wanted");
+	refused("and", "no such figure 'and'");
+	refused("peak>1\x1b[2J", "\\x1b");
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	refused(longest, "longer than");
+	longest[1000] = '\0';
+	refused(longest, "no such figure");
+	longest[0] = '\0';
+	for (int i = 0; i < 33; i++)
+		strcat(longest, i ? " or lost>0" : "lost>0");
+	refused(longest, "more than 32");
+}
+
+static void test_needs(void **state)
+{
+	struct cond *c = parse("growth>1G/100steps or rss>1G and reserved_growth > 10% / 10 m");
+
+	(void)state;
+	assert_true(cond__needs(c, COND_ALLOCATED) && cond__needs(c, COND_GROWTH) && cond__needs(c, COND_RSS));
+	assert_true(cond__needs(c, COND_RESERVED));
+	assert_false(cond__needs(c, COND_PEAK) || cond__needs(c, COND_RSS_GROWTH));
+	assert_true(cond__needs_steps(c) && cond__needs_growth(c));
+	assert_true(cond__shortest_window(c) == 600 * S);
+	cond__free(c);
+	c = parse("step_time>1s");
+	assert_true(cond__needs_steps(c) && !cond__needs_growth(c) && !cond__shortest_window(c));
+	cond__free(c);
+}
+
+static struct cond_result at(struct cond *c, unsigned series, uint64_t step, uint64_t time, uint64_t allocated, bool most)
+{
+	struct cond_values v = { .time = time, .step = step, .has_steps = step != UINT64_MAX, .series = series, .most = most };
+	struct cond_result r;
+
+	v.v[COND_ALLOCATED] = (struct cond_value){ true, allocated, 0 };
+	assert_int_equal(cond__eval(c, &v, &r), 0);
+	return r;
+}
+
+/* A step takes 1000 bytes and gives them back; what stays is 10 a step. */
+static void test_growth_by_steps(void **state)
+{
+	struct cond *c = parse("growth>=1000/100steps"), *more = parse("growth>1000/100steps");
+	struct cond_result r, rm;
+
+	(void)state;
+	for (uint64_t i = 0; i <= 300; i++) {
+		for (uint64_t in = 0; in < 5; in++) {
+			uint64_t now = 5000 + i * 10 + (in == 2 ? 1000 : 0);
+
+			r = at(c, 0, i, i * S, now, false);
+			rm = at(more, 0, i, i * S, now, false);
+			/* Step 100 has to be over before it is known. What the first began with nobody saw. */
+			assert_int_equal(r.verdict, i > 101 ? COND_HOLDS : i > 100 ? COND_NO : COND_UNKNOWN);
+			assert_int_equal(rm.verdict, i > 100 ? COND_NO : COND_UNKNOWN);
+		}
+		if (i == 13)
+			assert_string_equal(r.text, "growth is not known: 13 of 100 steps so far");
+		if (i > 100)
+			assert_true(r.value == (i > 101 ? 1000 : 990) && r.unit == COND_BYTES);
+	}
+	assert_string_equal(r.text, "growth 1000 B >= 1000 B in 100 steps");
+	/* It ends, and then falls: the most stays known, and when it was. */
+	for (uint64_t i = 301; i < 600; i++)
+		r = at(c, 0, i, i * S, 100, true);
+	assert_true(r.verdict == COND_HOLDS && r.value == 1000 && r.at < 302 * S);
+	r = at(c, 0, 600, 600 * S, 100, false);
+	assert_true(r.verdict == COND_NO && r.value == 0);
+	/* Another device is another series, and a process that has gone is forgotten. */
+	assert_int_equal(at(c, 7, 600, S, 100, false).verdict, COND_UNKNOWN);
+	cond__forget(c, 0);
+	cond__forget(c, 1000);
+	assert_int_equal(at(c, 0, 601, S, 100, false).verdict, COND_UNKNOWN);
+	assert_int_equal(at(c, 0, UINT64_MAX, S, 100, false).verdict, COND_UNKNOWN);
+	cond__free(c);
+	cond__free(more);
+}
+
+static void test_growth_by_time(void **state)
+{
+	struct cond *c = parse("growth>1M/128s");
+	struct cond_result r = { 0 };
+
+	(void)state;
+	/* 10 KiB a second, and in every second one look of three in the middle of a step. */
+	for (uint64_t ms = 0; ms < 300000; ms += 333) {
+		r = at(c, 0, UINT64_MAX, ms * 1000000, 4096 + ms / 1000 * 10240 + (ms % 999 ? 0 : 1 << 20), false);
+		if (ms < 128000)
+			assert_int_equal(r.verdict, COND_UNKNOWN);
+	}
+	assert_true(r.verdict == COND_HOLDS && r.value == 128 * 10240);
+	assert_string_equal(r.text, "growth 1.25 MiB > 1.00 MiB in 2 min 08 s");
+	/* An hour with nothing said: it stayed as it was. */
+	r = at(c, 0, UINT64_MAX, 4000 * S, 4096, false);
+	assert_true(r.verdict == COND_NO && !r.value);
+	cond__free(c);
+}
+
+/* Looks at times that fall anywhere in a step of a job that does not grow. */
+static void test_sampled(void **state)
+{
+	struct cond *c = parse("growth>1000/100steps");
+	struct cond_values v = { .has_steps = true, .sampled = true };
+	struct cond_result r;
+	uint64_t x = 1;
+
+	(void)state;
+	for (uint64_t i = 0; i < 20000; i++) {
+		x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+		v.step = i / 2;
+		v.v[COND_ALLOCATED] = (struct cond_value){ true, 5000 + (x >> 62 ? 100000 : 0) * (i % 2) + (x >> 61 & 1 ? 10 : 0), 0 };
+		assert_int_equal(cond__eval(c, &v, &r), 0);
+		assert_int_not_equal(r.verdict, COND_HOLDS);
+	}
+	cond__free(c);
+}
+
+/* Windows so long that a unit is several steps, jumps, and numbers that a broken recording may have. */
+static void test_extremes(void **state)
+{
+	struct cond *c = parse("growth>1G/1000000steps");
+	struct cond_result r = { 0 };
+
+	(void)state;
+	for (uint64_t i = 0; i < 1100000; i += 50)
+		r = at(c, 0, i, i, i * 2000, false);
+	assert_true(r.verdict == COND_HOLDS && r.value >= UINT64_C(2000000000) - 2000 * 250 && r.value < UINT64_C(2001000000));
+	at(c, 0, UINT64_MAX - 1, UINT64_MAX, UINT64_MAX, false);
+	at(c, 0, 0, 0, 0, false);
+	r = at(c, 0, 5, 5, UINT64_MAX, true);
+	assert_int_equal(r.verdict, COND_HOLDS);
+	cond__free(c);
+	c = parse("growth>1/4294967295steps or growth>0/1ns");
+	at(c, COND_SERIES - 1, 1, 1, 1, false);
+	at(c, COND_SERIES - 1, UINT64_MAX - 1, UINT64_MAX, 2, false);
+	cond__free(c);
+	c = parse("growth>0/1step");
+	at(c, 0, 1, 0, 10, false);
+	at(c, 0, 2, 0, 11, false);
+	assert_int_equal(at(c, 0, 3, 0, 11, false).verdict, COND_NO);
+	at(c, 0, 3, 0, 12, false);
+	cond__free(c);
+	cond__free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_to_the_byte),	cmocka_unit_test(test_percent),
+		cmocka_unit_test(test_and_or),		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_needs),		cmocka_unit_test(test_growth_by_steps),
+		cmocka_unit_test(test_growth_by_time),	cmocka_unit_test(test_sampled),
+		cmocka_unit_test(test_extremes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_COND_GROWTH_H
+#define MT_COND_GROWTH_H
+/*
+ * How much a figure has grown over a window of steps or of time (cond.h). The window is looked at in units, of a step or of
+ * 1/128 of the time; of each the lowest value counts, and growth is the low of the last units less that of as many units
+ * one window before. Windows of more than 4096 steps have units of several.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct growth_series;
+
+struct growth_window {
+	bool steps;	 /* else time */
+	uint64_t length; /* steps, or ns */
+	uint64_t unit;
+	unsigned span;	 /* units in a window */
+};
+
+void growth_window__of_steps(struct growth_window *w, uint64_t steps);
+void growth_window__of_time(struct growth_window *w, uint64_t ns);
+/* "100 steps", "10 min 00 s" */
+const char *growth_window__say(const struct growth_window *w, char *buf, size_t size);
+/* Why growth is not known so far; s may be NULL: "12 of 100 steps so far". */
+const char *growth_window__say_short(const struct growth_window *w, const struct growth_series *s, char *buf, size_t size);
+
+struct growth_series *growth_series__new(const struct growth_window *w); /* NULL on ENOMEM */
+void growth_series__free(struct growth_series *s);			  /* NULL is fine */
+/*
+ * What there is from now on. where: the step under way, or the time, as the window is of; what goes back counts as the same. sampled: as in
+ * struct cond_values.
+ */
+void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t value,
+			bool sampled);
+/* Is there a whole window? Growth over the last one, or with most the largest there was; and when it was that. */
+bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at);
+
+#endif
