@@ -169,7 +169,7 @@ static inline void write_events(struct world *w, int fd, const struct events *l,
 
 /* What stream.h says of the kinds. */
 enum { HAS_TOTALS = 1, HAS_ADDR = 2, HAS_SIZE = 4, HAS_STACK = 8, HAS_HOW = 16, HAS_REQUESTED = 32, HAS_STREAM = 64, HAS_POOL = 128,
-       HAS_NODE = 256, HAS_MODULE = 512, HAS_NAME = 1024, HAS_NO_DEVICE = 2048 };
+       HAS_NODE = 256, HAS_MODULE = 512, HAS_NAME = 1024, HAS_NO_DEVICE = 2048, HAS_CATEGORY = 4096 };
 static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_ALLOC] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_STACK | HAS_HOW | HAS_NODE,
 	[EVENT_FREE] = HAS_TOTALS | HAS_ADDR | HAS_SIZE | HAS_HOW,
@@ -184,10 +184,11 @@ static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_STATE] = HAS_TOTALS | HAS_HOW,
 	[EVENT_ASKED] = HAS_ADDR | HAS_REQUESTED | HAS_STREAM,
 	[EVENT_USED] = HAS_SIZE,
-	[EVENT_TENSOR] = HAS_ADDR | HAS_SIZE | HAS_HOW | HAS_MODULE | HAS_NAME,
+	[EVENT_TENSOR] = HAS_ADDR | HAS_SIZE | HAS_HOW | HAS_MODULE | HAS_NAME | HAS_CATEGORY,
 	[EVENT_CENSUS] = HAS_SIZE | HAS_HOW,
 	[EVENT_ENTER] = HAS_MODULE | HAS_NODE | HAS_NO_DEVICE,
 	[EVENT_LEAVE] = HAS_MODULE | HAS_NO_DEVICE,
+	[EVENT_MARK] = HAS_NAME | HAS_NO_DEVICE,
 };
 
 /* Anything that an event of a kind up to max can say; with more devices than a block can hold. */
@@ -233,10 +234,10 @@ static inline void add_random_kind(const struct world *w, struct gen *g, struct 
 	}
 	if (has & HAS_NODE)
 		e.node = (uint32_t)(more >> 33 & 3) % 3;
-	if (has & HAS_NAME) {
+	if (has & HAS_NAME)
 		e.name = more >> 35 & 1 ? w->name : 0;
+	if (has & HAS_CATEGORY)
 		e.category = (uint8_t)((more >> 36 & 7) % CATEGORY_NR);
-	}
 	events__add(l, &e);
 }
 

@@ -12,9 +12,9 @@ import struct
 import sys
 
 KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used",
-         "tensor", "census", "enter", "leave")
-ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE = range(1, 18)
-LAST_KIND = {1: LOST, 2: USED, 3: LEAVE}  # by version
+         "tensor", "census", "enter", "leave", "mark")
+ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK = range(1, 19)
+LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK}  # by version
 MASK = (1 << 64) - 1
 
 
@@ -225,9 +225,11 @@ class Recording:
                 name, module, category = last.name + rest.zigzag(), last.module + rest.zigzag(), rest.varint()
             elif kind in (ENTER, LEAVE):
                 module = called[kind] = called[kind] + rest.zigzag()
+            elif kind == MARK:
+                name = rest.varint()
             d.last[kind] = Last(addr, size, requested, how, flags, stream, pool, name, module)
             self.count += 1
-            kind_of, index = (0, 0) if kind in (ENTER, LEAVE) else (d.type, d.index)
+            kind_of, index = (0, 0) if kind in (ENTER, LEAVE, MARK) else (d.type, d.index)
             yield {"kind": kind, "walk": walk, "totals": int(totals), "type": kind_of, "index": index, "thread": thread,
                    "stack": stack, "module": module, "time": time, "addr": addr, "size": size,
                    "allocated": d.allocated if totals else 0, "reserved": d.reserved if totals else 0,

@@ -70,7 +70,7 @@ static void check_round_trip(struct world *w, const struct events *l, size_t flu
 	assert_true(offset == (uint64_t)st.st_size);
 	assert_true(mtr_reader__size(r) == (uint64_t)st.st_size);
 	assert_true(mtr_reader__position(r) == (uint64_t)st.st_size);
-	assert_int_equal(mtr_reader__version(r), 3);
+	assert_int_equal(mtr_reader__version(r), 4);
 	if (l->n) /* with no event nothing is needed */
 		assert_dicts(mtr_reader__dict(r), w->d);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
@@ -172,6 +172,10 @@ static void test_every_kind(void **state)
 		{ .kind = EVENT_LEAVE, .thread = w.thread },
 		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000009000, .size = 512, .thread = w.thread },
 		{ .kind = EVENT_LEAVE, .module = w.module },
+		/* what somebody said, which has none either */
+		{ .kind = EVENT_MARK, .name = w.name, .thread = w.thread },
+		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f000000a000, .size = 512, .thread = w.thread },
+		{ .kind = EVENT_MARK },
 	};
 
 	(void)state;
@@ -317,7 +321,9 @@ static void test_other_fields(void **state)
 		if (!(has & HAS_NODE))
 			e.node = 0;
 		if (!(has & HAS_NAME))
-			e.name = e.category = 0;
+			e.name = 0;
+		if (!(has & HAS_CATEGORY))
+			e.category = 0;
 		events__add(&want, &e);
 	}
 	write_events(&w, fd, &l, 0);

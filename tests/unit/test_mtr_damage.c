@@ -180,7 +180,7 @@ static void test_not_a_recording(void **state)
 	assert_int_equal(errno, ENOENT);
 	assert_null(mtr_reader__open("/", &why));
 	assert_int_equal(errno, EISDIR);
-	s.data[8] = 4;
+	s.data[8] = MTR_VERSION + 1;
 	fd = file_of(s.data, s.len);
 	assert_null(open_fd(fd, &why));
 	assert_int_equal(errno, ENOTSUP);

@@ -11,7 +11,7 @@ static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",	      [EVENT_TAKE] = "take",	 [EVENT_GIVE] = "give",
 	[EVENT_BLOCK] = "block", [EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_ASKED] = "asked",
 	[EVENT_USED] = "used",	 [EVENT_TENSOR] = "tensor",   [EVENT_CENSUS] = "census", [EVENT_ENTER] = "enter",
-	[EVENT_LEAVE] = "leave",
+	[EVENT_LEAVE] = "leave", [EVENT_MARK] = "mark",
 };
 
 static bool has_stack(uint8_t kind)
@@ -22,7 +22,8 @@ static bool has_stack(uint8_t kind)
 /* Of no device: of the whole process, or of a thread. */
 static bool is_of_device(uint8_t kind)
 {
-	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST && kind != EVENT_ENTER && kind != EVENT_LEAVE;
+	return kind != EVENT_STEP && kind != EVENT_CALL && kind != EVENT_LOST && kind != EVENT_ENTER && kind != EVENT_LEAVE &&
+	       kind != EVENT_MARK;
 }
 
 static const char *non_empty(const char *s)
@@ -92,6 +93,8 @@ static void set_where(const struct export_ctx *c, const struct events *ev, struc
 		t->category = charged.category < CATEGORY_NR ? category__name(charged.category) : NULL;
 		t->name = non_empty(dict__str(c->dict, charged.name));
 	}
+	if (charged.kind == EVENT_MARK)
+		t->name = non_empty(dict__str(c->dict, charged.name));
 }
 
 /* The event that waits; the model has seen it and none after it. */

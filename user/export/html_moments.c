@@ -306,10 +306,10 @@ static int check_limits(struct page_data *p)
 	return err == -EFBIG ? 0 : err;
 }
 
-/* Calls of modules move no memory. */
+/* Calls of modules and marks move no memory. */
 static bool may_change(uint8_t kind)
 {
-	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_ASKED && kind != EVENT_USED;
+	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK && kind != EVENT_ASKED && kind != EVENT_USED;
 }
 
 static int look_around(struct page_data *p)

@@ -224,6 +224,12 @@ static void put_lost(struct perfetto *p, const struct event *e)
 	close_instant(p);
 }
 
+static void put_mark(struct perfetto *p, const struct event *e)
+{
+	open_instant(p, e, dict__str(p->dict, e->name), "g");
+	close_instant(p);
+}
+
 static void close_stretch(struct perfetto *p)
 {
 	struct stretch *s = &p->stretch;
@@ -339,6 +345,8 @@ static int flush(struct export_ctx *c, struct perfetto *p)
 		p->err = spans__call(p->spans, e);
 	else if (e->kind == EVENT_LOST && e->size)
 		put_lost(p, e);
+	else if (e->kind == EVENT_MARK)
+		put_mark(p, e);
 	else
 		put_on_device(c, p, e);
 	put_steps(c, p);

@@ -179,6 +179,8 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE) {
 		passing__main(c, &t->beside);
 		err = spans__call(t->spans, e);
+	} else if (e->kind == EVENT_MARK) {
+		err = 0;
 	} else {
 		err = put_on_device(c, t, e);
 	}

@@ -208,6 +208,8 @@ int model__event(struct model *m, const struct event *event)
 		else if (!err)
 			layers__leave(m, t, &e);
 		break;
+	case EVENT_MARK: /* moves nothing, nor is it one of them */
+		return 0;
 	case EVENT_LOST:
 		m->lost += e.size;
 		m->losing = e.size;

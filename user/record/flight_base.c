@@ -386,6 +386,7 @@ int flight_base__fold(struct flight_base *b, const struct event *e)
 	switch (e->kind) {
 	case EVENT_STEP:
 	case EVENT_CALL:
+	case EVENT_MARK:
 		return 0;
 	case EVENT_LOST:
 		b->lost += e->size;

@@ -75,7 +75,7 @@ static int make_room(struct mtr_decoder *dec, size_t events)
 /* The last kind that a file of the version may have. */
 static unsigned int last_kind(uint32_t version)
 {
-	return version == 1 ? EVENT_LOST : version == 2 ? EVENT_USED : EVENT_KINDS - 1;
+	return version == 1 ? EVENT_LOST : version == 2 ? EVENT_USED : version == 3 ? EVENT_LEAVE : EVENT_KINDS - 1;
 }
 
 /* The fields that a kind may have; 0: the file's version has no such kind. */
@@ -474,7 +474,7 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 	if ((fields & MTR_DEVICE) && !get_device(dec))
 		return false;
 	e->thread = dec->thread;
-	if (!mtr_is_call(kind))
+	if (mtr_has_device(kind))
 		e->device = dec->devices[dec->device].device;
 	if (!get_memory(dec, fields, e))
 		return false;
@@ -493,6 +493,11 @@ static bool get_event(struct mtr_decoder *dec, struct event *e)
 		return false;
 	if (mtr_is_call(kind) && !get_called(dec, e))
 		return false;
+	if (kind == EVENT_MARK) {
+		if (!get(dec, MTR_COL_REST, &v) || v >= dec->counts.strings)
+			return false;
+		e->name = (uint32_t)v;
+	}
 	mtr_remember(last_of(dec, e), e);
 	return true;
 }

@@ -329,7 +329,7 @@ static struct event as_read(const struct event *e)
 {
 	struct event r = { .kind = e->kind, .thread = e->thread, .time = e->time };
 
-	if (!mtr_is_call(e->kind))
+	if (mtr_has_device(e->kind))
 		r.device = e->device;
 	if (mtr_has_block(e->kind) || mtr_has_range(e->kind) || e->kind == EVENT_ASKED)
 		r.addr = e->addr;
@@ -360,10 +360,10 @@ static struct event as_read(const struct event *e)
 		r.module = e->module;
 	if (mtr_has_node(e->kind))
 		r.node = e->node;
-	if (e->kind == EVENT_TENSOR) {
+	if (e->kind == EVENT_TENSOR || e->kind == EVENT_MARK)
 		r.name = e->name;
+	if (e->kind == EVENT_TENSOR)
 		r.category = e->category;
-	}
 	return r;
 }
 
@@ -379,7 +379,7 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 	enc->time = e->time;
 	/* The order in which the rest column is read. */
 	fields |= put_thread(enc, e->thread);
-	if (!enc->n || !mtr_is_call(e->kind))
+	if (!enc->n || mtr_has_device(e->kind))
 		fields |= put_device(enc, e->device);
 	err = put_memory(enc, e, &fields);
 	if (err)
@@ -396,6 +396,8 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 		put_tensor(enc, e);
 	else if (mtr_is_call(e->kind))
 		put_called(enc, e);
+	else if (e->kind == EVENT_MARK)
+		put(enc, MTR_COL_REST, e->name);
 	mtr_remember(&enc->devices[enc->device].last[e->kind], e);
 	put(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
 	enc->n++;

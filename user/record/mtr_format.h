@@ -10,8 +10,8 @@
 /* As in PNG: not ASCII, and broken by whatever converts line ends. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-/* Read too: 2, with the kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
-#define MTR_VERSION 3
+/* Read too: 3, with the kinds up to EVENT_LEAVE, 2, with the kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
+#define MTR_VERSION 4
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
 
@@ -155,6 +155,11 @@ static inline bool mtr_has_node(unsigned int kind)
 static inline bool mtr_is_call(unsigned int kind) /* of a module: no device, and not alone */
 {
 	return kind == EVENT_ENTER || kind == EVENT_LEAVE;
+}
+
+static inline bool mtr_has_device(unsigned int kind)
+{
+	return !mtr_is_call(kind) && kind != EVENT_MARK;
 }
 
 /* What the last event of a kind on a device said: what the next one is predicted from. */

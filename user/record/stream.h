@@ -47,6 +47,7 @@ enum event_kind {
 	/* Calls of modules: they nest on each thread, what is not known of some left out. */
 	EVENT_ENTER = 16, /* this thread entered module (0: one that cannot be named); node: the one that it ran in */
 	EVENT_LEAVE = 17, /* it left it, at the latest now; without an EVENT_ENTER where that came before the first event */
+	EVENT_MARK = 18, /* the person, or a script, says that something begins here: name. Of the whole process */
 	EVENT_KINDS,
 };
 
@@ -100,7 +101,8 @@ struct event {
 	uint32_t stack;	 /* dict stack number; 0: none (walk says why) */
 	uint32_t module; /* EVENT_CALL, _ENTER, _LEAVE; EVENT_TENSOR: the one it belongs to, 0: none */
 	uint32_t node;	 /* EVENT_ALLOC, _OOM, _BLOCK, _ENTER: dict number of the autograd node that was running, 0: none */
-	uint32_t name;	 /* EVENT_TENSOR: dict string, as a person is to read it: "layers.3.weight", "AdamW exp_avg of layers.3.weight" */
+	uint32_t name;	 /* EVENT_TENSOR: dict string, as a person is to read it: "layers.3.weight", "AdamW exp_avg of layers.3.weight";
+			    EVENT_MARK: as it was given */
 	uint8_t category; /* EVENT_TENSOR: enum category */
 	uint64_t time;	 /* ns since the capture's start; not sorted across threads, off by < 1 ms */
 	uint64_t addr;
