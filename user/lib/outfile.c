@@ -79,7 +79,7 @@ static bool is_ours(const struct stat *st)
 	return st->st_uid == geteuid() || (!geteuid() && sudo_id("SUDO_UID", &uid) && st->st_uid == uid);
 }
 
-static void give_to_user(int fd)
+void outfile__give(int fd)
 {
 	uid_t uid, gid;
 
@@ -170,7 +170,7 @@ static int open_file(struct outfile *o)
 		o->created[0] = 0;
 		return err;
 	}
-	give_to_user(o->fd);
+	outfile__give(o->fd);
 	o->waits = o->how == OUTFILE_DIRECT && o->force;
 	return 0;
 }

@@ -58,4 +58,7 @@ void outfile__discard(struct outfile *o);
  */
 void outfile__discard_on_signal(struct outfile *o);
 
+/* Gives what is open to the user behind sudo, where there is one; for what is made otherwise, a folder. */
+void outfile__give(int fd);
+
 #endif

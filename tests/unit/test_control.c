@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The socket of a capture: who asks gets an answer, and whoever else comes stalls nothing. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "control.h"
+#include "lib/json.h"
+
+static char folder[64];
+
+static int make(void **state)
+{
+	(void)state;
+	strcpy(folder, "/tmp/memtrace-test-XXXXXX");
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+static int drop(void **state)
+{
+	(void)state;
+	return rmdir(folder); /* and all sockets are gone */
+}
+
+struct seen {
+	char word[64], argument[CONTROL_REQUEST];
+	int n;
+};
+
+static int handle(void *ctx, const char *word, const char *argument, struct json *j)
+{
+	struct seen *s = ctx;
+
+	s->n++;
+	snprintf(s->word, sizeof(s->word), "%s", word);
+	snprintf(s->argument, sizeof(s->argument), "%s", argument);
+	if (!strcmp(word, "mark")) {
+		json__string(j, "mark", argument);
+		return 0;
+	}
+	if (!strcmp(word, "stop")) {
+		json__string(j, "error", "nothing is being written");
+		return -EALREADY;
+	}
+	if (!strcmp(word, "much")) {
+		for (int i = 0; i < 2000; i++)
+			json__string(j, "more", "................................................................");
+		return 0;
+	}
+	return -ENOTSUP;
+}
+
+/* One who asks, in a thread of its own. */
+struct asking {
+	const struct control_place *place;
+	const char *request;
+	char *answer;
+	int err;
+	bool done;
+};
+
+static void *ask(void *ctx)
+{
+	struct asking *a = ctx;
+
+	a->err = control__ask(folder, a->place, a->request, &a->answer);
+	__atomic_store_n(&a->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static char *answer_to(struct control *c, const char *request, int want)
+{
+	const struct control_place p = { 4242, getpid() };
+	struct asking a = { .place = &p, .request = request };
+	struct pollfd fd = { .fd = control__fd(c), .events = POLLIN };
+	pthread_t t;
+
+	assert_int_equal(pthread_create(&t, NULL, ask, &a), 0);
+	while (!__atomic_load_n(&a.done, __ATOMIC_ACQUIRE)) {
+		if (poll(&fd, 1, 20) > 0)
+			control__pump(c);
+	}
+	pthread_join(t, NULL);
+	assert_int_equal(a.err, want);
+	return a.answer;
+}
+
+static void check(struct control *c, const char *request, const char *want)
+{
+	char *got = answer_to(c, request, 0);
+
+	got[strcspn(got, "\n")] = '\0';
+	assert_string_equal(got, want);
+	free(got);
+}
+
+static void test_words(void **state)
+{
+	struct seen seen = { .n = 0 };
+	struct control *c;
+	char path[128], *long_one = malloc(CONTROL_REQUEST + 10);
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(control__open(4242, folder, handle, &seen, &c), 0);
+	snprintf(path, sizeof(path), "%s/4242.%d.sock", folder, (int)getpid());
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	check(c, "mark epoch 3", "{\"mark\":\"epoch 3\",\"ok\":true}");
+	assert_string_equal(seen.word, "mark");
+	check(c, "mark", "{\"mark\":\"\",\"ok\":true}");
+	check(c, "mark caf\xc3\xa9\n", "{\"mark\":\"caf\xc3\xa9\",\"ok\":true}");
+	check(c, "stop", "{\"error\":\"nothing is being written\",\"ok\":false}");
+	check(c, "dance", "{\"error\":\"this capture does not know that word\",\"ok\":false}");
+	seen.n = 0;
+	check(c, "mark \x1b[2J", "{\"error\":\"the request is no text\",\"ok\":false}");
+	check(c, "mark \xff", "{\"error\":\"the request is no text\",\"ok\":false}");
+	check(c, " ", "{\"error\":\"the request is no text\",\"ok\":false}");
+	memset(long_one, 'a', CONTROL_REQUEST + 5);
+	long_one[CONTROL_REQUEST + 5] = '\0';
+	check(c, long_one, "{\"error\":\"the request is too long\",\"ok\":false}");
+	assert_int_equal(seen.n, 0);
+	answer_to(c, "much", -ECONNRESET); /* more than an answer may have */
+	check(c, "mark on", "{\"mark\":\"on\",\"ok\":true}");
+	control__close(c);
+	assert_int_equal(stat(path, &st), -1);
+	free(long_one);
+}
+
+static int connect_plainly(void)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/4242.%d.sock", folder, (int)getpid());
+	return connect(fd, (struct sockaddr *)&sa, sizeof(sa)) ? -1 : fd;
+}
+
+/* They say nothing, ask without end, take no answer, go away in the middle. */
+static void test_bad_clients(void **state)
+{
+	struct seen seen = { .n = 0 };
+	struct control *c;
+	int fds[40];
+
+	(void)state;
+	assert_int_equal(control__open(4242, folder, handle, &seen, &c), 0);
+	for (int i = 0; i < 40; i++) {
+		fds[i] = connect_plainly();
+		control__pump(c);
+		assert_true(fds[i] >= 0);
+	}
+	check(c, "mark 1", "{\"mark\":\"1\",\"ok\":true}");
+	for (int i = 35; i < 40; i++) {
+		while (send(fds[i], "mark and never look at what is answered", 39, MSG_NOSIGNAL) > 0)
+			;
+		control__pump(c);
+	}
+	for (int i = 0; i < 100; i++)
+		control__pump(c);
+	check(c, "mark 2", "{\"mark\":\"2\",\"ok\":true}");
+	for (int i = 0; i < 40; i++)
+		close(fds[i]);
+	check(c, "mark 3", "{\"mark\":\"3\",\"ok\":true}");
+	control__close(c);
+}
+
+static void test_find(void **state)
+{
+	struct seen seen = { .n = 0 };
+	struct control_place *p;
+	struct control *a, *b;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(control__open(4242, folder, handle, &seen, &a), 0);
+	assert_int_equal(control__open(17, folder, handle, &seen, &b), 0);
+	pid = fork();
+	if (!pid) /* killed: it leaves its socket behind */
+		_exit(control__open(18, folder, handle, &seen, &a) ? 1 : 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	assert_int_equal(control__find(folder, 0, &p), 2);
+	assert_int_equal(p[0].target, 17);
+	assert_int_equal(p[1].target, 4242);
+	assert_int_equal(p[1].capturer, getpid());
+	free(p);
+	assert_int_equal(control__find(folder, 4242, &p), 1);
+	free(p);
+	assert_int_equal(control__find(folder, getpid(), &p), 2);
+	free(p);
+	assert_int_equal(control__find(folder, 99, &p), 0);
+	free(p);
+	control__close(a);
+	control__close(b);
+	assert_int_equal(control__find(folder, 0, &p), 0);
+	free(p);
+	assert_int_equal(control__find("/nonexistent", 0, &p), -ENOENT);
+}
+
+/* Others may neither put sockets there nor reach ours. */
+static void test_folder(void **state)
+{
+	struct seen seen = { .n = 0 };
+	struct control *c;
+	char link[80];
+
+	(void)state;
+	assert_int_equal(chmod(folder, 0755), 0);
+	assert_int_equal(control__open(1, folder, handle, &seen, &c), -EPERM);
+	assert_int_equal(chmod(folder, 0700), 0);
+	snprintf(link, sizeof(link), "%s-link", folder);
+	assert_int_equal(symlink(folder, link), 0);
+	assert_int_equal(control__open(1, link, handle, &seen, &c), -EPERM);
+	unlink(link);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_words, make, drop),
+		cmocka_unit_test_setup_teardown(test_bad_clients, make, drop),
+		cmocka_unit_test_setup_teardown(test_find, make, drop),
+		cmocka_unit_test_setup_teardown(test_folder, make, drop),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
