@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Who belongs to a capture with --children: a process that one of them forks, before its first instruction; until it ends. One
- * that execs still does, but is another program, which user space has to look at before it is traced. Loaded only
- * then. Nobody is stopped or held.
+ * Who belongs to a capture of several processes: one that one of them forks, before its first instruction; until it ends. One
+ * that execs still does, but is another program, which user space has to look at before it is traced. Of others that run another
+ * program user space is told, where it waits for some that do. Loaded only then. Nobody is stopped or held.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>
@@ -16,7 +16,10 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 __u64 missed = 0; /* processes that could not join */
+__u64 untold = 0; /* execs of others that found no room */
 __u32 last = 0;	  /* number that was given away */
+__u32 alone = 0;  /* who is forked does not join */
+__u32 strangers = 0; /* execs of others are told of */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -90,7 +93,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 	if (from == pid)
 		return 0; /* a thread */
-	known = bpf_map_lookup_elem(&family, &from);
+	known = alone ? 0 : bpf_map_lookup_elem(&family, &from);
 	if (!known)
 		return 0;
 	number = claim_number();
@@ -117,8 +120,11 @@ int BPF_PROG(on_exec, struct task_struct *task)
 {
 	__u32 pid = task->tgid, entry, *known = bpf_map_lookup_elem(&family, &pid);
 
-	if (!known)
+	if (!known) {
+		if (strangers && !tell(MT_KIN_STRANGER, pid, 0, 0, 0))
+			__sync_fetch_and_add(&untold, 1);
 		return 0;
+	}
 	entry = *known;
 	*known = MT_FAMILY_NUMBER(entry);
 	tell(MT_KIN_EXEC, pid, entry, 0, 0);

@@ -2,7 +2,7 @@
 #ifndef MT_FAMILY_H
 #define MT_FAMILY_H
 /*
- * The processes that a capture with --children follows: what the programs that see them come and go (family.bpf.c) and those
+ * The processes that a capture of several (--children, --name, --all) follows: what the programs that see them come and go (family.bpf.c) and those
  * of the probes (memtrace.bpf.c) share with one another and with user space. As memtrace.h, no includes.
  */
 
@@ -31,6 +31,7 @@ enum mt_kin {
 	MT_KIN_FORK = 1, /* a process that has not run yet has joined */
 	MT_KIN_EXEC,	 /* it runs another program, and belongs to no group from now on */
 	MT_KIN_END,	 /* it has ended */
+	MT_KIN_STRANGER, /* one that is not followed runs another program: pid and time alone */
 };
 
 struct mt_rec_kin {

@@ -7,10 +7,19 @@
 #include "lib/log.h"
 #include "lib/text.h"
 
-enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS, OPT_CHILDREN };
+enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS, OPT_CHILDREN, OPT_NAME, OPT_ALL, OPT_FOLLOW,
+       OPT_CONTAINER, OPT_POD };
 
 static const struct argp_option pid_options[] = {
-	{ "pid", 'p', "PID", 0, "The process to attach to", 0 },
+	{ "pid", 'p', "PID", 0, "The process to attach to; may be given several times", 0 },
+	{ "name", OPT_NAME, "PATTERN", 0,
+	  "Each process whose command line, or name, matches this extended regular expression (as pgrep -f), also those that come later; may be "
+	  "given several times",
+	  0 },
+	{ "all", OPT_ALL, NULL, 0, "Each process that has PyTorch in it, also those that come later", 0 },
+	{ "container", OPT_CONTAINER, "NAME|ID", 0, "Of those with PyTorch, or that match, the ones in this container: its name, or the beginning of its id", 0 },
+	{ "pod", OPT_POD, "NAME|UID", 0, "The same of a pod", 0 },
+	{ "follow", OPT_FOLLOW, NULL, 0, "When it has ended go on with the next one that takes its place, until Ctrl-C", 0 },
 	{ 0 },
 };
 
@@ -102,20 +111,73 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
+static void add_text(struct argp_state *state, const char *option, const char **list, size_t *n, const char *arg)
+{
+	if (!*arg)
+		argp_error(state, "%s wants a text", option);
+	if (*n == PICK_MAX)
+		argp_error(state, "%s: no more than %d", option, PICK_MAX);
+	list[(*n)++] = arg;
+}
+
+static void add_pid(struct argp_state *state, struct capture_args *a, const char *arg)
+{
+	pid_t pid = parse_pid(state, arg);
+	size_t i;
+
+	for (i = 0; i < a->pick.n_pids; i++) {
+		if (a->pick.pids[i] == pid)
+			return;
+	}
+	if (a->pick.n_pids == PICK_MAX)
+		argp_error(state, "--pid: no more than %d", PICK_MAX);
+	a->pick.pids[a->pick.n_pids++] = pid;
+}
+
+/* One PID and nothing else is the first process of its capture; all else picks. */
+static void check_target(struct argp_state *state, struct capture_args *a)
+{
+	const struct pick_args *p = &a->pick;
+
+	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
+		argp_error(state, "which process? -p PID, --name PATTERN, or --all");
+	if (!pick_args__many(p))
+		a->pid = p->pids[0];
+}
+
 static error_t parse_target(int key, char *arg, struct argp_state *state)
 {
 	struct capture_args *a = state->input;
+	struct pick_args *p = &a->pick;
+	const char *why;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = a;
 		break;
 	case 'p':
-		a->pid = parse_pid(state, arg);
+		add_pid(state, a, arg);
+		break;
+	case OPT_NAME:
+		add_text(state, "--name", p->names, &p->n_names, arg);
+		why = pick__bad_pattern(arg);
+		if (why)
+			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg, why);
+		break;
+	case OPT_CONTAINER:
+		add_text(state, "--container", p->containers, &p->n_containers, arg);
+		break;
+	case OPT_POD:
+		add_text(state, "--pod", p->pods, &p->n_pods, arg);
+		break;
+	case OPT_ALL:
+		p->all = true;
+		break;
+	case OPT_FOLLOW:
+		p->follow = true;
 		break;
 	case ARGP_KEY_END:
-		if (!a->pid)
-			argp_error(state, "which process? -p PID");
+		check_target(state, a);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -7,20 +7,23 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "pick.h"
+
 struct capture_args {
-	pid_t pid;	   /* 0: not given */
+	pid_t pid;	   /* 0: not given, or pick says who is meant */
+	struct pick_args pick; /* who is meant, where pick_args__many() of it */
 	uint64_t duration; /* ns, 0: until the target's end or Ctrl-C */
 	uint64_t steps;	   /* whole steps, 0: no bound */
 	size_t ring_bytes; /* 0: default */
 	bool requested;	   /* what was asked for of each block, too */
-	bool children;	   /* follow those that it starts */
+	bool children;	   /* follow those that it starts, or they */
 	bool no_census;	   /* do not read what blocks are for */
 	bool no_autograd;  /* do not trace what backward allocates to lines of forward */
 	bool no_modules;   /* do not tell when modules are entered and left */
 };
 
 /* The input of both is a struct capture_args. */
-extern const struct argp capture_argp;	      /* with --pid, which must be given */
+extern const struct argp capture_argp;	      /* with --pid, --name and so on, one of which must be given */
 extern const struct argp capture_bounds_argp; /* all but that */
 
 /* A count from an option's argument; calls argp_error() on anything but a whole number >= min. */

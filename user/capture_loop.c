@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture_loop.h"
+#include "capture_loop_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -45,7 +45,10 @@ static void allow_files(void)
 
 static int open_relatives(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
-	struct relatives_opts ro = { .duration = loop->args.duration, .output = loop->output, .ctx = loop->ctx };
+	struct relatives_opts ro = { .duration = loop->args.duration,
+				     .children = loop->args.children,
+				     .output = loop->output,
+				     .ctx = loop->ctx };
 	const char *why = "out of memory";
 
 	allow_files();
@@ -57,8 +60,30 @@ static int open_relatives(struct capture_loop *loop, struct session_opts *so, st
 	so->sets = loop->sets;
 	so->late = !loop->started; /* a launcher may never have PyTorch itself */
 	ro.session = *so;
+	ro.pick = loop->pick;
 	loop->relatives = relatives__new(loop->args.pid, &ro, &so->number, f);
 	return loop->relatives ? 0 : -ESRCH;
+}
+
+bool capture_loop__many(const struct capture_loop *loop)
+{
+	return pick_args__many(&loop->args.pick);
+}
+
+/* Of several: those that are meant by their PIDs have to be there. */
+static int open_many(struct capture_loop *loop, struct session_opts *so, struct failure *f)
+{
+	const struct pick_args *a = &loop->args.pick;
+	size_t i;
+	int err;
+
+	loop->pick = pick__new(a);
+	if (!loop->pick)
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	err = open_relatives(loop, so, f);
+	for (i = 0; i < a->n_pids && !err; i++)
+		err = relatives__take(loop->relatives, a->pids[i], f);
+	return err;
 }
 
 int capture_loop__open(struct capture_loop *loop)
@@ -69,7 +94,10 @@ int capture_loop__open(struct capture_loop *loop)
 				   .no_modules = loop->args.no_modules };
 	struct failure f;
 
-	if (!loop->args.children || !open_relatives(loop, &so, &f)) {
+	if (capture_loop__many(loop)) {
+		if (!open_many(loop, &so, &f))
+			return 0;
+	} else if (!loop->args.children || !open_relatives(loop, &so, &f)) {
 		loop->session = session__new(loop->args.pid, &so, &f);
 		if (loop->session)
 			return 0;
@@ -84,13 +112,15 @@ void capture_loop__close(struct capture_loop *loop)
 	session__free(loop->session);
 	kin__free(loop->kin);
 	free(loop->sets);
+	pick__free(loop->pick);
+	loop->pick = NULL;
 	loop->session = NULL;
 	loop->relatives = NULL;
 	loop->kin = NULL;
 	loop->sets = NULL;
 }
 
-static int open_signals(void)
+int loop__open_signals(void)
 {
 	sigset_t set;
 
@@ -103,7 +133,7 @@ static int open_signals(void)
 	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int open_timer(void)
+int loop__open_timer(void)
 {
 	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY, .it_value.tv_nsec = DRAIN_EVERY };
 	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
@@ -113,10 +143,7 @@ static int open_timer(void)
 	return fd;
 }
 
-enum { FD_SIGNAL, FD_TARGET, FD_RELATIVES, FD_TIMER, FD_HURRY, FD_NR };
-
-/* As poll() of the first n, and of the sources, which are told. */
-static void wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms)
+void loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms)
 {
 	struct loop_source *sources = loop->sources, ready[LOOP_SOURCES];
 	struct pollfd all[FD_NR + LOOP_SOURCES];
@@ -136,8 +163,7 @@ static void wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, in
 		ready[i].ready(ready[i].ctx);
 }
 
-/* From here on Ctrl-C is for those who do not want to wait. */
-static void default_signals(int fd)
+void loop__default_signals(int fd)
 {
 	struct signalfd_siginfo si;
 	sigset_t set;
@@ -167,14 +193,14 @@ static uint64_t monotonic(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-static int patience(const struct capture_loop *loop, int ms)
+int loop__patience(const struct capture_loop *loop, int ms)
 {
 	int theirs = loop->relatives ? relatives__patience(loop->relatives) : -1;
 
 	return theirs >= 0 && (ms < 0 || theirs < ms) ? theirs : ms;
 }
 
-static void pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
+void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
 {
 	if (!loop->relatives)
 		return;
@@ -183,8 +209,7 @@ static void pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
 	relatives__pump(loop->relatives);
 }
 
-/* The first process has not come to anything: theirs is the time that passes. */
-static bool is_enough_of_relatives(const struct capture_loop *loop)
+bool loop__is_enough(const struct capture_loop *loop)
 {
 	return loop->relatives && loop->args.duration && relatives__now(loop->relatives) >= loop->args.duration;
 }
@@ -206,11 +231,11 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 				 (int)loop->args.pid);
 		said = true;
 		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
-		wait_for(loop, fds, FD_TIMER, patience(loop, session__patience(loop->session)));
-		pump_relatives(loop, fds);
+		loop__wait_for(loop, fds, FD_TIMER, loop__patience(loop, session__patience(loop->session)));
+		loop__pump_relatives(loop, fds);
 		if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
 			return -1;
-		if (is_enough_of_relatives(loop))
+		if (loop__is_enough(loop))
 			return -1;
 		now = monotonic();
 		if (loop->started && !loop->relatives && now - told > TELL_EVERY) {
@@ -234,8 +259,7 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 	return 0;
 }
 
-/* "10.0 s have passed", "60 steps have passed", "the target's end" */
-static const char *say_until(char *buf, size_t size, const struct capture_loop *loop)
+const char *loop__say_until(char *buf, size_t size, const struct capture_loop *loop)
 {
 	uint64_t steps = loop->args.steps ? loop->args.steps : loop->drained_steps;
 	char time[24] = "", count[32] = "";
@@ -267,7 +291,7 @@ static void say_attached(const struct capture_loop *loop)
 		return;
 	}
 	log_info("attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid,
-		 say_until(until, sizeof(until), loop));
+		 loop__say_until(until, sizeof(until), loop));
 }
 
 /* One changing line on a terminal. */
@@ -310,7 +334,7 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	int err;
 
 	for (;;) {
-		wait_for(loop, fds, FD_NR, patience(loop, -1));
+		loop__wait_for(loop, fds, FD_NR, loop__patience(loop, -1));
 		if (fds[FD_RELATIVES].revents) {
 			/* Takes in everybody's, also what the first one's names have to be read for. */
 			relatives__hurry(loop->relatives);
@@ -369,22 +393,22 @@ static void outlive(struct capture_loop *loop, struct pollfd *fds)
 	if (!reason)
 		relatives__pump(loop->relatives);
 	while (!reason && relatives__traced(loop->relatives)) {
-		wait_for(loop, fds, FD_NR, patience(loop, -1));
+		loop__wait_for(loop, fds, FD_NR, loop__patience(loop, -1));
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
 			break;
-		pump_relatives(loop, fds);
+		loop__pump_relatives(loop, fds);
 		if (fds[FD_SIGNAL].revents) {
 			if (loop->started)
 				loop->signalled(loop->ctx);
 			reason = "signal";
 		} else if (loop->quit) {
 			reason = "signal";
-		} else if (is_enough_of_relatives(loop)) {
+		} else if (loop__is_enough(loop)) {
 			reason = "duration";
 		}
 	}
 	if (!loop->started)
-		default_signals(fds[FD_SIGNAL].fd);
+		loop__default_signals(fds[FD_SIGNAL].fd);
 	relatives__finish(loop->relatives, reason ? reason : "target exited");
 }
 
@@ -395,13 +419,13 @@ static int finish(struct capture_loop *loop)
 	return session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
 }
 
-int capture_loop__run(struct capture_loop *loop)
+static int run_first(struct capture_loop *loop)
 {
 	struct pollfd fds[FD_NR] = {
-		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : open_signals(), .events = POLLIN },
+		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : loop__open_signals(), .events = POLLIN },
 		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
 		[FD_RELATIVES] = { .fd = loop->relatives ? relatives__wake_fd(loop->relatives) : -1, .events = POLLIN },
-		[FD_TIMER] = { .fd = open_timer(), .events = POLLIN },
+		[FD_TIMER] = { .fd = loop__open_timer(), .events = POLLIN },
 		[FD_HURRY] = { .fd = -1, .events = POLLIN },
 	};
 	int status = EXIT_OK, err;
@@ -429,7 +453,7 @@ int capture_loop__run(struct capture_loop *loop)
 	err = drain(loop, fds);
 	progress(loop, 0, true);
 	if (!loop->started && !loop->relatives)
-		default_signals(fds[FD_SIGNAL].fd);
+		loop__default_signals(fds[FD_SIGNAL].fd);
 	if (!err)
 		err = finish(loop);
 	loop->err = err;
@@ -453,4 +477,9 @@ out:
 		close(fds[FD_SIGNAL].fd);
 	close(fds[FD_TIMER].fd);
 	return status;
+}
+
+int capture_loop__run(struct capture_loop *loop)
+{
+	return capture_loop__many(loop) ? loop__run_many(loop) : run_first(loop);
 }

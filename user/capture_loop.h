@@ -15,6 +15,7 @@
 #include "untraced.h"
 
 struct kin;
+struct pick;
 struct probes_sets;
 struct relatives;
 struct relatives_output;
@@ -30,7 +31,7 @@ struct loop_source {
 
 struct capture_loop {
 	struct capture_args args;
-	struct session *session;
+	struct session *session; /* NULL: there is no first process, and all that is traced comes to output (capture_loop__many()) */
 	struct sink **sinks;
 	size_t n_sinks;
 	/* Called when attached (the stream's facts are known). 0 or an exit code, logged. May be NULL. */
@@ -54,17 +55,23 @@ struct capture_loop {
 	void (*signalled)(void *ctx);
 	int (*ready)(void *ctx);
 	void (*waiting)(void *ctx);
-	/* With --children: what the command does with the others' events. */
+	/* What the command does with the events of all but the first process: with --children, and where there is no first one. */
 	const struct relatives_output *output;
 	struct untraced untraced;
 	struct relatives *relatives;
 	struct kin *kin;
 	struct probes_sets *sets;
+	struct pick *pick;
 	/* Set by the loop. */
 	const char *stop_reason;
 	int err; /* negative: of a sink or of memory; the run ended with it, and the caller has the words */
 };
 
+/*
+ * Is it of several processes that are picked (several PIDs, --name, --all, --follow and so on)? Then session stays NULL; sinks, attached,
+ * drained and drained_steps are not used.
+ */
+bool capture_loop__many(const struct capture_loop *loop);
 /*
  * Opens the process into loop->session, so that a target that cannot be traced is known before anything is
  * written. 0 or an exit code, logged.

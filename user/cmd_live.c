@@ -89,7 +89,7 @@ static void print_head(struct live *l, const struct model_device *d, uint64_t no
 	char time[24], live[24], peak[24], delta[32], reserved[24], step[24], rate[32], lost[32];
 	uint64_t events = session__events(l->loop.session), span = now - l->last_time;
 
-	if (l->args.capture.children)
+	if (l->args.capture.children || pick_args__many(&l->args.capture.pick))
 		printf("PID %d  ", (int)l->loop.args.pid);
 	printf("%s  %s  allocated %s (%s)", text__time(time, sizeof(time), now), d->name,
 	       text__bytes(live, sizeof(live), d->allocated), change(delta, sizeof(delta), d->allocated, l->last_allocated));
@@ -234,6 +234,8 @@ static int run(struct live *l)
 	status = capture_loop__open(&l->loop);
 	if (status)
 		return status;
+	if (capture_loop__many(&l->loop))
+		return capture_loop__run(&l->loop);
 	if (new_model(l)) {
 		log_err("out of memory");
 		return EXIT_FAILED;
@@ -256,7 +258,7 @@ int cmd_live(int argc, char **argv)
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
-		.args_doc = "-p PID",
+		.args_doc = "-p PID | --name PATTERN | --all",
 		.doc = "Attach to a running PyTorch process and print what lives and which line it came from, every interval; "
 		       "Ctrl-C, or the target's end, detaches and prints the summary.",
 		.children = children,

@@ -37,7 +37,7 @@ int cmd_record(int argc, char **argv)
 						      { 0 } };
 	static const struct argp argp = {
 		.parser = parse,
-		.args_doc = "-p PID",
+		.args_doc = "-p PID | --name PATTERN | --all",
 		.doc = "Record the memory events of a running PyTorch process into a file for report and export.",
 		.children = children,
 	};

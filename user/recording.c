@@ -205,15 +205,29 @@ static void say_failed(const struct recording *r, int err)
 		log_err("the capture broke off: %s", strerror(-err));
 }
 
+static int run_many(struct recording *r)
+{
+	int status = capture_loop__open(&r->loop);
+
+	if (!status)
+		status = capture_loop__run(&r->loop);
+	say_failed(r, r->loop.err);
+	return status ? status : r->some_failed ? EXIT_FAILED : EXIT_OK;
+}
+
 int recording__run(struct recording *r)
 {
+	bool many = capture_loop__many(&r->loop);
 	struct sink *sinks[] = { &r->sink };
 	int status;
 
-	if (r->loop.args.children && (r->args.oom.on || !strcmp(recording__path(r), "-"))) {
-		log_err("--children writes a file for each process: not with %s", r->args.oom.on ? "--on-oom" : "-o -");
+	if ((r->loop.args.children || many) && (r->args.oom.on || (r->args.output && !strcmp(r->args.output, "-")))) {
+		log_err("%s write%s a file for each process: not with %s", many ? "several processes" : "--children", many ? "" : "s",
+			r->args.oom.on ? "--on-oom" : "-o -");
 		return EXIT_USAGE;
 	}
+	if (many)
+		return run_many(r);
 	if (r->args.oom.on)
 		return recording_oom__run(r);
 	r->loop.sinks = sinks;
@@ -228,19 +242,22 @@ int recording__run(struct recording *r)
 	return close_output(r, status);
 }
 
-/* ---- the other processes of --children ---- */
+/* ---- the other processes of --children, or all, where there is no first ---- */
 
 /* "run.mtr" -> "run.PID.mtr", and a second one of that process "run.PID-2.mtr"; to be freed. */
-static char *child_path(struct recording *first, pid_t pid, unsigned int number)
+static char *child_path(struct recording *r, unsigned int number)
 {
-	const char *path = recording__path(first);
+	bool named = r->of->args.output || !capture_loop__many(&r->of->loop);
+	const char *path = recording__path(named ? r->of : r);
 	size_t len = strlen(path);
 	bool mtr = len > 4 && !strcmp(path + len - 4, ".mtr");
-	char again[16] = "", *name;
+	char again[16] = "", pid[16] = "", *name;
 
+	if (named)
+		snprintf(pid, sizeof(pid), ".%d", (int)r->loop.args.pid);
 	if (number > 1)
 		snprintf(again, sizeof(again), "-%u", number);
-	if (asprintf(&name, "%.*s.%d%s%s", (int)(mtr ? len - 4 : len), path, (int)pid, again, mtr ? ".mtr" : "") < 0)
+	if (asprintf(&name, "%.*s%s%s%s", (int)(mtr ? len - 4 : len), path, pid, again, mtr ? ".mtr" : "") < 0)
 		return NULL;
 	return name;
 }
@@ -271,15 +288,16 @@ static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int n
 
 	if (!r)
 		return NULL;
-	r->child_path = child_path(first, pid, number);
-	if (!r->child_path) {
-		free(r);
-		return NULL;
-	}
+	r->of = first;
 	r->args = first->args;
 	r->loop.args = first->loop.args;
 	r->loop.args.pid = pid;
 	r->loop.session = s;
+	r->child_path = child_path(r, number);
+	if (!r->child_path) {
+		free(r);
+		return NULL;
+	}
 	r->sink = (struct sink){ .event = on_child_event, .tick = on_child_tick };
 	*sink = &r->sink;
 	return r;
@@ -300,8 +318,8 @@ static void child_end(void *output, const char *reason, int err)
 	r->loop.stop_reason = reason;
 	if (!r->said)
 		say_failed(r, err);
-	if (r->writer || r->file)
-		close_output(r, err ? EXIT_FAILED : EXIT_OK);
+	if (((r->writer || r->file) && close_output(r, err ? EXIT_FAILED : EXIT_OK)) || err)
+		r->of->some_failed = true;
 	free(r->child_path);
 	free(r);
 }

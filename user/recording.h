@@ -35,6 +35,8 @@ struct recording {
 	int write_err;	     /* of the file, negative */
 	char path[64];
 	char *child_path; /* of another process's than the first */
+	struct recording *of; /* of such a one: the first, or that of all */
+	bool some_failed;     /* of those */
 	int said;	  /* why there is no file, logged */
 	struct oom_recording *oom; /* with --on-oom: writes instead of the above */
 };
@@ -44,7 +46,7 @@ void recording__init(struct recording *r);
 /*
  * Opens the process, then the file (so that a full disk or a file that is there costs nothing), captures to the end and
  * says what was written. A file that nothing was recorded into is removed. Exit code, logged; the session is
- * still there afterwards.
+ * still there afterwards. Of several processes (capture_loop__many()): a file each, once there is something to be written.
  */
 int recording__run(struct recording *r);
 /* The file's name: as given, or made from the process and the time. Owned by r. */

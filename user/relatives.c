@@ -5,7 +5,7 @@
  * is traced from its first instruction on: its records wait until there is one that says that it allocates, and then it gets a
  * session. Others get one that waits for PyTorch.
  */
-#include "relatives.h"
+#include "relatives_internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,56 +21,14 @@
 #include "capture/queue.h"
 #include "lib/exit.h"
 #include "lib/log.h"
+#include "pick.h"
 #include "target/family.h"
 #include "target/proc.h"
 
 #define MAY_EXEC 5000000ULL	 /* ns: a process that was forked by one without PyTorch mostly does so at once */
 #define LOOK_EVERY 1000000000ULL /* ns: whether a process has ended and nobody has told us */
-#define FAMILY_MAX 256
-#define SCANS 8
 
-enum state {
-	FORKED,	 /* by one that is traced, and has not done anything of interest */
-	WATCHED, /* has nothing to be traced */
-	WAITING, /* for PyTorch */
-	TRACED,
-	OVER, /* its bounds were met */
-};
-
-struct relative {
-	struct relatives *all;
-	pid_t pid, parent;
-	uint32_t number;
-	enum state state;
-	unsigned int times; /* it was traced */
-	struct session *session;
-	struct session *forked_by;
-	void *output;
-	struct sink *sink;
-	uint64_t forked;   /* CLOCK_MONOTONIC, ns */
-	uint64_t diverged; /* from the process of forked_by, the same */
-	uint64_t next;	 /* when to look at it */
-	struct queue early;
-	struct probes *early_from;
-	bool has_events; /* in early, or some that found no room there */
-	bool told_exec, told_end; /* by the kernel side */
-	bool execed, ended;	  /* and all that was recorded before has come in */
-};
-
-struct relatives {
-	struct relatives_opts opts;
-	pid_t first_pid;
-	uint32_t first_number;
-	struct session *first;
-	struct relative *at[MT_MEMBERS]; /* by number */
-	int wake;
-	size_t traced, ever;
-	uint64_t begin; /* CLOCK_MONOTONIC, ns: of the first attach */
-	uint64_t next_look, missed_said;
-	bool scanned;
-};
-
-static uint64_t monotonic(void)
+uint64_t relatives__clock(void)
 {
 	struct timespec ts;
 
@@ -85,16 +43,7 @@ static struct kin *kin_of(const struct relatives *r)
 
 /* ---- what is told of ---- */
 
-static int on_early(void *ctx, const void *rec, size_t len)
-{
-	const struct mt_hdr *h = rec;
-	struct relative *p = ctx;
-
-	p->has_events = p->has_events || h->type != MT_REC_CODE_GONE;
-	return queue__push(&p->early, rec, len);
-}
-
-static struct session *session_of(const struct relatives *r, uint32_t number)
+struct session *relatives__session(const struct relatives *r, uint32_t number)
 {
 	if (number == r->first_number && r->first)
 		return r->first;
@@ -113,7 +62,7 @@ static struct probes *set_of(const struct relatives *r, uint32_t group)
 	return NULL;
 }
 
-static struct relative *add(struct relatives *r, pid_t pid, pid_t parent, uint32_t number)
+struct relative *relatives__add(struct relatives *r, pid_t pid, pid_t parent, uint32_t number)
 {
 	struct relative *p = calloc(1, sizeof(*p));
 
@@ -134,19 +83,24 @@ static struct relative *add(struct relatives *r, pid_t pid, pid_t parent, uint32
 /* Forked by one that was forked and has not shown itself: by whoever that one was forked by. */
 static struct session *nearest(const struct relatives *r, uint32_t number)
 {
-	struct session *s = session_of(r, number);
+	struct session *s = relatives__session(r, number);
 
 	return s || number >= MT_MEMBERS || !r->at[number] ? s : r->at[number]->forked_by;
 }
 
 static int on_fork(struct relatives *r, const struct mt_rec_kin *k)
 {
-	struct relative *p = add(r, k->pid, k->parent, k->number);
+	struct relative *p = relatives__add(r, k->pid, k->parent, k->number);
 
 	if (!p)
 		return 0;
+	p->is_child = true;
+	if (!find__keeps_forked(r, p->pid)) {
+		relative__remove(p, "");
+		return 0;
+	}
 	p->forked = p->diverged = k->time;
-	if (!session_of(r, k->from) && r->at[k->from % MT_MEMBERS])
+	if (!relatives__session(r, k->from) && r->at[k->from % MT_MEMBERS])
 		p->diverged = r->at[k->from % MT_MEMBERS]->diverged;
 	p->next = k->time + MAY_EXEC;
 	p->early_from = k->group ? set_of(r, k->group) : NULL;
@@ -158,7 +112,7 @@ static int on_fork(struct relatives *r, const struct mt_rec_kin *k)
 	}
 	p->state = FORKED;
 	p->early_from = probes__share_set(p->early_from);
-	probes__feed(p->early_from, p->number, on_early, p);
+	probes__feed(p->early_from, p->number, relative__on_early, p);
 	return 0;
 }
 
@@ -169,6 +123,14 @@ static int on_kin(void *ctx, const struct mt_rec_kin *k)
 
 	if (k->what == MT_KIN_FORK && !p && k->number && k->number < MT_MEMBERS)
 		return on_fork(r, k);
+	/* Looked at later: this may be in the middle of a drain. */
+	if (k->what == MT_KIN_STRANGER || (k->what == MT_KIN_EXEC && !p && r->opts.pick)) {
+		if (r->n_strangers < STRANGERS_MAX)
+			r->stranger[r->n_strangers++] = k->pid;
+		else
+			r->too_many_strangers = true;
+		return 0;
+	}
 	if (!p || p->pid != (pid_t)k->pid)
 		return 0;
 	p->told_exec = p->told_exec || k->what == MT_KIN_EXEC;
@@ -183,8 +145,7 @@ static void listen_to_kin(void *ctx)
 	kin__consume(kin_of(r), on_kin, r);
 }
 
-/* Sets of programs come with sessions. */
-static void know_sets(struct relatives *r)
+void relatives__know_sets(struct relatives *r)
 {
 	struct probes_sets *sets = r->opts.session.sets;
 	struct epoll_event ev = { .events = EPOLLIN };
@@ -222,185 +183,6 @@ static void take_in(struct relatives *r)
 	}
 }
 
-/* ---- a process's states ---- */
-
-static void drop_early(struct relative *p)
-{
-	if (p->early_from) {
-		probes__feed(p->early_from, p->number, NULL, NULL);
-		probes__reset_counters(p->early_from, p->number);
-		probes__free(p->early_from);
-	}
-	p->early_from = NULL;
-	p->forked_by = NULL;
-	free(p->early.buf);
-	p->early = (struct queue){ 0 };
-	p->has_events = false;
-}
-
-/* Those that it has forked and that are not looked at yet begin with what it knows. */
-static void open_all_forked_by(struct relatives *r, const struct session *s);
-
-static void finish(struct relative *p, const char *reason, int err)
-{
-	int ret;
-
-	if (p->state == TRACED) {
-		open_all_forked_by(p->all, p->session);
-		ret = session__finish(p->session, &p->sink, 1, reason);
-		p->all->opts.output->end(p->output, reason, err ? err : ret);
-		p->all->traced--;
-	}
-	session__free(p->session);
-	p->session = NULL;
-	p->output = NULL;
-	drop_early(p);
-	p->state = WATCHED;
-}
-
-static void remove_relative(struct relative *p, const char *reason)
-{
-	struct relatives *r = p->all;
-
-	finish(p, reason, 0);
-	kin__forget(kin_of(r), p->pid, p->number);
-	r->at[p->number] = NULL;
-	kin__free_number(kin_of(r), p->number);
-	free(p);
-}
-
-static void is_traced(struct relative *p)
-{
-	struct relatives *r = p->all;
-
-	session__set_parent(p->session, p->parent);
-	p->output = r->opts.output->begin(r->opts.ctx, p->session, p->pid, ++p->times, &p->sink);
-	if (!p->output) {
-		log_err("out of memory: PID %d is not followed", (int)p->pid);
-		finish(p, "signal", -ENOMEM);
-		p->state = OVER;
-		return;
-	}
-	p->state = TRACED;
-	r->traced++;
-	r->ever++;
-	if (!r->begin)
-		r->begin = monotonic();
-}
-
-static void open_forked(struct relative *p)
-{
-	struct session *by = p->forked_by;
-	struct failure f;
-
-	p->session = session__new_forked(by, p->pid, p->number, p->forked, p->diverged, &p->early, &f);
-	if (p->session) {
-		probes__free(p->early_from);
-		p->early_from = NULL;
-		p->forked_by = NULL;
-		log_info("following PID %d, forked by PID %d", (int)p->pid, (int)p->parent);
-		is_traced(p);
-		return;
-	}
-	log_warn("%s", f.text);
-	kin__set_group(kin_of(p->all), p->pid, p->number, 0);
-	finish(p, "", 0);
-}
-
-static void open_all_forked_by(struct relatives *r, const struct session *s)
-{
-	size_t i;
-
-	for (i = 1; i < MT_MEMBERS; i++) {
-		if (r->at[i] && r->at[i]->state == FORKED && r->at[i]->forked_by == s)
-			open_forked(r->at[i]);
-	}
-}
-
-/* From now on it is looked at whether PyTorch comes. */
-static void await(struct relative *p)
-{
-	struct session_opts opts = p->all->opts.session;
-	struct failure f;
-
-	opts.number = p->number;
-	opts.started = false;
-	opts.late = true;
-	p->session = session__new(p->pid, &opts, &f);
-	p->next = 0;
-	p->state = p->session ? WAITING : WATCHED;
-	if (!p->session) {
-		p->next = UINT64_MAX;
-		log_debug("%s", f.text);
-	}
-}
-
-static void try_to_attach(struct relative *p, uint64_t now)
-{
-	struct failure f;
-	const char *at;
-	int err = session__attach(p->session, &f);
-
-	if (err == -EAGAIN) {
-		p->next = now + session__patience(p->session) * 1000000ULL;
-		return;
-	}
-	know_sets(p->all);
-	if (err) {
-		log_debug("PID %d is not traced: %s", (int)p->pid, f.text);
-		finish(p, "", 0);
-		p->next = UINT64_MAX;
-		return;
-	}
-	at = facts__get(session__facts(p->session), "attached_at");
-	log_info("following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent,
-		 at && !strcmp(at, "start") ? ", from PyTorch's first allocation on" : "; PyTorch may have allocated before");
-	is_traced(p);
-}
-
-static void after_exec(struct relative *p)
-{
-	p->execed = false;
-	if (p->state == FORKED && p->has_events)
-		open_forked(p);
-	if (p->state == TRACED || p->state == FORKED)
-		finish(p, "exec", 0);
-	if (p->state == WAITING || p->ended)
-		return; /* it notices by itself */
-	await(p);
-}
-
-static void pump_one(struct relative *p, uint64_t now)
-{
-	const char *reason = NULL;
-	int err;
-
-	if (p->execed)
-		after_exec(p);
-	if (p->state == FORKED && p->has_events)
-		open_forked(p);
-	if (p->ended) {
-		remove_relative(p, "target exited");
-		return;
-	}
-	if (p->state == WATCHED && now >= p->next)
-		await(p);
-	if (p->state == WAITING && now >= p->next)
-		try_to_attach(p, now);
-	if (p->state != TRACED)
-		return;
-	err = session__pump(p->session, &p->sink, 1);
-	if (p->all->opts.session.steps && session__steps(p->session) > p->all->opts.session.steps)
-		reason = "steps";
-	if (!reason && !err)
-		reason = p->all->opts.output->full(p->output);
-	if (!reason && !err)
-		return;
-	finish(p, reason ? reason : "signal", err);
-	kin__forget(kin_of(p->all), p->pid, p->number);
-	p->state = OVER;
-}
-
 /* ---- the family ---- */
 
 static void say_missed(struct relatives *r)
@@ -411,24 +193,6 @@ static void say_missed(struct relatives *r)
 		return;
 	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time", missed - r->missed_said, MT_MEMBERS - 1);
 	r->missed_said = missed;
-}
-
-/* Who was there before us. Those that are forked meanwhile by one that is followed already are told of. */
-static void scan(struct relatives *r)
-{
-	pid_t pids[FAMILY_MAX], parents[FAMILY_MAX];
-	size_t i, n, found = 1;
-	int number, tries;
-
-	r->scanned = true;
-	for (tries = 0; found && tries < SCANS; tries++) {
-		n = family__descendants(r->first_pid, pids, parents, FAMILY_MAX);
-		for (found = 0, i = 0; i < n; i++) {
-			number = kin__add(kin_of(r), pids[i]);
-			if (number > 0 && add(r, pids[i], parents[i], number))
-				found++;
-		}
-	}
 }
 
 /* Told of ends and execs may have found no room. */
@@ -464,13 +228,23 @@ struct relatives *relatives__new(pid_t pid, const struct relatives_opts *opts, u
 		if (r->wake < 0 || epoll_ctl(r->wake, EPOLL_CTL_ADD, kin__wake_fd(kin_of(r)), &ev))
 			err = -errno;
 	}
+	if (!err && !pid) {
+		if (pick__only_pids(opts->pick) && !opts->children)
+			kin__alone(kin_of(r));
+		if (!pick__only_pids(opts->pick) || pick__open_ended(opts->pick))
+			kin__tell_strangers(kin_of(r));
+		return r;
+	}
 	if (!err)
 		err = kin__add(kin_of(r), pid);
 	if (err > 0) {
 		*number = r->first_number = err;
 		return r;
 	}
-	failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid, strerror(-err));
+	if (pid)
+		failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid, strerror(-err));
+	else
+		failure__set(f, EXIT_FAILED, err, "processes cannot be followed: %s", strerror(-err));
 	relatives__free(r);
 	return NULL;
 }
@@ -483,44 +257,48 @@ void relatives__free(struct relatives *r)
 		return;
 	for (i = 1; i < MT_MEMBERS; i++) {
 		if (r->at[i])
-			remove_relative(r->at[i], "");
+			relative__remove(r->at[i], "");
 	}
 	if (r->wake >= 0)
 		close(r->wake);
+	free(r->seen);
 	free(r);
 }
 
 void relatives__first(struct relatives *r, struct session *s)
 {
 	if (!s && r->first)
-		open_all_forked_by(r, r->first);
+		relative__open_all_forked_by(r, r->first);
 	r->first = s;
 	if (s && !r->begin)
-		r->begin = monotonic();
-	know_sets(r);
+		r->begin = relatives__clock();
+	relatives__know_sets(r);
 }
 
 void relatives__take_first(struct relatives *r)
 {
-	struct relative *p = add(r, r->first_pid, 0, r->first_number);
+	struct relative *p = relatives__add(r, r->first_pid, 0, r->first_number);
 
 	if (p)
-		await(p);
+		relative__await(p);
 }
 
 void relatives__pump(struct relatives *r)
 {
-	uint64_t now = monotonic();
+	uint64_t now = relatives__clock();
 	size_t i;
 
-	if (!r->scanned)
-		scan(r);
-	know_sets(r);
+	if (!r->scanned && r->first_pid)
+		find__descendants(r, r->first_pid);
+	r->scanned = true;
+	relatives__know_sets(r);
 	take_in(r);
+	if (r->opts.pick)
+		find__others(r, now);
 	look_for_ends(r, now);
 	for (i = 1; i < MT_MEMBERS; i++) {
 		if (r->at[i])
-			pump_one(r->at[i], now);
+			relative__pump(r->at[i], now);
 	}
 	say_missed(r);
 }
@@ -535,14 +313,12 @@ void relatives__hurry(struct relatives *r)
 	for (i = 1; i < MT_MEMBERS; i++) {
 		p = r->at[i];
 		if (p && p->state == FORKED && p->has_events)
-			open_forked(p);
-		if (p && p->execed)
-			after_exec(p);
-		if (!p || p->state != TRACED)
+			relative__open_forked(p);
+		if (!p || (p->execed && !relative__after_exec(p)) || p->state != TRACED)
 			continue;
 		err = session__hurry(p->session, &p->sink, 1);
 		if (err) {
-			finish(p, "signal", err);
+			relative__finish(p, "signal", err);
 			p->state = OVER;
 		}
 	}
@@ -565,6 +341,18 @@ int relatives__wake_fd(const struct relatives *r)
 	return r->wake;
 }
 
+size_t relatives__hopeful(const struct relatives *r)
+{
+	size_t i, n = 0;
+
+	for (i = 1; i < MT_MEMBERS; i++) {
+		const struct relative *p = r->at[i];
+
+		n += p && (p->state == TRACED || (p->state == WAITING && (r->opts.children || session__has_python(p->session))));
+	}
+	return n;
+}
+
 size_t relatives__traced(const struct relatives *r)
 {
 	return r->traced;
@@ -577,7 +365,7 @@ size_t relatives__ever(const struct relatives *r)
 
 uint64_t relatives__now(const struct relatives *r)
 {
-	return r->begin ? monotonic() - r->begin : 0;
+	return r->begin ? relatives__clock() - r->begin : 0;
 }
 
 void relatives__finish(struct relatives *r, const char *reason)
@@ -589,10 +377,10 @@ void relatives__finish(struct relatives *r, const char *reason)
 		struct relative *p = r->at[i];
 
 		if (p && p->state == FORKED && p->has_events)
-			open_forked(p);
+			relative__open_forked(p);
 	}
 	for (i = 1; i < MT_MEMBERS; i++) {
 		if (r->at[i])
-			remove_relative(r->at[i], r->at[i]->ended ? "target exited" : reason);
+			relative__remove(r->at[i], r->at[i]->ended ? "target exited" : reason);
 	}
 }

@@ -2,8 +2,9 @@
 #ifndef MT_RELATIVES_H
 #define MT_RELATIVES_H
 /*
- * The other processes of a capture with --children: those that the first one has started, or starts, and theirs. Each
- * that has PyTorch has a session and an output of its own. What concerns the first one is capture_loop.h's.
+ * The processes of a capture of several. With --children: those that the first one has started, or starts, and theirs; what
+ * concerns the first one is capture_loop.h's. Where they are picked by name and the like (pick.h) there is no first one: all are here, also
+ * those that come later. Each that has PyTorch has a session and an output of its own.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,6 +14,7 @@
 #include "capture/session.h"
 #include "record/stream.h"
 
+struct pick;
 struct relatives;
 
 /* What becomes of a process's events: the command's. */
@@ -28,16 +30,25 @@ struct relatives_output {
 struct relatives_opts {
 	struct session_opts session; /* of each: but for number, started and late, which are set here */
 	uint64_t duration;	     /* ns from the first attach on, 0: no bound */
+	struct pick *pick;	     /* who is meant, NULL: the first one's descendants; the caller's */
+	bool children;		     /* with pick: those that they start, too, whatever that is */
 	const struct relatives_output *output;
 	void *ctx;
 };
 
 /*
  * Follows pid, whose session is to have opts->session.kin, .sets and *number; those that it has started already are found at
- * the next relatives__pump(). opts is copied. NULL and *f on failure.
+ * the next relatives__pump(). pid 0: there is no first one, opts->pick says who is meant, and number is not
+ * used. opts is copied. NULL and *f on failure.
  */
 struct relatives *relatives__new(pid_t pid, const struct relatives_opts *opts, uint32_t *number, struct failure *f);
 void relatives__free(struct relatives *r); /* NULL is fine; nothing is finished */
+
+/* This process from now on, which is meant by its PID. 0, or negative with *f: there is no such one, or it may not be looked at. */
+int relatives__take(struct relatives *r, pid_t pid, struct failure *f);
+
+/* After the first relatives__pump(), where nobody is: what comes next to it, to go on a sentence, or "". */
+void relatives__nearest(const struct relatives *r, char *buf, size_t size);
 
 /* The first process is attached to. Its session, which those that it forks begin with; NULL from its end on. */
 void relatives__first(struct relatives *r, struct session *s);
@@ -51,6 +62,8 @@ int relatives__patience(const struct relatives *r);
 int relatives__wake_fd(const struct relatives *r);
 void relatives__hurry(struct relatives *r);
 
+/* Processes that are traced, or are Python and may have PyTorch any moment; with children, whatever they are. */
+size_t relatives__hopeful(const struct relatives *r);
 /* Processes being traced; ever. */
 size_t relatives__traced(const struct relatives *r);
 size_t relatives__ever(const struct relatives *r);

@@ -50,7 +50,7 @@ struct kin *kin__new(const char **why)
 	*why = "out of memory";
 	if (!k)
 		return NULL;
-	*why = "the kernel refused the programs that follow children";
+	*why = "the kernel refused the programs that follow processes";
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	k->skel = family_bpf__open_and_load();
 	err = k->skel ? open_maps(k) : -errno;
@@ -167,6 +167,16 @@ void kin__forget(struct kin *k, pid_t pid, uint32_t number)
 		bpf_map_delete_elem(kin__family_fd(k), &key);
 }
 
+void kin__alone(struct kin *k)
+{
+	__atomic_store_n(&k->skel->bss->alone, 1, __ATOMIC_SEQ_CST);
+}
+
+void kin__tell_strangers(struct kin *k)
+{
+	__atomic_store_n(&k->skel->bss->strangers, 1, __ATOMIC_SEQ_CST);
+}
+
 int kin__consume(struct kin *k, int (*fn)(void *ctx, const struct mt_rec_kin *r), void *ctx)
 {
 	int n;
@@ -185,4 +195,9 @@ int kin__wake_fd(const struct kin *k)
 uint64_t kin__missed(const struct kin *k)
 {
 	return __atomic_load_n(&k->skel->bss->missed, __ATOMIC_SEQ_CST);
+}
+
+uint64_t kin__untold(const struct kin *k)
+{
+	return __atomic_load_n(&k->skel->bss->untold, __ATOMIC_SEQ_CST);
 }

@@ -42,11 +42,18 @@ void kin__free_number(struct kin *k, uint32_t number);
 /* What the programs know of it, shared with them: may be written at any time. number: below MT_MEMBERS. */
 struct mt_member *kin__member(struct kin *k, uint32_t number);
 
+/* Children of those that are followed do not join (they do unless told so). */
+void kin__alone(struct kin *k);
+/* Tells of every process that is not followed and runs another program from now on (MT_KIN_STRANGER). */
+void kin__tell_strangers(struct kin *k);
+
 /* Calls fn for all that has happened, in order. fn returns 0 or -errno, which stops. 0 or -errno. */
 int kin__consume(struct kin *k, int (*fn)(void *ctx, const struct mt_rec_kin *r), void *ctx);
 /* Readable when something has happened; until the next kin__consume(). Owned by k. */
 int kin__wake_fd(const struct kin *k);
 /* Processes that could not be followed since there were no more numbers. */
 uint64_t kin__missed(const struct kin *k);
+/* Strangers that were not told of since there was no room. */
+uint64_t kin__untold(const struct kin *k);
 
 #endif

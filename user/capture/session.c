@@ -268,6 +268,11 @@ bool session__attached(const struct session *s)
 	return s->attached;
 }
 
+bool session__has_python(const struct session *s)
+{
+	return s->target.has_python || s->target.torch.found;
+}
+
 bool session__has_multi(const struct session *s)
 {
 	return s->probes && probes__have_multi(s->probes);

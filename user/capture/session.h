@@ -62,6 +62,8 @@ void session__free(struct session *s); /* detaches; NULL is fine */
 int session__attach(struct session *s, struct failure *f);
 int session__patience(const struct session *s);
 bool session__attached(const struct session *s);
+/* As far as has been looked: there is an interpreter in it, understood or not, or PyTorch. */
+bool session__has_python(const struct session *s);
 /* Once attached: the kernel has uprobe.multi. */
 bool session__has_multi(const struct session *s);
 

@@ -57,7 +57,7 @@ static void add_children(pid_t pid, struct list *l)
 	closedir(dir);
 }
 
-static bool has_torch(pid_t pid)
+bool family__has_torch(pid_t pid)
 {
 	struct proc *p = proc__open(pid);
 	struct maps maps;
@@ -78,7 +78,7 @@ size_t family__with_torch(pid_t pid, pid_t *pids, size_t max)
 
 	add_children(pid, &l);
 	for (i = 0; i < l.n; i++) {
-		if (has_torch(l.pid[i])) {
+		if (family__has_torch(l.pid[i])) {
 			if (n < max)
 				pids[n] = l.pid[i];
 			n++;

@@ -17,6 +17,8 @@ size_t family__with_torch(pid_t pid, pid_t *pids, size_t max);
  * how many.
  */
 size_t family__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max);
+/* Has it PyTorch mapped? False where it may not be looked at. */
+bool family__has_torch(pid_t pid);
 /* Is there a process with this PID, which may be another one by now? */
 bool family__exists(pid_t pid);
 
