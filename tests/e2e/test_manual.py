@@ -60,7 +60,7 @@ def test_same_options():
         check(title in parts, "no section '%s' among %s", title, sorted(map(str, parts)))
         page = parts.get(title, set()) | (shared if command in ("record", "run", "") else set())
         if command == "run":
-            page -= {"-p", "--pid"}  # it starts the process
+            page -= {"-p", "--pid", "--name", "--all", "--container", "--pod", "--follow"}  # it starts the process
         given = options_of_help(command)
         page, given = page - COMMON, given - COMMON
         if page != given:
