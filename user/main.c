@@ -32,7 +32,7 @@ static void help(FILE *out)
 	size_t i;
 
 	fprintf(out, "Which Python line, module and phase holds a PyTorch process's memory, by attaching to it.\n\n"
-		     "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach now and print what lives, every interval\n"
+		     "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach now and show what lives: the live view\n"
 		     "       memtrace-bpf COMMAND [OPTION...]\n\nCommands:\n");
 	for (i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);

@@ -625,6 +625,14 @@ struct facts *session__facts(struct session *s)
 	return s->facts;
 }
 
+void session__give_words(struct session *s, struct dict **dict, struct facts **facts)
+{
+	*dict = s->dict;
+	*facts = s->facts;
+	s->dict = NULL;
+	s->facts = NULL;
+}
+
 const struct proc *session__proc(const struct session *s)
 {
 	return s->target.proc;

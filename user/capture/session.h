@@ -90,6 +90,8 @@ void session__set_parent(struct session *s, pid_t parent);
 struct probes *session__probes(const struct session *s);
 struct dict *session__dict(struct session *s);
 struct facts *session__facts(struct session *s);
+/* Once the session is over: both are the caller's from now on, for who shows what it has longer than the session stays. */
+void session__give_words(struct session *s, struct dict **dict, struct facts **facts);
 const struct proc *session__proc(const struct session *s);
 uint64_t session__now(const struct session *s); /* ns since the start; 0 before attaching */
 uint64_t session__events(const struct session *s);

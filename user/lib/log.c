@@ -11,6 +11,8 @@
 #define LOG_MAX_LINE 4096
 
 static enum log_level max_level = LOG_INFO;
+static void (*divert)(void *ctx, enum log_level level, const char *text);
+static void *divert_ctx;
 
 void log__set_level(enum log_level level)
 {
@@ -20,6 +22,12 @@ void log__set_level(enum log_level level)
 enum log_level log__level(void)
 {
 	return max_level;
+}
+
+void log__divert(void (*to)(void *ctx, enum log_level level, const char *text), void *ctx)
+{
+	divert = to;
+	divert_ctx = ctx;
 }
 
 /* Whatever name is in it: harmless on a terminal. What the kernel's verifier says has many lines, and tabs. */
@@ -54,6 +62,10 @@ void log__print(enum log_level level, const char *fmt, ...)
 	while (len && line[len - 1] == '\n')
 		line[--len] = '\0';
 	clean_lines(text, sizeof(text), line);
+	if (divert) {
+		divert(divert_ctx, level, text);
+		return;
+	}
 	progress__clear();
 	/* One call, so that lines of several processes on one terminal do not mix. */
 	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", text);

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What stands above and below: whose memory, how much, the views there are, events and losses, keys. */
+#include "live/paint.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/text.h"
+#include "live/state.h"
+#include "live/words.h"
+#include "report_text.h"
+#include "report_words.h"
+
+#define FRESH UINT64_C(8000000000) /* ns that a message stands in the line of events */
+
+/* "cuda:0 NVIDIA H200 80.0 GiB", and which of several. */
+static void device_words(char *buf, size_t size, const struct live_proc *p, const struct model_device *d, int i)
+{
+	const char *name = report__device_fact(p->facts, d, "name");
+	char clean[48] = "", of[48] = "";
+	size_t n = model__devices(p->model);
+
+	if (name)
+		text__clean(clean, sizeof(clean), name, strlen(name));
+	if (n > 1)
+		snprintf(of, sizeof(of), " (%d of %zu)", i + 1, n);
+	snprintf(buf, size, "%s%s%s%s", d->name, *clean ? " " : "", clean, of);
+}
+
+static void draw_bar(struct paint *p, const struct live_state *s, const struct live_proc *proc, const struct model_device *d,
+		     int device)
+{
+	char right[200] = "", what[128] = "", clock[24], cmd[1024] = "", text[1200], of[64] = "";
+	int room;
+
+	paint__fill(p, 0, 0, p->columns, INK_BAR);
+	if (!proc) {
+		paint__put(p, 0, 0, p->columns, INK_BAR, " memtrace-bpf  waiting for PyTorch");
+		return;
+	}
+	if (device >= 0)
+		device_words(what, sizeof(what), proc, d, device);
+	snprintf(right, sizeof(right), "%s%s%s ", what, *what ? "  " : "", live__clock(clock, proc->now));
+	room = p->columns - (int)text__width(right) - 2;
+	if (s->nprocs > 1)
+		snprintf(of, sizeof(of), " (%zu of %zu)", s->chosen + 1, s->nprocs);
+	report_text__command(cmd, sizeof(cmd), proc->facts, 200);
+	snprintf(text, sizeof(text), " %sPID %d%s%s  %.1000s", room > 60 ? "memtrace-bpf  " : "", (int)proc->pid, of,
+		 proc->ended ? " ENDED" : "", cmd);
+	paint__put(p, 0, 0, room, INK_BAR, text);
+	paint__right(p, 0, p->columns - (int)text__width(right), (int)text__width(right), INK_BAR, right);
+}
+
+static void draw_figures(struct paint *p, const struct model_device *d)
+{
+	char buf[24], about[40];
+	int x = 0;
+
+	x = paint__figure(p, 1, x, "allocated", live__bytes(buf, d->allocated), 9, INK_ALLOCATED);
+	x = paint__figure(p, 1, x, "reserved", d->has_totals ? live__bytes(buf, d->reserved) : "-", 9, INK_RESERVED);
+	live__bytes(buf, d->peak_allocated);
+	snprintf(about, sizeof(about), "%s%s", d->peak_is == FIGURE_EXACT ? "" : d->peak_is == FIGURE_LOWER_BOUND ? ">" : "~", buf);
+	x = paint__figure(p, 1, x, "peak", about, 9, INK_PEAK);
+	if (d->has_totals)
+		live__bytes(buf, d->before_attach_start);
+	else
+		strcpy(buf, "unknown");
+	paint__figure(p, 1, x, "before attach", buf, 9, INK_PLAIN);
+}
+
+static int part(struct paint *p, int x, enum ink ink, const char *text)
+{
+	int width = (int)text__width(text);
+
+	if (x + width > p->columns)
+		return x;
+	paint__put(p, 2, x, width, ink, text);
+	return x + width + 2;
+}
+
+static void draw_second(struct paint *p, const struct live_proc *proc, const struct model_device *d)
+{
+	char text[96], time[24], count[32];
+	int x = 0;
+
+	if (model__steps(proc->model)) {
+		snprintf(text, sizeof(text), "%s %-6s %8s a %s", model__steps_are_calls(proc->model) ? "call" : "step",
+			 text__count(count, sizeof(count), model__steps(proc->model)),
+			 text__time(time, sizeof(time), model__step_time(proc->model)),
+			 model__steps_are_calls(proc->model) ? "call" : "step");
+		x = part(p, x, INK_BOLD, text);
+	}
+	if (d->has_totals) {
+		snprintf(text, sizeof(text), "fragmentation %4.1f %%", 100 * report__fragmentation(d->allocated, d->reserved));
+		x = part(p, x, INK_PLAIN, text);
+	}
+	if (d->peak_allocated) {
+		char step[48] = "";
+
+		if (model__steps(proc->model))
+			snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), d->peak_step));
+		snprintf(text, sizeof(text), "peak at %s (%s%s)", text__time(time, sizeof(time), d->peak_time), step,
+			 phase__name(d->peak_phase));
+		x = part(p, x, INK_PLAIN, text);
+	}
+	if (d->ooms) {
+		snprintf(text, sizeof(text), "%s OUT OF MEMORY", text__count(count, sizeof(count), d->ooms));
+		part(p, x, INK_WARN, text);
+	}
+}
+
+void draw_head(struct paint *p, const struct live_state *s)
+{
+	const struct live_proc *proc = live_state__proc(s);
+	struct model_device d;
+	int device = live_state__device(s, &d);
+
+	draw_bar(p, s, proc, &d, device);
+	if (device < 0) {
+		paint__put(p, 1, 0, p->columns, INK_DIM, proc ? "no tensor has been allocated or freed so far" : "");
+		return;
+	}
+	draw_figures(p, &d);
+	draw_second(p, proc, &d);
+}
+
+void draw_tabs(struct paint *p, const struct live_state *s, int y)
+{
+	char text[LIVE_TYPED + 80];
+	int x = 0;
+
+	paint__fill(p, y, 0, p->columns, INK_PLAIN);
+	for (int v = 0; v < VIEW_NR; v++) {
+		bool on = (int)s->view == v;
+
+		if (v == VIEW_PROCESSES && s->nprocs < 2)
+			continue;
+		snprintf(text, sizeof(text), "%d %s", v + 1, v == VIEW_LINES && s->by_function ? "Functions" : live_view__name(v));
+		if (on)
+			x += paint__put(p, y, x, p->columns - x, INK_BAR_ON, text);
+		else
+			x += paint__put(p, y, x, p->columns - x, INK_PLAIN, text);
+		x += 2;
+	}
+	if (s->typing)
+		snprintf(text, sizeof(text), "/%s_", s->typed);
+	else if (s->filter[0])
+		snprintf(text, sizeof(text), "/%s%s", s->filter, s->paused ? "  PAUSED" : "");
+	else
+		snprintf(text, sizeof(text), "%s", s->paused ? "PAUSED" : "");
+	if (x < p->columns)
+		paint__right(p, y, x, p->columns - x, s->typing || s->paused ? INK_WARN : INK_BOLD, text);
+}
+
+static void draw_events(struct paint *p, const struct live_state *s, int y)
+{
+	const struct live_message *m = live_state__message(s, 0);
+	const struct live_proc *proc = live_state__proc(s);
+	char events[32], rate[24], lost[32], drift[24], stretched[24] = "", text[256];
+	struct report_stacks stacks;
+	struct model_device d;
+	int x;
+
+	if (m && (s->now - m->time < FRESH || !proc)) {
+		paint__put(p, y, 0, p->columns, m->level <= LOG_WARN ? INK_WARN : INK_BOLD, m->text);
+		return;
+	}
+	if (!proc)
+		return;
+	report__stacks(proc->model, &stacks);
+	snprintf(text, sizeof(text), "events %s  %6s/s", text__count(events, sizeof(events), proc->events),
+		 live__rate(rate, proc->rate));
+	x = paint__put(p, y, 0, p->columns, INK_PLAIN, text);
+	snprintf(text, sizeof(text), "  lost %s", text__count(lost, sizeof(lost), proc->lost));
+	x += paint__put(p, y, x, p->columns - x, proc->lost ? INK_WARN : INK_PLAIN, text);
+	if (live_state__device(s, &d) >= 0 && d.has_totals) {
+		snprintf(text, sizeof(text), "  drift %s", live__bytes(drift, d.drift));
+		x += paint__put(p, y, x, p->columns - x, d.drift ? INK_WARN : INK_PLAIN, text);
+	}
+	if (stacks.all) {
+		snprintf(text, sizeof(text), "  stacks %.4s whole", live__share(rate, stacks.full, stacks.all));
+		x += paint__put(p, y, x, p->columns - x, INK_PLAIN, text);
+	}
+	if (s->stretched) {
+		snprintf(text, sizeof(text), "every %s (1%% of a core)", text__time(stretched, sizeof(stretched), s->stretched));
+		paint__right(p, y, x + 2, p->columns - x - 2, INK_DIM, text);
+	} else if (proc->ended) {
+		paint__right(p, y, x + 2, p->columns - x - 2, INK_WARN, proc->end);
+	}
+}
+
+static int key(struct paint *p, int x, const char *name, const char *does)
+{
+	int y = p->rows - 1, width = (int)(strlen(name) + strlen(does)) + 2;
+
+	if (x + width > p->columns)
+		return p->columns;
+	x += paint__put(p, y, x, width, INK_BAR, name);
+	paint__put(p, y, x + 1, width, INK_PLAIN, does);
+	return x + (int)strlen(does) + 2;
+}
+
+void draw_foot(struct paint *p, const struct live_state *s)
+{
+	const struct live_proc *proc = live_state__proc(s);
+	int x = 0;
+
+	draw_events(p, s, p->rows - 2);
+	if (s->typing) {
+		x = key(p, x, "Enter", "Filter");
+		x = key(p, x, "Esc", "Leave it as it was");
+		key(p, x, "Ctrl-U", "Clear");
+		return;
+	}
+	x = key(p, x, "q", s->help || s->log ? "Back" : "Quit");
+	if (s->help || s->log) {
+		key(p, x, "arrows", "Scroll");
+		return;
+	}
+	x = key(p, x, "?", "Help");
+	x = key(p, x, "Tab", "View");
+	if (s->detail)
+		x = key(p, x, "Esc", "Back");
+	else if (s->view != VIEW_SEGMENTS)
+		x = key(p, x, "Enter", s->view == VIEW_PROCESSES ? "Choose" : "Detail");
+	if (!s->over)
+		x = key(p, x, "Space", s->paused ? "Go on" : "Pause");
+	x = key(p, x, "/", "Filter");
+	x = key(p, x, "tpdca", "Sort");
+	if (proc && model__devices(proc->model) > 1)
+		x = key(p, x, "g", "Device");
+	if (s->nprocs > 1)
+		x = key(p, x, "n", "Process");
+	x = key(p, x, "r", "Reset growth");
+	x = key(p, x, "w", "Save");
+	x = key(p, x, "e", "Export");
+	key(p, x, "m", "Mark");
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Segments, and processes. */
+#include "live/paint.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/text.h"
+#include "live/state.h"
+#include "live/words.h"
+#include "report_text.h"
+#include "report_words.h"
+
+static size_t scroll_to(struct live_state *s, size_t page)
+{
+	if (s->selected < s->first)
+		s->first = s->selected;
+	else if (page && s->selected >= s->first + page)
+		s->first = s->selected - page + 1;
+	return s->first;
+}
+
+static void draw_segment(struct paint *p, const struct live_proc *proc, const struct segment *g, int y, bool selected)
+{
+	enum ink ink = selected ? INK_SELECTED : INK_PLAIN;
+	char a[24], b[24], c[24], d[24], text[160], where[REPORT_TEXT];
+	int x;
+
+	if (selected)
+		paint__fill(p, y, 0, p->columns, INK_SELECTED);
+	snprintf(text, sizeof(text), "%14" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr, live__bytes(a, g->size),
+		 live__bytes(b, g->allocated), live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
+		 report__segment_kind(g), g->foreign ? " foreign" : g->expandable ? " expandable" : "");
+	x = paint__put(p, y, 0, p->columns, ink, text) + 2;
+	x = x < 66 ? 66 : x;
+	if (p->columns - x < 8)
+		return;
+	if (g->npins)
+		report__location(where, &g->pins[0], facts__get(proc->facts, "cwd"), (size_t)(p->columns - x));
+	else
+		strcpy(where, "(no block in it)");
+	paint__put(p, y, x, p->columns - x, ink, where);
+}
+
+void draw_segments(struct paint *p, struct live_state *s, int y, int rows)
+{
+	const struct live_proc *proc = live_state__proc(s);
+	const struct model_segments *g = &s->segments;
+	char a[24], b[24], c[24], d[24], text[200];
+	size_t page = rows > 2 ? (size_t)rows - 2 : 0;
+
+	p->table_rows = (int)page;
+	if (!s->has_segments || !g->n) {
+		paint__put(p, y, 0, p->columns, INK_DIM,
+			   s->segments_err == -EINVAL ? "the CPU allocator has no segments" : "no segment is known so far");
+		return;
+	}
+	snprintf(text, sizeof(text), "%zu segments  reserved %s  free and can go back %s  free and cannot %s  largest gap %s", g->n,
+		 live__bytes(a, g->known), live__bytes(b, g->releasable), live__bytes(c, g->stuck), live__bytes(d, g->largest_gap));
+	paint__put(p, y++, 0, p->columns, INK_PLAIN, text);
+	paint__fill(p, y, 0, p->columns, INK_BAR);
+	snprintf(text, sizeof(text), "%14s %9s %9s %5s %9s %6s %-16s", "ADDRESS", "SIZE", "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
+	paint__put(p, y, 0, p->columns, INK_BAR, text);
+	paint__put(p, y++, 66, p->columns - 66, INK_BAR, "HELD BY");
+	for (size_t i = scroll_to(s, page); i < g->n && i < s->first + page; i++)
+		draw_segment(p, proc, &g->all[i], y++, i == s->selected);
+}
+
+struct sums {
+	uint64_t allocated, reserved, events, lost;
+	double rate;
+};
+
+static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected, bool chosen, struct sums *sums)
+{
+	enum ink ink = selected ? INK_SELECTED : proc->ended ? INK_DIM : INK_PLAIN;
+	const char *rank = facts__get(proc->facts, "rank");
+	char a[24], b[24], c[24], r[24], step[32], rank_text[16] = "-", cmd[256], text[256];
+	struct model_device d = { .name = "-" };
+	int device = model__main_device(proc->model), x;
+
+	if (device >= 0)
+		model__device(proc->model, (size_t)device, &d);
+	if (rank)
+		text__clean(rank_text, sizeof(rank_text), rank, strnlen(rank, 6));
+	sums->allocated += d.allocated;
+	sums->reserved += d.reserved;
+	sums->events += proc->events;
+	sums->lost += proc->lost;
+	sums->rate += proc->rate;
+	if (selected)
+		paint__fill(p, y, 0, p->columns, INK_SELECTED);
+	snprintf(text, sizeof(text), "%c%7d %4s %-8.8s %9s %9s %9s %8s %8s", chosen ? '>' : ' ', (int)proc->pid, rank_text, d.name,
+		 live__bytes(a, d.allocated), d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
+		 text__count(step, sizeof(step), model__steps(proc->model)), live__rate(r, proc->rate));
+	x = paint__put(p, y, 0, p->columns, ink, text) + 2;
+	if (p->columns - x < 6)
+		return;
+	if (proc->ended)
+		snprintf(cmd, sizeof(cmd), "%s", proc->end);
+	else
+		report_text__command(cmd, sizeof(cmd), proc->facts, (size_t)(p->columns - x));
+	paint__put(p, y, x, p->columns - x, ink, cmd);
+}
+
+void draw_processes(struct paint *p, struct live_state *s, int y, int rows)
+{
+	size_t page = rows > 2 ? (size_t)rows - 2 : 0, first;
+	struct sums sums = { 0 };
+	char a[24], b[24], r[24], text[256];
+
+	p->table_rows = (int)page;
+	paint__fill(p, y, 0, p->columns, INK_BAR);
+	snprintf(text, sizeof(text), " %7s %4s %-8s %9s %9s %9s %8s %8s  %s", "PID", "RANK", "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "STEP",
+		 "EVENTS/S", "COMMAND");
+	paint__put(p, y++, 0, p->columns, INK_BAR, text);
+	first = scroll_to(s, page);
+	for (size_t i = 0; i < s->nprocs; i++) {
+		if (i >= first && i < first + page)
+			draw_process(p, s->procs[i], y++, i == s->selected, i == s->chosen, &sums);
+		else
+			draw_process(p, s->procs[i], -1, false, false, &sums);
+	}
+	snprintf(text, sizeof(text), " %7s %4s %-8s %9s %9s %9s %8s %8s", "all", "", "", live__bytes(a, sums.allocated),
+		 live__bytes(b, sums.reserved), "", "", live__rate(r, sums.rate));
+	paint__put(p, y, 0, p->columns, INK_BOLD, text);
+}

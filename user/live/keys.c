@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/keys.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "live/graph.h"
+#include "live/state.h"
+
+const struct live_key_help live_keys__help[] = {
+	{ NULL, "Views" },
+	{ "Tab, Shift-Tab", "next view, the one before" },
+	{ "1 ... 6", "lines, modules, categories, tree, segments, processes" },
+	{ "l", "lines or functions" },
+	{ "M", "modules" },
+	{ "P", "processes" },
+	{ "g", "next device" },
+	{ "n", "next process" },
+	{ "Enter, s", "all of a row: its stacks, sizes and ages; Esc goes back" },
+	{ "+ -", "graph: less time in more detail, or more time" },
+	{ NULL, "Table" },
+	{ "t", "sort by what is live" },
+	{ "p", "sort by what was live at the device's peak" },
+	{ "d", "sort by growth" },
+	{ "c", "sort by bytes allocated per second" },
+	{ "a", "sort by allocations per second" },
+	{ "/", "filter: words, or module:blocks.3 category:activation size:>1M ...; empty: all" },
+	{ "r", "growth begins anew from here" },
+	{ "Space", "pause the table; head, graph and events go on" },
+	{ "arrows, PgUp, PgDn, Home, End", "choose a row" },
+	{ NULL, "Do" },
+	{ "w", "save a recording of what is kept" },
+	{ "e", "export the last saved recording as a page" },
+	{ "m", "put a mark into the stream" },
+	{ "L", "messages so far" },
+	{ "Ctrl-L", "draw all anew" },
+	{ "?", "this list" },
+	{ "q, Esc, Ctrl-C", "detach, leave, and print the summary" },
+	{ NULL, NULL },
+};
+
+static enum live_act type(struct live_state *s, int key)
+{
+	size_t len = strlen(s->typed);
+	char why[200];
+
+	switch (key) {
+	case KEY_LIVE_ESCAPE:
+		s->typing = false;
+		return ACT_DRAW;
+	case KEY_LIVE_ENTER:
+		if (live_state__set_filter(s, s->typed, why, sizeof(why))) {
+			live_state__say(s, LOG_WARN, true, "%s", why);
+			return ACT_DRAW;
+		}
+		s->typing = false;
+		return ACT_REFRESH;
+	case KEY_LIVE_BACKSPACE:
+		while (len && (s->typed[len - 1] & 0xc0) == 0x80) /* all of a character */
+			len--;
+		if (len)
+			len--;
+		s->typed[len] = '\0';
+		return ACT_DRAW;
+	case 'U' - '@':
+		s->typed[0] = '\0';
+		return ACT_DRAW;
+	default:
+		if (key < ' ' || key > 0xff || key == 0x7f || len + 1 >= sizeof(s->typed))
+			return ACT_NONE;
+		s->typed[len] = (char)key;
+		s->typed[len + 1] = '\0';
+		return ACT_DRAW;
+	}
+}
+
+static enum live_act select_row(struct live_state *s, size_t to)
+{
+	size_t n = live_state__rows(s);
+	const struct live_row *row;
+
+	s->selected = to < n ? to : n ? n - 1 : 0;
+	row = live_state__row(s);
+	s->moved = s->selected != 0;
+	s->selected_key = row ? row->key : 0;
+	return ACT_DRAW;
+}
+
+static size_t less(size_t n, size_t by)
+{
+	return n > by ? n - by : 0;
+}
+
+/* How far down something is that is only looked through. */
+static enum live_act scroll(size_t *first, int key, size_t page)
+{
+	switch (key) {
+	case KEY_LIVE_UP:
+		*first = less(*first, 1);
+		return ACT_DRAW;
+	case KEY_LIVE_DOWN:
+		++*first;
+		return ACT_DRAW;
+	case KEY_LIVE_PAGE_UP:
+		*first = less(*first, page);
+		return ACT_DRAW;
+	case KEY_LIVE_PAGE_DOWN:
+		*first += page;
+		return ACT_DRAW;
+	case KEY_LIVE_HOME:
+		*first = 0;
+		return ACT_DRAW;
+	default:
+		return ACT_NONE;
+	}
+}
+
+static enum live_act move(struct live_state *s, int key, size_t page)
+{
+	switch (key) {
+	case KEY_LIVE_UP:
+		return select_row(s, less(s->selected, 1));
+	case KEY_LIVE_DOWN:
+		return select_row(s, s->selected + 1);
+	case KEY_LIVE_PAGE_UP:
+		return select_row(s, less(s->selected, page));
+	case KEY_LIVE_PAGE_DOWN:
+		return select_row(s, s->selected + page);
+	case KEY_LIVE_HOME:
+		return select_row(s, 0);
+	case KEY_LIVE_END:
+		return select_row(s, SIZE_MAX);
+	default:
+		return ACT_NONE;
+	}
+}
+
+/* Everything, an hour, ten minutes, two minutes, half a minute. */
+static enum live_act zoom(struct live_state *s, bool in)
+{
+	static const uint64_t spans[] = { 0, 86400, 14400, 3600, 600, 120, 30 };
+	const size_t n = sizeof(spans) / sizeof(*spans);
+	size_t i = 0;
+
+	while (i + 1 < n && spans[i] * UINT64_C(1000000000) != s->span)
+		i++;
+	i = in ? (i + 1 < n ? i + 1 : i) : (i ? i - 1 : 0);
+	s->span = spans[i] * UINT64_C(1000000000);
+	return ACT_DRAW;
+}
+
+static enum live_act show(struct live_state *s, enum live_view v)
+{
+	live_state__choose_view(s, v);
+	return ACT_REFRESH;
+}
+
+static enum live_act sort(struct live_state *s, enum live_sort by)
+{
+	s->sort = by;
+	s->moved = false;
+	s->selected = s->first = 0;
+	live_state__settle(s);
+	return ACT_DRAW;
+}
+
+static enum live_act enter(struct live_state *s)
+{
+	if (s->view == VIEW_PROCESSES) {
+		live_state__choose_proc(s, s->selected);
+		return show(s, VIEW_LINES);
+	}
+	if (!live_state__rows(s))
+		return ACT_NONE;
+	select_row(s, s->selected);
+	s->detail = !s->detail;
+	s->detail_first = 0;
+	return ACT_REFRESH;
+}
+
+static enum live_act next_proc(struct live_state *s)
+{
+	if (s->nprocs < 2) {
+		live_state__say(s, LOG_INFO, true, "there is one process: --children follows those that it starts");
+		return ACT_DRAW;
+	}
+	live_state__choose_proc(s, (s->chosen + 1) % s->nprocs);
+	return ACT_REFRESH;
+}
+
+static enum live_act back(struct live_state *s)
+{
+	if (s->detail)
+		s->detail = false;
+	else
+		return ACT_QUIT;
+	return ACT_DRAW;
+}
+
+static enum live_act press_view(struct live_state *s, int key)
+{
+	switch (key) {
+	case '\t':
+		return show(s, (s->view + 1) % (s->nprocs > 1 ? VIEW_NR : VIEW_PROCESSES));
+	case KEY_LIVE_BACKTAB:
+		return show(s, s->view ? s->view - 1 : s->nprocs > 1 ? VIEW_PROCESSES : VIEW_SEGMENTS);
+	case '1':
+	case '2':
+	case '3':
+	case '4':
+	case '5':
+	case '6':
+		return show(s, key - '1');
+	case 'l':
+		s->by_function = s->view == VIEW_LINES ? !s->by_function : s->by_function;
+		return show(s, VIEW_LINES);
+	case 'M':
+		return show(s, VIEW_MODULES);
+	case 'P':
+		return show(s, VIEW_PROCESSES);
+	case 'g':
+		live_state__next_device(s);
+		return ACT_REFRESH;
+	case 'n':
+		return next_proc(s);
+	case 's':
+	case KEY_LIVE_ENTER:
+		return enter(s);
+	case '+':
+	case '=':
+		return zoom(s, true);
+	case '-':
+		return zoom(s, false);
+	default:
+		return ACT_NONE;
+	}
+}
+
+static enum live_act press_table(struct live_state *s, int key)
+{
+	switch (key) {
+	case 't':
+		return sort(s, SORT_LIVE);
+	case 'p':
+		return sort(s, SORT_PEAK);
+	case 'd':
+		return sort(s, SORT_GROWTH);
+	case 'c':
+		return sort(s, SORT_CHURN);
+	case 'a':
+		return sort(s, SORT_ALLOCS);
+	case '/':
+		memcpy(s->typed, s->filter, sizeof(s->typed));
+		s->typing = true;
+		return ACT_DRAW;
+	case 'r':
+		return ACT_RESET;
+	case ' ':
+		s->paused = !s->paused;
+		return s->paused ? ACT_DRAW : ACT_REFRESH;
+	default:
+		return ACT_NONE;
+	}
+}
+
+static enum live_act press_overlay(struct live_state *s, int key, size_t page)
+{
+	if (key == KEY_LIVE_ESCAPE || key == 'q' || (s->help && key == '?') || (s->log && key == 'L')) {
+		s->help = s->log = false;
+		return ACT_DRAW;
+	}
+	if (key == '?' || key == 'L') {
+		s->help = key == '?';
+		s->log = !s->help;
+		s->help_first = 0;
+		return ACT_DRAW;
+	}
+	return scroll(&s->help_first, key, page);
+}
+
+enum live_act live_keys__press(struct live_state *s, int key, size_t page)
+{
+	enum live_act act;
+
+	if (key == 'L' - '@')
+		return ACT_REDRAW;
+	if (s->typing)
+		return type(s, key);
+	if (s->help || s->log)
+		return press_overlay(s, key, page);
+	switch (key) {
+	case 'q':
+	case 'Q':
+		return ACT_QUIT;
+	case KEY_LIVE_ESCAPE:
+		return back(s);
+	case '?':
+	case 'h':
+	case 'L':
+		s->help = key != 'L';
+		s->log = !s->help;
+		s->help_first = 0;
+		return ACT_DRAW;
+	case 'w':
+		return ACT_SAVE;
+	case 'e':
+		return ACT_EXPORT;
+	case 'm':
+		return ACT_MARK;
+	}
+	act = s->detail ? scroll(&s->detail_first, key, page) : move(s, key, page);
+	if (act == ACT_NONE)
+		act = press_view(s, key);
+	return act == ACT_NONE ? press_table(s, key) : act;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/proc.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "live/graph.h"
+#include "record/dict.h"
+
+static bool is_same(struct device a, struct device b)
+{
+	return a.type == b.type && a.index == b.index;
+}
+
+static struct live_graph *find_graph(struct live_proc *p, struct device d)
+{
+	if (p->last_graph < p->ngraphs && is_same(p->graphs[p->last_graph].device, d))
+		return &p->graphs[p->last_graph];
+	for (size_t i = 0; i < p->ngraphs; i++) {
+		if (is_same(p->graphs[i].device, d)) {
+			p->last_graph = i;
+			return &p->graphs[i];
+		}
+	}
+	if (p->ngraphs == LIVE_DEVICES)
+		return NULL;
+	p->graphs[p->ngraphs] = (struct live_graph){ .device = d, .graph = graph__new() };
+	if (!p->graphs[p->ngraphs].graph)
+		return NULL;
+	p->last_graph = p->ngraphs;
+	return &p->graphs[p->ngraphs++];
+}
+
+struct graph *live_proc__graph(const struct live_proc *p, struct device d)
+{
+	for (size_t i = 0; i < p->ngraphs; i++)
+		if (is_same(p->graphs[i].device, d))
+			return p->graphs[i].graph;
+	return NULL;
+}
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	struct live_proc *p = (struct live_proc *)s;
+	int err = model__event(p->model, e);
+	struct live_graph *g;
+
+	if (err)
+		return err;
+	if (e->totals && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)) {
+		g = find_graph(p, e->device);
+		if (g)
+			graph__add(g->graph, e->time, e->allocated, e->reserved);
+	} else if (e->kind == EVENT_STEP) {
+		p->steps++;
+		if (p->at_step) {
+			p->at_step = false;
+			return live_rows__at_step(&p->rows, p->model);
+		}
+	}
+	return 0;
+}
+
+struct live_proc *live_proc__new(pid_t pid, struct dict *dict, struct facts *facts)
+{
+	const struct model_opts mo = { .at = AT_PEAK };
+	struct live_proc *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->sink.event = on_event;
+	p->pid = pid;
+	p->dict = dict;
+	p->facts = facts;
+	p->model = model__new(dict, facts, &mo);
+	if (!p->model) {
+		free(p);
+		return NULL;
+	}
+	return p;
+}
+
+void live_proc__own(struct live_proc *p)
+{
+	p->owns = true;
+}
+
+void live_proc__free(struct live_proc *p)
+{
+	if (!p)
+		return;
+	live_rows__release(&p->rows);
+	model__free(p->model);
+	for (size_t i = 0; i < p->ngraphs; i++)
+		graph__free(p->graphs[i].graph);
+	if (p->owns) {
+		dict__free(p->dict);
+		facts__free(p->facts);
+	}
+	free(p);
+}
+
+void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost)
+{
+	p->now = now > p->now ? now : p->now;
+	p->events = events;
+	p->lost = lost;
+	for (size_t i = 0; i < model__devices(p->model); i++) {
+		struct model_device d;
+		struct live_graph *g;
+
+		model__device(p->model, i, &d);
+		g = find_graph(p, d.device);
+		if (!g)
+			continue;
+		if (d.has_totals) {
+			graph__pass(g->graph, p->now);
+			continue;
+		}
+		graph__add(g->graph, p->now, d.allocated, 0);
+		if (d.peak_allocated > g->peak)
+			graph__peak(g->graph, d.peak_allocated);
+		g->peak = d.peak_allocated;
+	}
+}
+
+void live_proc__rates(struct live_proc *p)
+{
+	uint64_t span = p->now - p->rate_time;
+
+	if (!span)
+		return;
+	p->rate = (double)(p->events - p->rate_events) * 1e9 / (double)span;
+	p->rate_events = p->events;
+	p->rate_time = p->now;
+}
+
+void live_proc__end(struct live_proc *p, const char *why)
+{
+	p->ended = true;
+	p->rate = 0;
+	snprintf(p->end, sizeof(p->end), "%s", why);
+	model__finish(p->model, p->now);
+}

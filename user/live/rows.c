@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/rows.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/array.h"
+#include "lib/hash.h"
+#include "lib/map64.h"
+
+struct live_seen {
+	uint64_t key;
+	uint64_t step, base;	/* bytes: at the last end of a step, at the one that growth is since */
+	uint64_t count, bytes;	/* ever allocated, at the last refresh */
+	uint64_t new_count, new_bytes;
+	uint64_t peak;
+	uint32_t round;		/* the refresh that has it among its rows ... */
+	size_t row;		/* ... and there */
+};
+
+const char *live_sort__name(enum live_sort s)
+{
+	static const char *const names[SORT_NR] = { [SORT_LIVE] = "live", [SORT_PEAK] = "peak", [SORT_GROWTH] = "growth",
+						    [SORT_CHURN] = "churn", [SORT_ALLOCS] = "allocs" };
+
+	return names[s];
+}
+
+const char *live_by__name(enum live_by by)
+{
+	static const char *const names[LIVE_BY_NR] = { [LIVE_LINE] = "line", [LIVE_FUNCTION] = "function",
+						       [LIVE_MODULE] = "module", [LIVE_CATEGORY] = "category",
+						       [LIVE_LAYER] = "layer" };
+
+	return names[by];
+}
+
+static uint64_t mix(uint64_t h, const char *s)
+{
+	struct hash_seed seed = hash__seed();
+
+	return s ? hash__u64(seed, h ^ hash__bytes(seed, s, strlen(s))) : hash__u64(seed, h + 1);
+}
+
+uint64_t live_rows__key(enum live_by by, const struct row *r)
+{
+	uint64_t key = 1 + (r->filtered ? 2 : 0);
+
+	if (r->before_attach && by != LIVE_CATEGORY)
+		return mix(key, "before attach");
+	switch (by) {
+	case LIVE_LINE:
+	case LIVE_FUNCTION:
+		if (!r->file)
+			return mix(key, r->source);
+		key = mix(mix(key, r->file), r->func);
+		return by == LIVE_LINE ? hash__u64(hash__seed(), key + r->line) : key;
+	case LIVE_CATEGORY:
+		return mix(key, r->category);
+	default:
+		return mix(mix(mix(key, r->module_root), r->module), r->module_class);
+	}
+}
+
+void live_rows__opts(const struct live_rows *r, enum row_when when, struct row_opts *ret)
+{
+	static const unsigned split[LIVE_BY_NR] = { [LIVE_LINE] = 1U << BY_LINE, [LIVE_FUNCTION] = 1U << BY_LINE,
+						    [LIVE_MODULE] = 1U << BY_MODULE, [LIVE_CATEGORY] = 1U << BY_CATEGORY };
+
+	*ret = (struct row_opts){ .by = BY_LAYER, .split = split[r->by], .when = when, .innermost = r->innermost,
+				  .hide = r->hide, .keep = r->keep, .ctx = r->ctx };
+}
+
+static int find_device(const struct live_rows *r, const struct model *m, struct model_device *d)
+{
+	for (size_t i = 0; i < model__devices(m); i++) {
+		model__device(m, i, d);
+		if (d->device.type == r->device.type && d->device.index == r->device.index)
+			return (int)i;
+	}
+	return -ENOENT;
+}
+
+static struct live_seen *see(struct live_rows *r, uint64_t key)
+{
+	uint64_t at;
+
+	if (!r->index && !(r->index = map64__new()))
+		return NULL;
+	if (map64__get(r->index, key, &at))
+		return &r->seen[at];
+	if (array__grow(&r->seen, &r->seen_room, r->nseen + 1, sizeof(*r->seen)) || map64__set(r->index, key, r->nseen))
+		return NULL;
+	r->seen[r->nseen] = (struct live_seen){ .key = key };
+	return &r->seen[r->nseen++];
+}
+
+/* What each row holds of the moment's rows, put into the field at this place of struct live_seen. 0 or negative. */
+static int note(struct live_rows *r, const struct model *m, size_t device, enum row_when when, size_t field)
+{
+	struct row_opts o;
+	struct row *rows;
+	size_t n;
+	int err;
+
+	live_rows__opts(r, when, &o);
+	err = model__rows(m, device, &o, &rows, &n);
+	if (err)
+		return err;
+	for (size_t i = 0; i < r->nseen; i++)
+		*(uint64_t *)((char *)&r->seen[i] + field) = 0;
+	for (size_t i = 0; i < n && !err; i++) {
+		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
+
+		if (s)
+			*(uint64_t *)((char *)s + field) += rows[i].bytes;
+		else
+			err = -ENOMEM;
+	}
+	free(rows);
+	return err;
+}
+
+static void set_base(struct live_rows *r)
+{
+	for (size_t i = 0; i < r->nseen; i++)
+		r->seen[i].base = r->seen[i].step;
+	r->has_base = true;
+	r->since = r->now;
+}
+
+static int compare_with(struct live_rows *r, const struct model *m, size_t device, bool by_steps)
+{
+	int err = note(r, m, device, ROWS_NOW, offsetof(struct live_seen, step));
+
+	if (err)
+		return err;
+	/* What is as it is at any moment compares with nothing that is at the end of a step. */
+	if (!r->has_base || r->by_steps != by_steps) {
+		r->by_steps = by_steps;
+		set_base(r);
+	} else {
+		r->growth_known = true;
+	}
+	return 0;
+}
+
+int live_rows__at_step(struct live_rows *r, const struct model *m)
+{
+	struct model_device d;
+	int device = find_device(r, m, &d);
+
+	return device < 0 || !r->begun ? 0 : compare_with(r, m, device, true);
+}
+
+/* A row for each of the model's, put together where several are one here. */
+static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct live_row *all, size_t *ret)
+{
+	size_t k = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t key = live_rows__key(r->by, &rows[i]);
+		struct live_seen *s = see(r, key);
+
+		if (!s)
+			return -ENOMEM;
+		if (s->round == r->round) {
+			struct row *to = &all[s->row].row;
+
+			to->bytes += rows[i].bytes;
+			to->count += rows[i].count;
+			to->requested = to->requested && rows[i].requested ? to->requested + rows[i].requested : 0;
+			to->median = 0;
+			if (to->category && (!rows[i].category || strcmp(to->category, rows[i].category) != 0))
+				to->category = NULL;
+			to->modules = to->modules > rows[i].modules ? to->modules : rows[i].modules;
+			continue;
+		}
+		s->round = r->round;
+		s->row = k;
+		all[k++] = (struct live_row){ .row = rows[i], .key = key };
+	}
+	*ret = k;
+	return 0;
+}
+
+/*
+ * All that ever came, by row: what is more of it than at the last refresh makes the rates. Where something was allocated in
+ * between, and nothing of it is left, there is a row all the same.
+ */
+static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct live_row *all, size_t *nall)
+{
+	double seconds = (double)(r->now - r->time) / 1e9;
+	bool known = r->begun && seconds > 0;
+
+	for (size_t i = 0; i < r->nseen; i++)
+		r->seen[i].new_count = r->seen[i].new_bytes = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
+
+		if (!s)
+			return -ENOMEM;
+		s->new_count += rows[i].count;
+		s->new_bytes += rows[i].bytes;
+		if (s->round == r->round)
+			continue;
+		s->round = r->round;
+		s->row = (*nall)++;
+		all[s->row] = (struct live_row){ .row = rows[i], .key = s->key };
+		all[s->row].row.bytes = all[s->row].row.count = all[s->row].row.requested = all[s->row].row.median = 0;
+	}
+	for (size_t i = 0; i < r->nseen; i++) {
+		struct live_seen *s = &r->seen[i];
+
+		if (known && s->round == r->round) {
+			all[s->row].rates_known = true;
+			all[s->row].allocs = (double)(s->new_count - s->count) / seconds;
+			all[s->row].churn = (double)(s->new_bytes - s->bytes) / seconds;
+		}
+		s->count = s->new_count;
+		s->bytes = s->new_bytes;
+	}
+	return 0;
+}
+
+/* The moment of the peak stays as it is until there is a higher one. */
+static int take_peak(struct live_rows *r, const struct model *m, size_t device, const struct model_device *d)
+{
+	int err;
+
+	if (!d->marked || (r->has_peak && r->peak_event == d->mark_event))
+		return 0;
+	err = note(r, m, device, ROWS_AT_MARK, offsetof(struct live_seen, peak));
+	if (err)
+		return err == -ENOENT ? 0 : err;
+	r->has_peak = true;
+	r->peak_event = d->mark_event;
+	return 0;
+}
+
+static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t at;
+		struct live_seen *s = map64__get(r->index, all[i].key, &at) ? &r->seen[at] : NULL;
+
+		if (!s)
+			continue;
+		all[i].at_peak = s->peak;
+		/* What is read late to have been there before is no growth. */
+		all[i].growth_known = r->growth_known && !(all[i].row.before_attach && s->step > s->base);
+		all[i].growth = (int64_t)(s->step - s->base);
+	}
+}
+
+struct fetched {
+	struct row *now, *ever; /* both hold strings of the rows that are shown */
+	struct live_row *all;
+};
+
+static void fetched__free(struct fetched *f)
+{
+	free(f->now);
+	free(f->ever);
+	free(f->all);
+}
+
+static int fetch(struct live_rows *r, const struct model *m, size_t device, const struct model_device *d, struct fetched *f,
+		 size_t *n)
+{
+	size_t n_now, n_ever = 0;
+	struct row_opts o;
+	int err;
+
+	live_rows__opts(r, ROWS_NOW, &o);
+	err = model__rows(m, device, &o, &f->now, &n_now);
+	live_rows__opts(r, ROWS_TOTAL, &o);
+	if (!err && r->by != LIVE_CATEGORY) /* of what is gone the category is not known */
+		err = model__rows(m, device, &o, &f->ever, &n_ever);
+	if (err)
+		return err;
+	f->all = calloc(n_now + n_ever + 1, sizeof(*f->all));
+	if (!f->all)
+		return -ENOMEM;
+	r->round++;
+	err = take_rows(r, f->now, n_now, f->all, n);
+	if (!err && r->by != LIVE_CATEGORY)
+		err = take_totals(r, f->ever, n_ever, f->all, n);
+	return err ? err : take_peak(r, m, device, d);
+}
+
+int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now)
+{
+	struct fetched f = { 0 };
+	struct model_device d;
+	int device = find_device(r, m, &d), err;
+	size_t n = 0;
+
+	if (device < 0)
+		return device;
+	r->now = now;
+	err = fetch(r, m, device, &d, &f, &n);
+	if (!err && !model__steps(m))
+		err = compare_with(r, m, device, false);
+	if (err) {
+		fetched__free(&f);
+		return err;
+	}
+	finish_rows(r, f.all, n);
+	free(r->all);
+	free(r->strings[0]);
+	free(r->strings[1]);
+	r->all = f.all;
+	r->n = n;
+	r->strings[0] = f.now;
+	r->strings[1] = f.ever;
+	r->total = d.allocated;
+	r->time = now;
+	r->begun = true;
+	return 0;
+}
+
+void live_rows__reset(struct live_rows *r)
+{
+	r->has_base = r->growth_known = false;
+	for (size_t i = 0; i < r->n; i++)
+		r->all[i].growth_known = false;
+}
+
+void live_rows__release(struct live_rows *r)
+{
+	free(r->all);
+	free(r->strings[0]);
+	free(r->strings[1]);
+	free(r->seen);
+	map64__free(r->index);
+	r->all = NULL;
+	r->strings[0] = r->strings[1] = NULL;
+	r->seen = NULL;
+	r->index = NULL;
+	r->n = r->nseen = r->seen_room = 0;
+}
+
+void live_rows__forget(struct live_rows *r)
+{
+	live_rows__release(r);
+	r->begun = r->has_base = r->has_peak = r->growth_known = false;
+	r->round = 0;
+}
+
+static double value(const struct live_row *x, enum live_sort sort)
+{
+	switch (sort) {
+	case SORT_PEAK:
+		return (double)x->at_peak;
+	case SORT_GROWTH:
+		return (double)x->growth;
+	case SORT_CHURN:
+		return x->churn;
+	case SORT_ALLOCS:
+		return x->allocs;
+	default:
+		return (double)x->row.bytes;
+	}
+}
+
+static int compare(const void *a, const void *b, void *ctx)
+{
+	const struct live_row *x = a, *y = b;
+	enum live_sort sort = *(enum live_sort *)ctx;
+	double vx = value(x, sort), vy = value(y, sort);
+
+	if (x->row.filtered != y->row.filtered)
+		return x->row.filtered ? 1 : -1;
+	if (vx != vy)
+		return vx > vy ? -1 : 1;
+	return row__compare(&x->row, &y->row);
+}
+
+void live_rows__sort(struct live_rows *r, enum live_sort sort)
+{
+	if (r->n)
+		qsort_r(r->all, r->n, sizeof(*r->all), compare, &sort);
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The terminal: taking it over and giving it back, keys, what the parts draw with. */
+#include "live/screen.h"
+
+#include <curses.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "lib/bar.h"
+#include "lib/text.h"
+#include "live/guard.h"
+#include "live/keys.h"
+#include "live/paint.h"
+#include "live/state.h"
+#include "report_words.h"
+
+#define ESCAPE_DELAY 40 /* ms: what comes later than that after an Esc is no part of a key's sequence */
+
+struct screen {
+	struct guard *guard;
+	FILE *in;
+	SCREEN *term;
+	struct paint paint;
+	bool suspended;
+};
+
+static attr_t inks[INK_NR];
+
+static void set_inks(bool colour)
+{
+	static const struct {
+		attr_t attr;
+		short colour; /* -1: none */
+	} all[INK_NR] = {
+		[INK_PLAIN] = { A_NORMAL, -1 },	     [INK_BOLD] = { A_BOLD, -1 },
+		[INK_DIM] = { A_DIM, -1 },	     [INK_BAR] = { A_REVERSE, -1 },
+		[INK_BAR_ON] = { A_REVERSE | A_BOLD | A_UNDERLINE, -1 }, [INK_SELECTED] = { A_REVERSE, -1 },
+		[INK_ALLOCATED] = { A_NORMAL, COLOR_GREEN },	 [INK_WITHIN] = { A_DIM, COLOR_GREEN },
+		[INK_RESERVED] = { A_NORMAL, COLOR_CYAN },   [INK_PEAK] = { A_BOLD, COLOR_MAGENTA },
+		[INK_GREW] = { A_NORMAL, COLOR_RED }, [INK_GREW_MOST] = { A_BOLD, COLOR_RED },
+		[INK_SHRANK] = { A_NORMAL, COLOR_GREEN },	[INK_WARN] = { A_BOLD, COLOR_RED },
+		[INK_KEY] = { A_BOLD, -1 },
+	};
+
+	for (short i = 0; i < INK_NR; i++) {
+		inks[i] = all[i].attr;
+		if (!colour || all[i].colour < 0)
+			continue;
+		init_pair((short)(i + 1), all[i].colour, -1);
+		inks[i] |= COLOR_PAIR(i + 1);
+	}
+}
+
+/* ---- drawing ---- */
+
+/* Where the locale knows nothing but ASCII, curses would make something wider of the rest. */
+static void to_ascii(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		if (!(*s & 0x80))
+			*to++ = *s;
+		else if ((*s & 0xc0) != 0x80)
+			*to++ = '?';
+	}
+	*to = '\0';
+}
+
+int paint__put(struct paint *p, int y, int x, int width, enum ink ink, const char *text)
+{
+	char buf[1024];
+	int used;
+
+	if (y < 0 || y >= p->rows || x >= p->columns || width <= 0)
+		return 0;
+	if (width > p->columns - x)
+		width = p->columns - x;
+	snprintf(buf, sizeof(buf), "%s", text);
+	if (!p->unicode)
+		to_ascii(buf);
+	report__cut(buf, (size_t)width);
+	used = (int)text__width(buf);
+	attrset(inks[ink]);
+	mvaddstr(y, x, buf);
+	return used;
+}
+
+void paint__right(struct paint *p, int y, int x, int width, enum ink ink, const char *text)
+{
+	int used = (int)text__width(text);
+
+	paint__put(p, y, used < width ? x + width - used : x, width, ink, text);
+}
+
+void paint__fill(struct paint *p, int y, int x, int width, enum ink ink)
+{
+	if (y < 0 || y >= p->rows || width <= 0)
+		return;
+	attrset(inks[ink]);
+	mvhline(y, x, ' ', width);
+}
+
+int paint__figure(struct paint *p, int y, int x, const char *name, const char *value, int field, enum ink ink)
+{
+	int n = (int)strlen(name) + 1, len = (int)text__width(value);
+
+	if (len > field)
+		field = len;
+	if (x + n + field > p->columns)
+		return x;
+	paint__put(p, y, x, n, INK_PLAIN, name);
+	paint__right(p, y, x + n, field, ink, value);
+	return x + n + field + 2;
+}
+
+/* The graph has what the rest can spare. */
+static int graph_rows(int rows)
+{
+	int n = (rows - 6) / 3;
+
+	return rows < 14 ? 0 : n < 4 ? 4 : n > 16 ? 16 : n;
+}
+
+static void draw_body(struct paint *p, struct live_state *s, int y, int rows)
+{
+	if (s->detail)
+		draw_detail(p, s, y, rows);
+	else if (s->view == VIEW_SEGMENTS)
+		draw_segments(p, s, y, rows);
+	else if (s->view == VIEW_PROCESSES)
+		draw_processes(p, s, y, rows);
+	else
+		draw_table(p, s, y, rows);
+}
+
+void screen__draw(struct screen *s, struct live_state *state)
+{
+	struct paint *p = &s->paint;
+	int y = 3, graph;
+
+	if (s->suspended)
+		return;
+	getmaxyx(stdscr, p->rows, p->columns);
+	erase();
+	graph = graph_rows(p->rows);
+	draw_head(p, state);
+	if (state->help || state->log) {
+		(state->help ? draw_help : draw_log)(p, state, y, p->rows - 2 - y);
+	} else {
+		if (graph)
+			draw_graph(p, state, y, graph + 1);
+		y += graph ? graph + 1 : 0;
+		draw_tabs(p, state, y++);
+		draw_body(p, state, y, p->rows - 2 - y);
+	}
+	draw_foot(p, state);
+	attrset(A_NORMAL);
+	refresh();
+}
+
+/* ---- the terminal ---- */
+
+/* Curses puts handlers of its own in the place of what would end us; the guard does that. */
+static struct screen *take_over(struct screen *s)
+{
+	static const int all[] = { SIGINT, SIGTERM, SIGTSTP, SIGWINCH };
+	struct sigaction old[sizeof(all) / sizeof(*all)];
+
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		sigaction(all[i], NULL, &old[i]);
+	s->term = newterm(NULL, stdout, s->in);
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		sigaction(all[i], &old[i], NULL);
+	return s->term ? s : NULL;
+}
+
+struct screen *screen__open(struct guard *g, bool colour)
+{
+	struct screen *s = calloc(1, sizeof(*s));
+	int fd = s ? dup(guard__input(g)) : -1;
+
+	if (fd >= 0)
+		s->in = fdopen(fd, "r");
+	if (!s || !s->in) {
+		if (fd >= 0)
+			close(fd);
+		free(s);
+		return NULL;
+	}
+	s->guard = g;
+	guard__screen(g, true);
+	if (!take_over(s)) {
+		guard__screen(g, false);
+		fclose(s->in);
+		free(s);
+		return NULL;
+	}
+	set_escdelay(ESCAPE_DELAY);
+	cbreak();
+	noecho();
+	nonl();
+	keypad(stdscr, TRUE);
+	nodelay(stdscr, TRUE);
+	curs_set(0);
+	colour = colour && has_colors() && start_color() == OK;
+	if (colour)
+		use_default_colors();
+	set_inks(colour);
+	s->paint.unicode = bar__unicode();
+	return s;
+}
+
+void screen__close(struct screen *s)
+{
+	if (!s)
+		return;
+	endwin();
+	delscreen(s->term);
+	fclose(s->in);
+	guard__screen(s->guard, false);
+	free(s);
+}
+
+void screen__suspend(struct screen *s)
+{
+	def_prog_mode();
+	endwin();
+	s->suspended = true;
+}
+
+void screen__resume(struct screen *s)
+{
+	s->suspended = false;
+	reset_prog_mode();
+	screen__resized(s);
+	screen__redraw(s);
+}
+
+void screen__redraw(struct screen *s)
+{
+	(void)s;
+	clearok(curscr, TRUE);
+}
+
+void screen__resized(struct screen *s)
+{
+	struct winsize ws;
+
+	(void)s;
+	if (!ioctl(STDOUT_FILENO, TIOCGWINSZ, &ws) && ws.ws_row && ws.ws_col)
+		resizeterm(ws.ws_row, ws.ws_col);
+}
+
+size_t screen__page(const struct screen *s)
+{
+	return s->paint.table_rows > 1 ? (size_t)s->paint.table_rows : 1;
+}
+
+int screen__key(struct screen *s)
+{
+	static const struct {
+		int curses, ours;
+	} keys[] = {
+		{ KEY_UP, KEY_LIVE_UP },	 { KEY_DOWN, KEY_LIVE_DOWN },	 { KEY_LEFT, KEY_LIVE_LEFT },
+		{ KEY_RIGHT, KEY_LIVE_RIGHT },	 { KEY_PPAGE, KEY_LIVE_PAGE_UP }, { KEY_NPAGE, KEY_LIVE_PAGE_DOWN },
+		{ KEY_HOME, KEY_LIVE_HOME },	 { KEY_END, KEY_LIVE_END },	 { KEY_ENTER, KEY_LIVE_ENTER },
+		{ '\r', KEY_LIVE_ENTER },	 { '\n', KEY_LIVE_ENTER },	 { 27, KEY_LIVE_ESCAPE },
+		{ KEY_BACKSPACE, KEY_LIVE_BACKSPACE }, { 127, KEY_LIVE_BACKSPACE }, { 8, KEY_LIVE_BACKSPACE },
+		{ KEY_BTAB, KEY_LIVE_BACKTAB },
+	};
+	int key;
+
+	if (s->suspended)
+		return -1;
+	key = getch();
+	if (key == ERR) /* or is there nobody any more? */
+		return isatty(fileno(s->in)) ? -1 : -2;
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+		if (key == keys[i].curses)
+			return keys[i].ours;
+	return key < KEY_MIN ? key : 0;
+}

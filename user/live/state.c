@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/state.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/array.h"
+#include "lib/text.h"
+
+const char *live_view__name(enum live_view v)
+{
+	static const char *const names[VIEW_NR] = { [VIEW_LINES] = "Lines",	 [VIEW_MODULES] = "Modules",
+						    [VIEW_CATEGORIES] = "Categories", [VIEW_TREE] = "Tree",
+						    [VIEW_SEGMENTS] = "Segments", [VIEW_PROCESSES] = "Processes" };
+
+	return names[v];
+}
+
+static void drop_segments(struct live_state *s)
+{
+	if (s->has_segments)
+		model__free_segments(&s->segments);
+	s->has_segments = false;
+}
+
+void live_state__release(struct live_state *s)
+{
+	drop_segments(s);
+	for (size_t i = 0; i < s->nprocs; i++)
+		live_proc__free(s->procs[i]);
+	free(s->procs);
+	filter__free(s->select.filter);
+	s->select.filter = NULL;
+	s->procs = NULL;
+	s->nprocs = s->procs_room = 0;
+}
+
+int live_state__add(struct live_state *s, struct live_proc *p)
+{
+	int err = array__grow(&s->procs, &s->procs_room, s->nprocs + 1, sizeof(*s->procs));
+
+	if (!err)
+		s->procs[s->nprocs++] = p;
+	return err;
+}
+
+struct live_proc *live_state__proc(const struct live_state *s)
+{
+	return s->chosen < s->nprocs ? s->procs[s->chosen] : NULL;
+}
+
+int live_state__device(const struct live_state *s, struct model_device *d)
+{
+	const struct live_proc *p = live_state__proc(s);
+	struct model_device found;
+	int device = -1;
+
+	if (!p)
+		return -1;
+	for (size_t i = 0; s->device_chosen && device < 0 && i < model__devices(p->model); i++) {
+		model__device(p->model, i, &found);
+		if (found.device.type == s->device.type && found.device.index == s->device.index)
+			device = (int)i;
+	}
+	if (device < 0)
+		device = model__main_device(p->model);
+	if (device >= 0 && d)
+		model__device(p->model, device, d);
+	return device;
+}
+
+static enum live_by view_by(const struct live_state *s)
+{
+	switch (s->view) {
+	case VIEW_MODULES:
+		return LIVE_MODULE;
+	case VIEW_CATEGORIES:
+		return LIVE_CATEGORY;
+	case VIEW_TREE:
+		return LIVE_LAYER;
+	default:
+		return s->by_function ? LIVE_FUNCTION : LIVE_LINE;
+	}
+}
+
+/* What rows are asked for; where that has changed, comparisons begin anew. */
+static void ask(struct live_state *s, struct live_proc *p, const struct model_device *d)
+{
+	struct live_rows *r = &p->rows;
+	enum live_by by = view_by(s);
+	struct row_opts o = { 0 };
+
+	report_select__apply(&s->select, &o);
+	if (r->by != by || r->device.type != d->device.type || r->device.index != d->device.index || r->keep != o.keep ||
+	    r->innermost != s->innermost)
+		live_rows__forget(r);
+	r->by = by;
+	r->device = d->device;
+	r->innermost = s->innermost;
+	r->hide = o.hide;
+	r->keep = o.keep;
+	r->ctx = o.ctx;
+}
+
+static int refresh_segments(struct live_state *s, const struct live_proc *p, int device)
+{
+	struct model_segments fresh;
+	int err = model__segments(p->model, device, ROWS_NOW, s->innermost, &fresh);
+
+	drop_segments(s);
+	s->segments_err = err;
+	if (!err) {
+		s->segments = fresh;
+		s->has_segments = true;
+	}
+	return err == -ENOMEM ? err : 0;
+}
+
+int live_state__refresh(struct live_state *s)
+{
+	struct live_proc *p = live_state__proc(s);
+	struct model_device d;
+	int device = live_state__device(s, &d), err = 0;
+
+	if (device < 0)
+		return 0;
+	if (s->view == VIEW_SEGMENTS) {
+		err = refresh_segments(s, p, device);
+	} else if (s->view != VIEW_PROCESSES) {
+		ask(s, p, &d);
+		err = live_rows__refresh(&p->rows, p->model, p->now);
+		p->at_step = !p->ended;
+	}
+	if (err && err != -ENOENT)
+		return err;
+	live_state__settle(s);
+	return 0;
+}
+
+static bool has_table(const struct live_state *s)
+{
+	return s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
+}
+
+size_t live_state__rows(const struct live_state *s)
+{
+	const struct live_proc *p = live_state__proc(s);
+
+	if (s->view == VIEW_PROCESSES)
+		return s->nprocs;
+	if (s->view == VIEW_SEGMENTS)
+		return s->has_segments ? s->segments.n : 0;
+	return p ? p->rows.n : 0;
+}
+
+const struct live_row *live_state__row(const struct live_state *s)
+{
+	const struct live_proc *p = live_state__proc(s);
+
+	return p && has_table(s) && s->selected < p->rows.n ? &p->rows.all[s->selected] : NULL;
+}
+
+void live_state__settle(struct live_state *s)
+{
+	struct live_proc *p = live_state__proc(s);
+	size_t n;
+
+	if (p && has_table(s))
+		live_rows__sort(&p->rows, s->sort);
+	n = live_state__rows(s);
+	if (p && has_table(s) && (s->moved || s->detail)) {
+		for (size_t i = 0; i < p->rows.n; i++) {
+			if (p->rows.all[i].key == s->selected_key) {
+				s->selected = i;
+				break;
+			}
+		}
+	}
+	if (s->selected >= n)
+		s->selected = n ? n - 1 : 0;
+}
+
+void live_state__choose_view(struct live_state *s, enum live_view v)
+{
+	s->view = v;
+	s->detail = s->moved = false;
+	s->selected = s->first = 0;
+	if (v == VIEW_PROCESSES)
+		s->selected = s->chosen;
+}
+
+void live_state__choose_proc(struct live_state *s, size_t i)
+{
+	if (i >= s->nprocs)
+		return;
+	s->chosen = i;
+	drop_segments(s);
+	s->detail = s->moved = false;
+	if (s->view != VIEW_PROCESSES)
+		s->selected = s->first = 0;
+}
+
+void live_state__next_device(struct live_state *s)
+{
+	const struct live_proc *p = live_state__proc(s);
+	struct model_device d;
+	int device = live_state__device(s, NULL);
+
+	if (device < 0)
+		return;
+	model__device(p->model, ((size_t)device + 1) % model__devices(p->model), &d);
+	s->device = d.device;
+	s->device_chosen = true;
+	s->detail = s->moved = false;
+	s->selected = s->first = 0;
+}
+
+int live_state__set_filter(struct live_state *s, const char *expr, char *why, size_t size)
+{
+	struct filter *f = NULL;
+
+	if (*expr) {
+		f = filter__parse(expr, why, size);
+		if (!f)
+			return -EINVAL;
+	}
+	filter__free(s->select.filter);
+	snprintf(s->filter, sizeof(s->filter), "%s", expr);
+	s->select.filter = f;
+	s->select.expr = f ? s->filter : NULL;
+	for (size_t i = 0; i < s->nprocs; i++)
+		live_rows__forget(&s->procs[i]->rows);
+	s->selected = s->first = 0;
+	s->moved = false;
+	return 0;
+}
+
+void live_state__say(struct live_state *s, enum log_level level, bool own, const char *fmt, ...)
+{
+	struct live_message *m = &s->messages[s->nmessages++ % LIVE_MESSAGES];
+	char text[sizeof(m->text)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	m->time = s->now;
+	m->level = level;
+	m->own = own;
+	text__clean(m->text, sizeof(m->text), text, strlen(text));
+}
+
+const struct live_message *live_state__message(const struct live_state *s, size_t i)
+{
+	if (i >= s->nmessages || i >= LIVE_MESSAGES)
+		return NULL;
+	return &s->messages[(s->nmessages - 1 - i) % LIVE_MESSAGES];
+}

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The live view of a capture under way: its processes, the keyboard, the clock, what is said meanwhile, and how it ends. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/session.h"
+#include "capture_loop.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "live/args.h"
+#include "live/guard.h"
+#include "live/keys.h"
+#include "live/screen.h"
+#include "live/state.h"
+#include "live/words.h"
+#include "record/dict.h"
+#include "relatives.h"
+#include "report_text.h"
+
+#define BUDGET 100 /* of the time, one part in so many goes into refreshing */
+#define EARLY UINT64_C(200000000) /* ns: the first screen has something on it soon */
+
+struct view {
+	const struct live_args *args;
+	struct guard *guard;
+	struct screen *screen;
+	struct live_state state;
+	struct capture_loop loop;
+	struct live_proc *first; /* the process that was asked for ... */
+	bool listed;		 /* ... and there is something of it to be shown */
+	int clock, signals;
+	uint64_t begun, last;	 /* of the view, and of the last refresh: ns, monotonic */
+	unsigned refreshes;
+	bool gone;		 /* the terminal is */
+	bool quit;		 /* the person has asked for it */
+	bool failed;		 /* out of memory while it refreshed */
+};
+
+static uint64_t monotonic(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
+
+static uint64_t cpu_time(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
+
+static void on_message(void *ctx, enum log_level level, const char *text)
+{
+	struct view *v = ctx;
+
+	v->state.now = monotonic() - v->begun;
+	live_state__say(&v->state, level, false, "%s", text);
+}
+
+/* What others than log.h had to say: libraries, a sanitizer. */
+static void take_errors(struct view *v)
+{
+	char buf[1024], *line, *rest;
+
+	while (guard__caught(v->guard, buf, sizeof(buf)) > 0) {
+		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+			on_message(v, LOG_WARN, line);
+	}
+}
+
+/* ---- the clock ---- */
+
+static void set_clock(struct view *v, uint64_t ns)
+{
+	struct itimerspec it = { .it_value = { .tv_sec = ns / UINT64_C(1000000000), .tv_nsec = ns % UINT64_C(1000000000) } };
+
+	if (v->clock >= 0)
+		timerfd_settime(v->clock, 0, &it, NULL);
+}
+
+/* How long to wait for the next refresh, after one that has cost so much. */
+static uint64_t pause_after(struct view *v, uint64_t cost)
+{
+	uint64_t wanted = v->state.interval;
+
+	v->refreshes++;
+	if (v->refreshes < 4)
+		wanted = wanted < EARLY << v->refreshes ? wanted : EARLY << v->refreshes;
+	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
+	return cost * BUDGET > wanted ? cost * BUDGET : wanted;
+}
+
+static void draw(struct view *v)
+{
+	v->state.now = monotonic() - v->begun;
+	screen__draw(v->screen, &v->state);
+}
+
+/* by_clock: it is time, and not a key that asked for it. */
+static void refresh(struct view *v, bool by_clock)
+{
+	uint64_t begin = cpu_time();
+
+	take_errors(v);
+	if (guard__orphaned(v->guard))
+		v->quit = v->loop.quit = true;
+	if (by_clock)
+		for (size_t i = 0; i < v->state.nprocs; i++)
+			live_proc__rates(v->state.procs[i]);
+	if ((!v->state.paused || !by_clock) && live_state__refresh(&v->state))
+		v->failed = v->loop.quit = true;
+	draw(v);
+	if (by_clock)
+		set_clock(v, pause_after(v, cpu_time() - begin));
+}
+
+static void on_clock(void *ctx)
+{
+	struct view *v = ctx;
+	uint64_t n;
+
+	if (read(v->clock, &n, sizeof(n)) > 0)
+		refresh(v, true);
+}
+
+/* ---- keys and signals ---- */
+
+static void say_not(struct view *v, const char *what)
+{
+	live_state__say(&v->state, LOG_INFO, true, "%s", what);
+}
+
+static void act(struct view *v, enum live_act a)
+{
+	const struct live_proc *p = live_state__proc(&v->state);
+
+	switch (a) {
+	case ACT_QUIT:
+		v->quit = v->loop.quit = true;
+		break;
+	case ACT_REDRAW:
+		screen__redraw(v->screen);
+		draw(v);
+		break;
+	case ACT_RESET:
+		if (p)
+			live_rows__reset((struct live_rows *)&p->rows);
+		refresh(v, false);
+		break;
+	case ACT_REFRESH:
+		refresh(v, false);
+		break;
+	case ACT_SAVE:
+		say_not(v, "no recording is kept here: memtrace-bpf record -p PID makes one");
+		draw(v);
+		break;
+	case ACT_EXPORT:
+		say_not(v, "there is no saved recording to export");
+		draw(v);
+		break;
+	case ACT_MARK:
+		say_not(v, "nothing is recorded that a mark could go into");
+		draw(v);
+		break;
+	case ACT_DRAW:
+		draw(v);
+		break;
+	default:
+		break;
+	}
+}
+
+static void drop_source(struct view *v, int fd)
+{
+	for (size_t i = 0; i < v->loop.n_sources; i++) {
+		if (v->loop.sources[i].fd == fd) {
+			v->loop.sources[i] = v->loop.sources[--v->loop.n_sources];
+			return;
+		}
+	}
+}
+
+static void on_key(void *ctx)
+{
+	struct view *v = ctx;
+	int key, n = 0;
+
+	while (n++ < 64 && (key = screen__key(v->screen)) >= 0)
+		act(v, live_keys__press(&v->state, key, screen__page(v->screen)));
+	if (key != -2)
+		return;
+	v->gone = v->quit = v->loop.quit = true;
+	drop_source(v, guard__input(v->guard));
+}
+
+/* Ctrl-Z: the shell gets its terminal back, and we go on with a screen of our own when it says so. */
+static void suspend(struct view *v)
+{
+	screen__suspend(v->screen);
+	guard__stop(v->guard);
+}
+
+static void on_signal(void *ctx)
+{
+	struct view *v = ctx;
+	struct signalfd_siginfo si;
+
+	while (read(v->signals, &si, sizeof(si)) == sizeof(si)) {
+		if (si.ssi_signo == SIGTSTP && v->screen) {
+			suspend(v);
+		} else if (si.ssi_signo == SIGTSTP) {
+			guard__stop(v->guard);
+		} else if (!v->screen) {
+			continue;
+		} else if (si.ssi_signo == SIGCONT) {
+			screen__resume(v->screen);
+			draw(v);
+		} else if (si.ssi_signo == SIGWINCH) {
+			screen__resized(v->screen);
+			draw(v);
+		} else {
+			v->quit = v->loop.quit = true;
+		}
+	}
+}
+
+static void add_source(struct view *v, int fd, void (*ready)(void *ctx))
+{
+	if (fd >= 0 && v->loop.n_sources < LOOP_SOURCES)
+		v->loop.sources[v->loop.n_sources++] = (struct loop_source){ fd, ready, v };
+}
+
+static int block(int fd, const int *all, size_t n)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < n; i++)
+		sigaddset(&set, all[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(fd, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* The screen comes when there is something to show: what cannot be attached to is said as everywhere. */
+static int show(struct view *v)
+{
+	if (v->screen)
+		return 0;
+	v->begun = monotonic();
+	v->screen = screen__open(v->guard, report_text__colour(stdout, &(struct report_text_opts){ .colour = v->args->colour }));
+	if (!v->screen) {
+		log_err("the terminal cannot show a screen: pipe the output through cat for plain text");
+		return EXIT_FAILED;
+	}
+	if (!guard__catch_errors(v->guard))
+		log__divert(on_message, v);
+	v->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	add_source(v, guard__input(v->guard), on_key);
+	add_source(v, v->clock, on_clock);
+	set_clock(v, EARLY);
+	draw(v);
+	return 0;
+}
+
+/* ---- processes ---- */
+
+static int on_tick(struct sink *s, uint64_t now)
+{
+	struct live_proc *p = (struct live_proc *)s;
+	struct session *session = p->owner;
+
+	live_proc__pass(p, now, session__events(session), session__lost(session));
+	return 0;
+}
+
+static struct live_proc *new_proc(struct view *v, struct session *s, pid_t pid)
+{
+	struct live_proc *p = live_proc__new(pid, session__dict(s), session__facts(s));
+
+	if (!p)
+		return NULL;
+	p->sink.tick = on_tick;
+	p->owner = s;
+	p->view = v;
+	return p;
+}
+
+/* Why nothing more comes from a process, and when that was. */
+static void say_end(struct view *v, struct live_proc *p, const char *reason, int err)
+{
+	char why[96], clock[24];
+
+	live__clock(clock, p->now);
+	if (err)
+		snprintf(why, sizeof(why), "the capture broke off at %s: %s", clock, strerror(-err));
+	else if (!reason || !strcmp(reason, "target exited"))
+		snprintf(why, sizeof(why), "PID %d has ended (exit seen at %s)", (int)p->pid, clock);
+	else if (!strcmp(reason, "exec"))
+		snprintf(why, sizeof(why), "PID %d runs another program since %s", (int)p->pid, clock);
+	else
+		snprintf(why, sizeof(why), "detached from PID %d at %s (%s)", (int)p->pid, clock, reason);
+	live_proc__end(p, why);
+	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
+}
+
+static int on_attached(void *ctx)
+{
+	struct view *v = ctx;
+	int status;
+
+	if (live_state__add(&v->state, v->first)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	v->listed = true;
+	status = show(v);
+	return status;
+}
+
+static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number, struct sink **sink)
+{
+	struct view *v = ctx;
+	struct live_proc *p;
+
+	(void)number;
+	if (show(v))
+		return NULL;
+	p = new_proc(v, s, pid);
+	if (!p || live_state__add(&v->state, p)) {
+		live_proc__free(p);
+		return NULL;
+	}
+	*sink = &p->sink;
+	return p;
+}
+
+static const char *child_full(void *output)
+{
+	(void)output;
+	return NULL;
+}
+
+/* The session goes, and what it has read stays for who looks at it. */
+static void child_end(void *output, const char *reason, int err)
+{
+	struct live_proc *p = output;
+	struct session *s = p->owner;
+	struct dict *dict;
+	struct facts *facts;
+
+	p->now = session__now(s) > p->now ? session__now(s) : p->now;
+	live_proc__pass(p, p->now, session__events(s), session__lost(s));
+	session__give_words(s, &dict, &facts);
+	live_proc__own(p);
+	p->owner = NULL;
+	say_end(p->view, p, reason, err);
+}
+
+static const struct relatives_output children_output = { child_begin, child_full, child_end };
+
+/* ---- to the end ---- */
+
+/* Nothing comes any more, and all of it stays to be looked at. */
+static void stay(struct view *v)
+{
+	static const int ends[] = { SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGCONT, SIGWINCH };
+	struct pollfd fds[LOOP_SOURCES];
+	size_t n;
+
+	v->signals = block(v->signals, ends, sizeof(ends) / sizeof(*ends));
+	v->state.over = true;
+	v->state.paused = false;
+	refresh(v, false);
+	while (!v->quit && !v->failed) {
+		n = v->loop.n_sources;
+		for (size_t i = 0; i < n; i++)
+			fds[i] = (struct pollfd){ .fd = v->loop.sources[i].fd, .events = POLLIN };
+		if (poll(fds, n, -1) < 0 && errno != EINTR)
+			break;
+		for (size_t i = 0; i < n && i < v->loop.n_sources; i++)
+			if (fds[i].revents && fds[i].fd == v->loop.sources[i].fd)
+				v->loop.sources[i].ready(v->loop.sources[i].ctx);
+	}
+}
+
+static void print_summary(const struct view *v, const struct live_proc *p)
+{
+	const struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = v->args->top, .colour = v->args->colour };
+
+	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts, &opts);
+}
+
+/* The terminal as it was, then what was said meanwhile, and the summary. */
+static void leave(struct view *v)
+{
+	take_errors(v);
+	if (v->gone || guard__orphaned(v->guard))
+		guard__restore(v->guard);
+	else
+		screen__close(v->screen);
+	v->screen = NULL;
+	log__divert(NULL, NULL);
+	guard__release_errors(v->guard);
+	for (size_t i = LIVE_MESSAGES; i-- > 0;) {
+		const struct live_message *m = live_state__message(&v->state, i);
+
+		if (m && !m->own)
+			log__print(m->level, "%s", m->text);
+	}
+	if (v->gone)
+		return;
+	for (size_t i = 0; i < v->state.nprocs; i++)
+		if (v->state.procs[i]->now && (v->state.procs[i] == v->first || v->state.procs[i]->events))
+			print_summary(v, v->state.procs[i]);
+}
+
+static int capture(struct view *v)
+{
+	struct sink *sinks[1];
+	int status = capture_loop__open(&v->loop);
+
+	if (status)
+		return status;
+	v->first = new_proc(v, v->loop.session, v->loop.args.pid);
+	if (!v->first) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	sinks[0] = &v->first->sink;
+	v->loop.sinks = sinks;
+	v->loop.n_sinks = 1;
+	status = capture_loop__run(&v->loop);
+	if (!v->screen)
+		return status;
+	if (v->listed) {
+		live_proc__pass(v->first, session__now(v->loop.session), session__events(v->loop.session),
+				session__lost(v->loop.session));
+		say_end(v, v->first, v->loop.stop_reason, v->loop.err);
+	}
+	guard__heard(v->guard);
+	/* A signal, or q: what was wanted. */
+	if (v->loop.err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
+		stay(v);
+	leave(v);
+	if (v->loop.err)
+		log_err("the capture broke off: %s", strerror(-v->loop.err));
+	if (v->failed)
+		log_err("out of memory");
+	return v->failed ? EXIT_FAILED : status;
+}
+
+int live_view__run(const struct live_args *args, struct guard *g)
+{
+	static const int heard[] = { SIGTSTP, SIGCONT, SIGWINCH };
+	struct view v = { .args = args, .guard = g, .clock = -1, .signals = -1 };
+	int status;
+
+	v.loop.args = args->capture;
+	v.loop.attached = on_attached;
+	v.loop.ctx = &v;
+	v.loop.output = &children_output;
+	v.state.interval = args->interval_given ? args->interval : UINT64_C(1000000000);
+	v.state.view = args->view;
+	v.state.sort = args->sort;
+	v.begun = monotonic();
+	/* Before there is a screen, Ctrl-Z is what it always is. */
+	v.signals = block(-1, heard, sizeof(heard) / sizeof(*heard));
+	add_source(&v, v.signals, on_signal);
+	status = capture(&v);
+	live_state__release(&v.state);
+	if (!v.listed)
+		live_proc__free(v.first);
+	capture_loop__close(&v.loop);
+	if (v.clock >= 0)
+		close(v.clock);
+	close(v.signals);
+	return status;
+}
