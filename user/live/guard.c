@@ -131,13 +131,14 @@ int guard__input(const struct guard *g)
 
 void guard__restore(struct guard *g)
 {
+	pid_t group = tcgetpgrp(g->in); /* negative: it is nobody's */
 	sigset_t set, old;
 
-	/* Our group may be in the background by now: the terminal is somebody else's, and has been set by them. */
-	if (tcgetpgrp(g->in) != getpgrp())
-		return;
 	if (write(g->out, g->restore, g->len) < 0)
 		return; /* the terminal is gone */
+	/* We may be in the background by now: whose it is has set it as they need it. */
+	if (group >= 0 && group != getpgrp())
+		return;
 	sigemptyset(&set);
 	sigaddset(&set, SIGTTOU);
 	sigprocmask(SIG_BLOCK, &set, &old);

@@ -406,8 +406,9 @@ static void print_summary(const struct view *v, const struct live_proc *p)
 /* The terminal as it was, then what was said meanwhile, and the summary. */
 static void leave(struct view *v)
 {
+	v->gone |= guard__orphaned(v->guard);
 	take_errors(v);
-	if (v->gone || guard__orphaned(v->guard))
+	if (v->gone)
 		guard__restore(v->guard);
 	else
 		screen__close(v->screen);
