@@ -428,29 +428,42 @@ static void leave(struct view *v)
 			print_summary(v, v->state.procs[i]);
 }
 
-static int capture(struct view *v)
+static int begin_first(struct view *v, struct sink **sink)
 {
-	struct sink *sinks[1];
-	int status = capture_loop__open(&v->loop);
-
-	if (status)
-		return status;
 	v->first = new_proc(v, v->loop.session, v->loop.args.pid);
 	if (!v->first) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	sinks[0] = &v->first->sink;
-	v->loop.sinks = sinks;
+	*sink = &v->first->sink;
+	v->loop.sinks = sink;
 	v->loop.n_sinks = 1;
+	return 0;
+}
+
+static void end_first(struct view *v)
+{
+	struct session *s = v->loop.session;
+
+	if (!v->listed)
+		return;
+	live_proc__pass(v->first, session__now(s), session__events(s), session__lost(s));
+	say_end(v, v->first, v->loop.stop_reason, v->loop.err);
+}
+
+static int capture(struct view *v)
+{
+	struct sink *sink;
+	int status = capture_loop__open(&v->loop);
+
+	if (!status && !capture_loop__many(&v->loop))
+		status = begin_first(v, &sink);
+	if (status)
+		return status;
 	status = capture_loop__run(&v->loop);
 	if (!v->screen)
 		return status;
-	if (v->listed) {
-		live_proc__pass(v->first, session__now(v->loop.session), session__events(v->loop.session),
-				session__lost(v->loop.session));
-		say_end(v, v->first, v->loop.stop_reason, v->loop.err);
-	}
+	end_first(v);
 	guard__heard(v->guard);
 	/* A signal, or q: what was wanted. */
 	if (v->loop.err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
