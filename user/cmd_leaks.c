@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* memtrace-bpf leaks: what grows over steps, by line, and how sure that is; from a recording or from a running process. */
+/* memtrace-bpf leaks: what grows over steps, by line, and how sure that is; from recordings or from a running process. */
 #include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +12,7 @@
 #include "capture_loop.h"
 #include "commands.h"
 #include "leaks.h"
+#include "leaks_ranks.h"
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -24,7 +25,8 @@ struct leaks_args {
 	struct leaks_opts o;
 	struct capture_args capture;
 	bool json, fail, top_given;
-	const char *file;
+	char **files;
+	size_t n;
 };
 
 enum { OPT_BY = 0x7000, OPT_DEVICE, OPT_TOP, OPT_FORMAT, OPT_CONFIDENCE, OPT_GROWTH, OPT_STEPS, OPT_FAIL };
@@ -78,10 +80,10 @@ static void parse_words(struct leaks_args *a, int key, const char *arg, struct a
 
 static void check_args(struct leaks_args *a, struct argp_state *state)
 {
-	if (!a->capture.pid && !a->file)
+	if (!a->capture.pid && !a->n)
 		argp_error(state, "which recording? memtrace-bpf leaks FILE, or -p PID for a running process");
-	if (a->capture.pid && a->file)
-		argp_error(state, "'%s': either a recording or -p PID", a->file);
+	if (a->capture.pid && a->n)
+		argp_error(state, "'%s': either a recording or -p PID", a->files[0]);
 	if (!a->capture.pid && (a->capture.steps || a->capture.duration))
 		argp_error(state, "%s is for a running process, -p PID", a->capture.steps ? "a number of steps" : "--duration");
 }
@@ -129,10 +131,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'v':
 		log__set_level(LOG_DEBUG);
 		break;
-	case ARGP_KEY_ARG:
-		if (a->file)
-			argp_error(state, "'%s': one recording at a time", arg);
-		a->file = arg;
+	case ARGP_KEY_ARGS:
+		a->files = state->argv + state->next;
+		a->n = (size_t)(state->argc - state->next);
 		break;
 	case ARGP_KEY_END:
 		check_args(a, state);
@@ -143,22 +144,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static int print(const struct leaks_doc *doc, const struct leaks_args *a)
+/* err: of what was printed. The exit code, logged. */
+static int printed(const struct leaks_args *a, int err, const char *name, bool found)
 {
-	struct json *j = a->json ? json__new(stdout, true) : NULL;
 	char path[512], wanted[64];
-	bool found = false;
-	int err;
 
-	if (a->json)
-		err = j ? leaks__json(j, doc, &a->o, &found) : -ENOMEM;
-	else
-		err = leaks__text(stdout, doc, &a->o, &found);
-	json__free(j);
 	if (analyze__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	if (err == -ENOENT) {
-		log_err("%s: no device '%s' in it", text__clean(path, sizeof(path), doc->name, strlen(doc->name)),
+		log_err("%s: no device '%s' in it", text__clean(path, sizeof(path), name, strlen(name)),
 			text__clean(wanted, sizeof(wanted), a->o.device, strlen(a->o.device)));
 		return EXIT_UNUSABLE;
 	}
@@ -169,20 +163,47 @@ static int print(const struct leaks_doc *doc, const struct leaks_args *a)
 	return found && a->fail ? EXIT_FAILED : EXIT_OK;
 }
 
-static int from_file(const struct leaks_args *args)
+static int print(const struct leaks_doc *doc, const struct leaks_args *a)
+{
+	struct json *j = a->json ? json__new(stdout, true) : NULL;
+	bool found = false;
+	int err;
+
+	if (a->json)
+		err = j ? leaks__json(j, doc, &a->o, &found) : -ENOMEM;
+	else
+		err = leaks__text(stdout, doc, &a->o, &found);
+	json__free(j);
+	return printed(a, err, doc->name, found);
+}
+
+/* A recording run with everything watched that grows. 0 and *ret, or an exit code, logged. */
+static int judge(const struct leaks_args *args, const char *path, struct analysis **ret)
 {
 	const struct model_opts mo = { .at = AT_END };
 	struct analysis *a;
-	int status = analysis__open(args->file, &mo, &a);
+	int status = analysis__open(path, &mo, &a);
 
 	if (status)
 		return status;
 	if (growth__watch(a->model, args->o.by)) {
 		log_err("out of memory");
-		analysis__free(a);
-		return EXIT_FAILED;
+		status = EXIT_FAILED;
+	} else {
+		status = analysis__run(a, NULL, NULL);
 	}
-	status = analysis__run(a, NULL, NULL);
+	if (status)
+		analysis__free(a);
+	else
+		*ret = a;
+	return status;
+}
+
+static int from_file(const struct leaks_args *args)
+{
+	struct analysis *a;
+	int status = judge(args, args->files[0], &a);
+
 	if (!status) {
 		struct leaks_doc doc = {
 			.model = a->model,
@@ -195,8 +216,47 @@ static int from_file(const struct leaks_args *args)
 		};
 
 		status = print(&doc, args);
+		analysis__free(a);
 	}
-	analysis__free(a);
+	return status;
+}
+
+static int print_ranks(const struct leaks_args *args, struct leaks_ranks *r)
+{
+	int err = leaks_ranks__finish(r);
+	struct json *j;
+
+	if (!err && args->json) {
+		j = json__new(stdout, true);
+		err = j ? leaks_ranks__json(j, r) : -ENOMEM;
+		json__free(j);
+	} else if (!err) {
+		err = leaks_ranks__text(stdout, r);
+	}
+	return printed(args, err, "all recordings", !err && leaks_ranks__found(r));
+}
+
+static int from_files(const struct leaks_args *args)
+{
+	struct leaks_ranks *r = leaks_ranks__new(&args->o);
+	int status = EXIT_OK, err = r ? 0 : -ENOMEM;
+	struct analysis *a;
+
+	for (size_t i = 0; i < args->n && !status && !err; i++) {
+		status = judge(args, args->files[i], &a);
+		if (status)
+			break;
+		err = leaks_ranks__add(r, a);
+		err = err == -ENODATA ? 0 : err;
+		analysis__free(a);
+	}
+	if (err) {
+		log_err("%s", strerror(-err));
+		status = EXIT_FAILED;
+	}
+	if (!status)
+		status = print_ranks(args, r);
+	leaks_ranks__free(r);
 	return status;
 }
 
@@ -320,9 +380,10 @@ int cmd_leaks(int argc, char **argv)
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
-		.args_doc = "FILE\n-p PID",
+		.args_doc = "FILE ...\n-p PID",
 		.doc = "What grows from step to step, which line allocates it, what holds it, and how sure that is; from a "
-		       "recording, or from a running process. Without steps equal slices of time take their place.",
+		       "recording, or from a running process. Without steps equal slices of time take their place. Of several recordings, as of the ranks of "
+		       "a job, it says in which a line grows.",
 	};
 	struct leaks_args args = { .o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH } };
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
@@ -335,7 +396,7 @@ int cmd_leaks(int argc, char **argv)
 	argp_parse(&argp, argc, v, 0, NULL, &args);
 	if (!args.top_given)
 		args.o.top = args.json ? 0 : TOP;
-	status = args.file ? from_file(&args) : from_process(&args);
+	status = args.n > 1 ? from_files(&args) : args.n ? from_file(&args) : from_process(&args);
 	free(joined);
 	free(v);
 	return status;

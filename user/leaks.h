@@ -47,5 +47,9 @@ bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_
 /* The pool's growth is its own only where what tensors hold does not grow with it. */
 bool leaks__pool_grows(const struct leaks_opts *o, const struct growth *g);
 bool leaks__others_grow(const struct leaks_opts *o, const struct growth *g);
+/* Parts of the JSON, into the open object: what a line has besides its place; what of that a sum has, too. figures: its values. */
+void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l, bool figures);
+void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t, double per_step, const uint64_t *values,
+		       bool figures);
 
 #endif

@@ -42,8 +42,8 @@ bool leaks__others_grow(const struct leaks_opts *o, const struct growth *g)
 	return g->has_others && leaks__counts(o, &g->others.trend);
 }
 
-static void put_trend(struct json *j, const struct growth *g, const struct trend *t, double per_step, const uint64_t *values,
-		      bool figures)
+void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t, double per_step, const uint64_t *values,
+		       bool figures)
 {
 	json__string(j, "verdict", trend__verdict(t->verdict));
 	json__string(j, "confidence", trend__confidence(t->confidence));
@@ -68,6 +68,34 @@ static void put_trend(struct json *j, const struct growth *g, const struct trend
 	for (uint32_t i = 0; i < t->values; i++)
 		json__uint(j, NULL, values[i]);
 	json__close_array(j);
+}
+
+void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l, bool figures)
+{
+	leaks_json__trend(j, g, &l->trend, l->per_step, l->values, figures);
+	json__string(j, "kind", growth__kind(l->kind));
+	json__uint(j, "bytes", l->row.bytes);
+	json__uint(j, "count", l->row.count);
+	json__uint(j, "old", l->old);
+	json__uint(j, "total_allocated", l->allocated);
+	json__open_array(j, "survives");
+	for (unsigned i = 0; i < l->ages; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "age", UINT64_C(1) << i);
+		json__double(j, "share", l->survives[i], 6);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__open_array(j, "held_by");
+	for (size_t i = 0; i < l->nnames; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "name", l->names[i].text);
+		json__uint(j, "bytes", l->names[i].bytes);
+		json__uint(j, "count", l->names[i].count);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__uint(j, "held_unknown", l->row.bytes > l->named ? l->row.bytes - l->named : 0);
 }
 
 static void put_stack(struct json *j, const struct dict *d, const struct row *r, char *buf)
@@ -103,30 +131,7 @@ static void put_line(struct json *j, const struct leaks_doc *doc, const struct l
 {
 	json__open_object(j, NULL);
 	put_where(j, doc, o, &l->row, buf);
-	put_trend(j, g, &l->trend, l->per_step, l->values, o->figures);
-	json__string(j, "kind", growth__kind(l->kind));
-	json__uint(j, "bytes", l->row.bytes);
-	json__uint(j, "count", l->row.count);
-	json__uint(j, "old", l->old);
-	json__uint(j, "total_allocated", l->allocated);
-	json__open_array(j, "survives");
-	for (unsigned i = 0; i < l->ages; i++) {
-		json__open_object(j, NULL);
-		json__uint(j, "age", UINT64_C(1) << i);
-		json__double(j, "share", l->survives[i], 6);
-		json__close_object(j);
-	}
-	json__close_array(j);
-	json__open_array(j, "held_by");
-	for (size_t i = 0; i < l->nnames; i++) {
-		json__open_object(j, NULL);
-		json__string(j, "name", l->names[i].text);
-		json__uint(j, "bytes", l->names[i].bytes);
-		json__uint(j, "count", l->names[i].count);
-		json__close_object(j);
-	}
-	json__close_array(j);
-	json__uint(j, "held_unknown", l->row.bytes > l->named ? l->row.bytes - l->named : 0);
+	leaks_json__figures(j, g, l, o->figures);
 	json__close_object(j);
 }
 
@@ -156,7 +161,7 @@ static void put_sum(struct json *j, const char *key, const struct growth *g, con
 		return;
 	}
 	json__open_object(j, key);
-	put_trend(j, g, &s->trend, s->per_step, s->values, o->figures);
+	leaks_json__trend(j, g, &s->trend, s->per_step, s->values, o->figures);
 	json__close_object(j);
 }
 

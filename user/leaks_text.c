@@ -15,8 +15,6 @@
 #include "report_words.h"
 
 #define DOT " \xc2\xb7 "
-#define FIGURES 64 /* steps told of one by one, of more the last */
-#define CHART 24   /* columns */
 #define POOL_LINES 3
 
 struct page {
@@ -42,9 +40,8 @@ static void sentence(struct page *p, const struct growth *g, const struct growth
 	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
 	leaks__paragraph(p->out, p->width, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.", at, module,
-		  leaks__signed(slope, sizeof(slope), l->per_step), leaks__unit(g), leaks__rises(g, &l->trend, n,
-				sizeof(n)), keeps, held,
-		  trend__confidence(l->trend.confidence));
+		  leaks__signed(slope, sizeof(slope), l->per_step), leaks__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
+		  keeps, held, trend__confidence(l->trend.confidence));
 }
 
 static void table(struct page *p, const struct growth *g, size_t shown)
@@ -53,8 +50,7 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 	size_t room = p->width > 66 ? p->width - 55 : 12;
 
 	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n", g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in",
-			"Stays",
-		"At end", "Blocks", p->o->by == BY_MODULE ? "Module" : p->o->by == BY_CATEGORY ? "Category" : "Location");
+		"Stays", "At end", "Blocks", p->o->by == BY_MODULE ? "Module" : p->o->by == BY_CATEGORY ? "Category" : "Location");
 	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
 
@@ -65,30 +61,6 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), l->per_step), grew,
 			leaks__percent(leaks__stays(l)), text__bytes(live, sizeof(live), l->row.bytes),
 			text__count(count, sizeof(count), l->row.count), leaks__where(p->o->by, &l->row, p->cwd, at, room));
-	}
-}
-
-/* Each value, with a bar as long as it is large. */
-static void figures(struct page *p, const struct growth *g, const char *title, const uint64_t *v, const struct trend *t)
-{
-	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
-	uint64_t most = 1, before = from ? v[from - 1] : 0;
-	char live[24], change[40];
-
-	for (size_t i = from; i < n; i++)
-		most = v[i] > most ? v[i] : most;
-	fprintf(p->out, "\n%s, live at the end of each %s%s\n", title,
-		g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
-				g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
-	for (size_t i = from; i < n; i++) {
-		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
-
-		fprintf(p->out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
-				(uint64_t)(i + 1 + g->values - n) * (g->clock == GROWTH_TIME ? 1 : g->stride),
-			text__bytes(live, sizeof(live), v[i]),
-			v[i] == before ? "" : leaks__signed(change, sizeof(change), (double)v[i] - (double)before), (int)bar,
-			"########################", i < t->warmup ? " (warm-up)" : "");
-		before = v[i];
 	}
 }
 
@@ -118,8 +90,8 @@ static void say_graph(struct page *p, const struct growth *g)
 		return;
 	fputc('\n', p->out);
 	if (n > 1)
-		leaks__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n, leaks__signed(slope,
-				sizeof(slope), sum), leaks__unit(g));
+		leaks__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
+				 leaks__signed(slope, sizeof(slope), sum), leaks__unit(g));
 	if (kept)
 		snprintf(by, sizeof(by), "; among what came out of these lines: %s (%" PRIu64 " blocks)",
 			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)), kept->count);
@@ -286,10 +258,10 @@ static int device_text(struct page *p, size_t device, bool *found)
 	if (p->o->figures) {
 		char at[REPORT_TEXT];
 
-		figures(p, &g, d.name, g.allocated.values, &g.allocated.trend);
+		leaks__figures(p->out, &g, d.name, g.allocated.values, &g.allocated.trend);
 		for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 			if (leaks__counts(p->o, &g.lines[i].trend)) {
-				figures(p, &g, leaks__where(p->o->by, &g.lines[i].row, p->cwd, at, p->width - 36),
+				leaks__figures(p->out, &g, leaks__where(p->o->by, &g.lines[i].row, p->cwd, at, p->width - 36),
 						g.lines[i].values, &g.lines[i].trend);
 				k++;
 			}

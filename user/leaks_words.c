@@ -8,6 +8,9 @@
 #include "lib/text.h"
 #include "report_words.h"
 
+#define FIGURES 64 /* steps told of one by one, of more the last */
+#define CHART 24   /* columns */
+
 void leaks__paragraph(FILE *out, size_t width, const char *first, const char *rest, const char *fmt, ...)
 {
 	char text[2 * REPORT_TEXT];
@@ -154,4 +157,27 @@ void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t
 	if (len < size && l->row.bytes && l->named < l->row.bytes / 4 * 3)
 		snprintf(buf + len, size - len, "; of %u %% it is not known",
 				leaks__percent(1 - (double)l->named / (double)l->row.bytes));
+}
+
+void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v, const struct trend *t)
+{
+	size_t n = t->values, from = n > FIGURES ? n - FIGURES : 0;
+	uint64_t most = 1, before = from ? v[from - 1] : 0;
+	char live[24], change[40];
+
+	for (size_t i = from; i < n; i++)
+		most = v[i] > most ? v[i] : most;
+	fprintf(out, "\n%s, live at the end of each %s%s\n", title,
+		g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
+				g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
+	for (size_t i = from; i < n; i++) {
+		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
+
+		fprintf(out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
+				(uint64_t)(i + 1 + g->values - n) * (g->clock == GROWTH_TIME ? 1 : g->stride),
+			text__bytes(live, sizeof(live), v[i]),
+			v[i] == before ? "" : leaks__signed(change, sizeof(change), (double)v[i] - (double)before), (int)bar,
+			"########################", i < t->warmup ? " (warm-up)" : "");
+		before = v[i];
+	}
 }

@@ -27,5 +27,7 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 /* What the program's objects say of what is there; census: they were read. */
 void leaks__say_held(const struct growth_line *l, bool census, char *buf, size_t size);
 bool leaks__of_graph(const struct growth_name *n); /* autograd's graph keeps it */
+/* Each value, with a bar as long as it is large. */
+void leaks__figures(FILE *out, const struct growth *g, const char *title, const uint64_t *v, const struct trend *t);
 
 #endif

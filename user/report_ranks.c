@@ -16,7 +16,7 @@
 struct ranks {
 	const struct ranks_opts *opts;
 	struct rank *all;
-	size_t n, room, empty;
+	size_t n, room, empty, workers;
 	struct rank_line *lines;
 	size_t nlines, room_lines, kept;
 	struct rank_cell *cells; /* sorted by line once finished */
@@ -73,8 +73,10 @@ static int words_of(struct ranks *r, struct row *row, struct words *ret)
 {
 	unsigned of = report__speaks_of(r->opts->by, r->opts->split);
 	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
-	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place, phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
-	const char **own[] = { &row->file, &row->func, &row->module, &row->module_class, &row->module_root, &row->name, &row->thread };
+	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place,
+			phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
+	const char **own[] = { &row->file, &row->func, &row->module, &row->module_class, &row->module_root, &row->name,
+			&row->thread };
 
 	if (!module)
 		row->module = row->module_class = row->module_root = "";
@@ -161,7 +163,8 @@ static int add_row(struct ranks *r, uint32_t recording, struct row row)
 
 static int add_rows(struct ranks *r, const struct analysis *a, size_t device, uint32_t recording)
 {
-	struct row_opts o = { .by = r->opts->by, .split = r->opts->split, .when = ROWS_AT_MARK, .innermost = r->opts->innermost };
+	struct row_opts o = { .by = r->opts->by, .split = r->opts->split, .when = ROWS_AT_MARK,
+			.innermost = r->opts->innermost };
 	struct row *rows;
 	size_t n;
 	int err;
@@ -235,7 +238,7 @@ static char *command_of(const struct facts *f)
 
 static int describe(struct rank *k, const struct analysis *a)
 {
-	const char *cwd = facts__get(a->facts, "cwd");
+	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
 
 	k->name = strdup(a->name);
 	k->cwd = cwd ? strdup(cwd) : NULL;
@@ -244,11 +247,52 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->has_local = fact_number(a->facts, "local_rank", &k->local);
 	k->has_world = fact_number(a->facts, "world_size", &k->world);
 	k->pid = report__fact_number(a->facts, "pid");
+	k->parent = report__fact_number(a->facts, "parent");
+	k->data_worker = comm && !strcmp(comm, "pt_data_worker");
 	k->events = model__events(a->model);
 	k->lost = report__lost(a->model, a->facts);
 	k->steps = model__steps(a->model);
 	k->complete = a->complete;
 	return k->name && k->command && (!cwd || k->cwd) ? 0 : -ENOMEM;
+}
+
+static bool helps(const struct rank *k, const struct rank *boss)
+{
+	if (k == boss || k->worker || !k->parent || k->parent != boss->pid)
+		return false;
+	return k->has_number && boss->has_number ? k->number == boss->number : k->data_worker;
+}
+
+/* Makes one the other's worker, unless that one in the end is its own: such parents are made up. */
+static void set_worker(struct ranks *r, size_t worker, size_t boss)
+{
+	struct rank *k = &r->all[worker];
+	size_t top = boss;
+
+	while (r->all[top].worker)
+		top = r->all[top].boss;
+	if (top == worker)
+		return;
+	k->worker = true;
+	k->boss = (uint32_t)boss;
+	r->workers++;
+	if (!k->has_number && r->all[boss].has_number) {
+		k->number = r->all[boss].number;
+		k->has_number = true;
+	}
+}
+
+/* Each process inherits the variables that say which rank it is: one of the same rank as its parent helps it. */
+static void find_workers(struct ranks *r)
+{
+	size_t last = r->n - 1;
+
+	for (size_t i = 0; i < last; i++) {
+		if (helps(&r->all[last], &r->all[i]))
+			set_worker(r, last, i);
+		if (helps(&r->all[i], &r->all[last]))
+			set_worker(r, i, last);
+	}
 }
 
 static bool wanted(const struct analysis *a, size_t i, int device, bool others)
@@ -276,8 +320,9 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	}
 	if (r->n >= UINT32_MAX || array__grow(&r->all, &r->room, r->n + 1, sizeof(*r->all)))
 		return -ENOMEM;
-	r->all[r->n] = (struct rank){ 0 };
+	r->all[r->n] = (struct rank){ .added = (uint32_t)r->n };
 	err = describe(&r->all[r->n++], a);
+	find_workers(r);
 	for (size_t i = 0; i < n && !err; i++) {
 		if (!wanted(a, i, device, others))
 			continue;
@@ -290,16 +335,26 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 
 /* ---- when all are there ---- */
 
+static bool is_twin(const struct rank *a, const struct rank *b)
+{
+	return a != b && !a->worker && !b->worker && a->number == b->number;
+}
+
 bool ranks__one_job(const struct ranks *r)
 {
+	const struct rank *first = NULL;
+
 	for (size_t i = 0; i < r->n; i++) {
 		const struct rank *a = &r->all[i];
 
-		if (!a->has_number || strcmp(a->command, r->all[0].command) != 0 ||
-		    (a->has_world && r->all[0].has_world && a->world != r->all[0].world))
+		if (a->worker)
+			continue;
+		first = first ? first : a;
+		if (!a->has_number || strcmp(a->command, first->command) != 0 ||
+		    (a->has_world && first->has_world && a->world != first->world))
 			return false;
 		for (size_t k = 0; k < i; k++)
-			if (r->all[k].number == a->number)
+			if (is_twin(a, &r->all[k]))
 				return false;
 	}
 	return r->n > 1;
@@ -311,6 +366,8 @@ static int cmp_rank(const void *a, const void *b, void *ctx)
 
 	if (x->has_number && y->has_number && x->number != y->number)
 		return x->number < y->number ? -1 : 1;
+	if (x->worker != y->worker)
+		return x->worker ? 1 : -1;
 	return x < y ? -1 : x > y;
 }
 
@@ -346,13 +403,20 @@ static int sort_ranks(struct ranks *r)
 
 static void set_labels(struct ranks *r)
 {
+	bool job = ranks__one_job(r);
+	uint64_t worker = 0;
+
 	for (size_t i = 0; i < r->n; i++) {
 		struct rank *k = &r->all[i];
 
-		if (k->has_number)
-			snprintf(k->label, sizeof(k->label), "rank %llu", (unsigned long long)k->number);
-		else
+		worker = k->worker && i && (!k->has_number || r->all[i - 1].number == k->number) ? worker + 1 : k->worker;
+		if (!job)
 			text__clean(k->label, sizeof(k->label), k->name, strlen(k->name));
+		else if (k->has_number && k->worker)
+			snprintf(k->label, sizeof(k->label), "rank %llu worker %llu", (unsigned long long)k->number,
+				 (unsigned long long)worker);
+		else
+			snprintf(k->label, sizeof(k->label), "rank %llu", (unsigned long long)k->number);
 	}
 }
 
@@ -393,31 +457,58 @@ static void gather_cells(struct ranks *r)
 	r->ncells = n;
 }
 
+/* Workers do another work than those that they help: what they have says nothing of who differs. */
+struct compared {
+	uint64_t *values, *sorted;
+	uint32_t *which;
+	size_t n;
+};
+
+static int add_outliers(struct ranks *r, struct compared *c, uint32_t line1)
+{
+	size_t from = r->outliers.n;
+	int err = outliers__add(&r->outliers, c->values, c->sorted, c->n, line1);
+
+	for (size_t i = from; i < r->outliers.n; i++)
+		r->outliers.all[i].recording = c->which[r->outliers.all[i].recording];
+	return err;
+}
+
+static int compare_line(struct ranks *r, struct compared *c, size_t line)
+{
+	struct rank_line *l = &r->lines[line];
+
+	for (size_t i = 0; i < c->n; i++)
+		c->sorted[i] = c->values[i] = ranks__bytes(r, l, c->which[i]);
+	outliers__sort(c->sorted, c->n);
+	l->min = c->sorted[0];
+	l->max = c->sorted[c->n - 1];
+	l->median = outliers__median(c->sorted, c->n);
+	return !l->row.filtered && l->max - l->min > OUTLIER_BYTES ? add_outliers(r, c, (uint32_t)line + 1) : 0;
+}
+
 static int compare(struct ranks *r)
 {
-	uint64_t *values = calloc(r->n + 1, 2 * sizeof(*values)), *sorted = values + r->n;
-	int err = values ? 0 : -ENOMEM;
+	struct compared c = { .values = calloc(r->n + 1, 2 * sizeof(*c.values)), .which = calloc(r->n + 1, sizeof(*c.which)) };
+	int err = c.values && c.which ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < r->n && !err; i++)
-		sorted[i] = values[i] = r->all[i].allocated;
-	if (!err && r->n) {
-		outliers__sort(sorted, r->n);
-		err = outliers__add(&r->outliers, values, sorted, r->n, 0);
+	c.sorted = err ? NULL : c.values + r->n;
+	for (size_t i = 0; i < r->n && !err; i++) {
+		if (r->all[i].worker)
+			continue;
+		c.which[c.n] = (uint32_t)i;
+		c.sorted[c.n] = c.values[c.n] = r->all[i].allocated;
+		c.n++;
 	}
-	for (size_t k = 0; k < r->nlines && !err && r->n; k++) {
-		struct rank_line *l = &r->lines[k];
-
-		for (size_t i = 0; i < r->n; i++)
-			sorted[i] = values[i] = ranks__bytes(r, l, i);
-		outliers__sort(sorted, r->n);
-		l->min = sorted[0];
-		l->max = sorted[r->n - 1];
-		l->median = outliers__median(sorted, r->n);
-		if (!l->row.filtered && l->max - l->min > OUTLIER_BYTES)
-			err = outliers__add(&r->outliers, values, sorted, r->n, (uint32_t)k + 1);
+	if (!err && c.n) {
+		outliers__sort(c.sorted, c.n);
+		err = add_outliers(r, &c, 0);
 	}
+	for (size_t k = 0; k < r->nlines && !err && c.n; k++)
+		err = compare_line(r, &c, k);
 	outliers__order(&r->outliers);
-	free(values);
+	free(c.values);
+	free(c.which);
 	return err;
 }
 
@@ -455,6 +546,11 @@ const struct rank *ranks__at(const struct ranks *r, size_t i)
 size_t ranks__empty(const struct ranks *r)
 {
 	return r->empty;
+}
+
+size_t ranks__workers(const struct ranks *r)
+{
+	return r->workers;
 }
 
 size_t ranks__lines(const struct ranks *r, size_t *kept)

@@ -19,13 +19,21 @@ struct json;
 struct ranks;
 
 struct rank { /* a recording */
+	uint32_t added;	  /* place in the order in which they were taken in */
 	char *name;
-	char label[32];	  /* "rank 3", or as much of the name as there is room for, cleaned */
+	char label[48];	  /* "rank 3", "rank 3 worker 1"; where they are no job as much of the name as there is room for, cleaned */
 	char *cwd;	  /* NULL: not known */
 	char *command;	  /* the words of its command line, cleaned; without what is another for each rank */
 	uint64_t number, local, world; /* rank, local rank, ranks of the job */
 	bool has_number, has_local, has_world;
-	uint64_t pid, events, lost, steps;
+	/*
+	 * A process that one of the others has started to help it, as a DataLoader does: of the same rank, or, without ranks, by
+	 * the name that PyTorch gives it. It is a part of the job and in all sums, but not compared with the others.
+	 */
+	bool worker;
+	bool data_worker; /* has that name */
+	uint32_t boss;	  /* of a worker, until ranks__finish(): its place */
+	uint64_t pid, parent, events, lost, steps; /* parent 0: not known */
 	bool complete;
 	char devices[64]; /* "cuda:1", "cuda:0 cuda:1" */
 	uint32_t ndevices;
@@ -41,7 +49,7 @@ struct rank { /* a recording */
 struct rank_line { /* rows of several recordings that say the same */
 	struct row row;	   /* bytes, count and cumulative over all recordings; words owned by the ranks */
 	uint32_t first, n; /* of its cells, by recording */
-	uint64_t min, median, max; /* bytes in a recording, 0 in those that do not have it */
+	uint64_t min, median, max; /* bytes in a recording, 0 in those that do not have it; workers aside */
 };
 
 struct rank_cell {
@@ -68,13 +76,14 @@ void ranks__free(struct ranks *r);
 int ranks__add(struct ranks *r, const struct analysis *a, int device);
 /* No more of them: sorts, by rank if they have one, and finds what differs. 0 or -ENOMEM. */
 int ranks__finish(struct ranks *r);
-/* At least two, of the same command, each with another rank, and of as many ranks, as far as they say. */
+/* At least two, of the same command, each with another rank, workers aside, and of as many ranks, as far as they say. */
 bool ranks__one_job(const struct ranks *r);
 
 /* After ranks__finish(). */
 size_t ranks__count(const struct ranks *r);
 const struct rank *ranks__at(const struct ranks *r, size_t i);
 size_t ranks__empty(const struct ranks *r); /* recordings without a memory event */
+size_t ranks__workers(const struct ranks *r);
 size_t ranks__lines(const struct ranks *r, size_t *kept); /* largest first; those that --filter refused behind the kept */
 const struct rank_line *ranks__line(const struct ranks *r, size_t i);
 /* Bytes of a line in a recording. */
@@ -85,10 +94,19 @@ size_t ranks__outliers(const struct ranks *r, const struct outlier **ret);
 /* Is that one of them? */
 bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording);
 
+/* "4 recordings of one job, ranks 0-3 of 4: python train.py" */
+void ranks__title(const struct ranks *r, char *buf, size_t size);
+/*
+ * Names those for which in is true, NULL: all but workers: "rank 2", "ranks 0-3 7", "rank 0 worker 1", where they are no job some
+ * of their names. Returns how many there are.
+ */
+size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);
 /* As one text; side: a column for each recording. 0 or -ENOMEM. */
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side);
 /* One document, at the place where j stands. top: 0: all rows. */
 int ranks__json(struct json *j, const struct ranks *r, size_t top);
+/* Its part that says which recording it is, into the open object. */
+void ranks_json__who(struct json *j, const struct rank *k);
 /* A header line, then the rows, with a column for each recording. */
 void ranks__csv(FILE *out, const struct ranks *r, size_t top);
 

@@ -24,15 +24,22 @@ static void uint_or_null(struct json *j, const char *key, bool known, uint64_t n
 		json__null(j, key);
 }
 
-static void put_recording(struct json *j, const struct rank *k)
+void ranks_json__who(struct json *j, const struct rank *k)
 {
-	json__open_object(j, NULL);
 	json__string(j, "recording", k->name);
 	uint_or_null(j, "rank", k->has_number, k->number);
 	uint_or_null(j, "local_rank", k->has_local, k->local);
 	uint_or_null(j, "world_size", k->has_world, k->world);
 	json__uint(j, "pid", k->pid);
+	uint_or_null(j, "parent", k->parent, k->parent);
+	json__bool(j, "worker", k->worker);
 	json__string(j, "command", k->command);
+}
+
+static void put_recording(struct json *j, const struct rank *k)
+{
+	json__open_object(j, NULL);
+	ranks_json__who(j, k);
 	json__string(j, "devices", k->devices);
 	json__uint(j, "allocated", k->allocated);
 	json__string(j, "allocated_is", figure__name(k->is));
@@ -173,7 +180,8 @@ static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 
 	if (row->file && row->line)
 		snprintf(line, sizeof(line), "%u", row->line);
-	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, row->bytes, row->count, row->cumulative,
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, row->bytes, row->count,
+			row->cumulative,
 		l->min, l->median, l->max);
 	report_csv__field(out, row->file);
 	report_csv__field(out, line);
@@ -199,7 +207,8 @@ static void put_filtered(FILE *out, const struct ranks *r, size_t kept, size_t n
 		bytes += ranks__line(r, i)->row.bytes;
 		count += ranks__line(r, i)->row.count;
 	}
-	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count, ranks__line(r, n - 1)->row.cumulative);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count, ranks__line(r,
+			n - 1)->row.cumulative);
 	for (size_t i = 0; i < ranks__count(r); i++) {
 		mine = 0;
 		for (size_t k = kept; k < n; k++)

@@ -86,35 +86,9 @@ static void bold(const struct page *p, bool on)
 
 /* ---- what they are ---- */
 
-/* "ranks 0-3 7" */
-static void rank_numbers(const struct ranks *r, char *buf, size_t size)
-{
-	size_t len = 0, n = ranks__count(r);
-
-	buf[0] = '\0';
-	for (size_t i = 0; i < n && len + 32 < size;) {
-		uint64_t first = ranks__at(r, i)->number, last = first;
-
-		for (i++; i < n && ranks__at(r, i)->number == last + 1; i++)
-			last++;
-		len += snprintf(buf + len, size - len, first == last ? " %" PRIu64 : " %" PRIu64 "-%" PRIu64, first, last);
-	}
-}
-
 static void print_head(struct page *p)
 {
-	const struct rank *first = ranks__at(p->r, 0);
-	bool job = ranks__one_job(p->r);
-	char numbers[256], world[32] = "";
-
-	if (job) {
-		rank_numbers(p->r, numbers, sizeof(numbers));
-		if (first->has_world)
-			snprintf(world, sizeof(world), " of %" PRIu64, first->world);
-		snprintf(p->text, sizeof(p->text), "%zu recordings of one job, ranks%s%s: %s", p->n, numbers, world, first->command);
-	} else {
-		snprintf(p->text, sizeof(p->text), "%zu recordings together; they do not say that they are ranks of one job", p->n);
-	}
+	ranks__title(p->r, p->text, sizeof(p->text));
 	report__cut(p->text, 2 * p->width);
 	wrap(p, p->text, false);
 	if (ranks__empty(p->r))
@@ -145,7 +119,7 @@ static struct head head_columns(const struct page *p)
 		h.label = text__width(k->label) > h.label ? text__width(k->label) : h.label;
 		h.largest = k->allocated > h.largest ? k->allocated : h.largest;
 	}
-	h.label = h.label < 16 ? h.label : 16;
+	h.label = h.label < 18 ? h.label : 18;
 	used = h.label + GAP + FIGURE + GAP;
 	h.bar = report_text__bars(p->out, p->o, used + 2 * (FIGURE + GAP) + TIME + GAP + DEVICE + GAP + 10 <= p->width) &&
 		used + REPORT_BAR + GAP + DEVICE <= p->width;
@@ -169,7 +143,8 @@ static void print_rank(struct page *p, const struct rank *k, const struct head *
 	bytes(p, k->allocated, FIGURE);
 	if (h->bar)
 		fprintf(p->out, "%s%s%s%*s", p->colour ? "\033[36m" : "",
-			bar__draw(bar, k->allocated, h->largest, REPORT_BAR, bar__unicode(), true), p->colour ? "\033[0m" : "", GAP, "");
+			bar__draw(bar, k->allocated, h->largest, REPORT_BAR, bar__unicode(), true),
+					p->colour ? "\033[0m" : "", GAP, "");
 	if (h->reserved)
 		bytes(p, k->reserved, FIGURE);
 	if (h->time)
@@ -257,7 +232,8 @@ static void print_outlier(struct page *p, const struct outlier *o)
 	const struct rank *k = ranks__at(p->r, o->recording);
 	char a[24], b[24], c[24], percent[32] = "";
 	uint64_t d = o->bytes > o->others ? o->bytes - o->others : o->others - o->bytes;
-	const char *others = p->n == 2 ? "the other has" : "the others' median is", *more = o->bytes > o->others ? "more" : "less";
+	const char *others = p->n == 2 ? "the other has" : "the others' median is",
+			*more = o->bytes > o->others ? "more" : "less";
 
 	if (o->others)
 		snprintf(percent, sizeof(percent), " (%.0f %%)", 100.0 * (double)d / (double)o->others);
@@ -271,7 +247,8 @@ static void print_outlier(struct page *p, const struct outlier *o)
 
 		if (where)
 			snprintf(p->text, sizeof(p->text), "%s: %s %s%s at %s: %s, %s %s", k->label, a, more, percent,
-				 words(p, where, &ranks__line(p->r, o->line1 - 1)->row, p->width > 60 ? p->width - 20 : 40), b, others, c);
+				 words(p, where, &ranks__line(p->r, o->line1 - 1)->row, p->width > 60 ? p->width - 20 : 40),
+						b, others, c);
 		free(where);
 	}
 	wrap(p, p->text, true);
@@ -285,8 +262,10 @@ static void print_outliers(struct page *p)
 
 	if (p->n < 2)
 		return;
-	snprintf(p->text, sizeof(p->text), n ? "Different by more than %d %% and %s from %s:" : "None differs by more than %d %% and %s from %s.",
-		 OUTLIER_PERCENT, text__bytes(mib, sizeof(mib), OUTLIER_BYTES), p->n == 2 ? "the other" : "the median of the others");
+	snprintf(p->text, sizeof(p->text),
+			n ? "Different by more than %d %% and %s from %s:" : "None differs by more than %d %% and %s from %s.",
+		 OUTLIER_PERCENT, text__bytes(mib, sizeof(mib), OUTLIER_BYTES),
+				p->n == 2 ? "the other" : "the median of the others");
 	fputc('\n', p->out);
 	bold(p, n);
 	wrap(p, p->text, false);
@@ -519,14 +498,16 @@ static void print_trust(struct page *p)
 		totals |= k->has_totals;
 		if (overlap(p) || k->rows == k->allocated)
 			continue;
-		snprintf(p->text, sizeof(p->text), "The rows of %s add up to %s, not to the %s that the allocator says: %s %s, since events were missed.",
+		snprintf(p->text, sizeof(p->text),
+				"The rows of %s add up to %s, not to the %s that the allocator says: %s %s, since events were missed.",
 			 k->label, text__bytes(a, 24, k->rows), text__bytes(b, 24, k->allocated),
 			 text__bytes(c, sizeof(c), k->rows > k->allocated ? k->rows - k->allocated : k->allocated - k->rows),
 			 k->rows > k->allocated ? "too much" : "are missing");
 		wrap(p, p->text, false);
 	}
 	snprintf(p->text, sizeof(p->text), "events %s \xc2\xb7 lost %s \xc2\xb7 drift %s \xc2\xb7 --apart: each by itself",
-		 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost), totals ? text__bytes(c, sizeof(c), drift) : "unknown");
+		 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost), totals ? text__bytes(c, sizeof(c),
+				drift) : "unknown");
 	fputc('\n', p->out);
 	wrap(p, p->text, false);
 	for (size_t i = 0; i < p->n; i++) {

@@ -112,27 +112,24 @@ static inline void read_back(int fd, char *buf, size_t size)
 	close(fd);
 }
 
-/* `memtrace-bpf report ARGS`, in a process of its own: argp exits on wrong usage. */
-static inline struct output *report(const char *first, ...)
+/* A command with these arguments, in a process of its own: argp exits on wrong usage. */
+static inline struct output *run_command(int (*command)(int, char **), const char *name, const char *first, va_list ap)
 {
 	static struct output o;
-	char name[] = "memtrace-bpf report", *argv[24] = { name };
+	char *argv[24] = { (char *)(uintptr_t)name };
 	FILE *out = tmpfile(), *err = tmpfile();
 	int argc = 1, status;
-	va_list ap;
 	pid_t pid;
 
-	va_start(ap, first);
 	for (const char *a = first; a; a = va_arg(ap, const char *))
 		argv[argc++] = (char *)(uintptr_t)a;
-	va_end(ap);
 	assert_true(out && err);
 	fflush(NULL);
 	pid = fork();
 	if (!pid) {
 		dup2(fileno(out), 1);
 		dup2(fileno(err), 2);
-		status = cmd_report(argc, argv);
+		status = command(argc, argv);
 		fflush(stdout);
 		_exit(status);
 	}
@@ -144,6 +141,18 @@ static inline struct output *report(const char *first, ...)
 	fclose(out);
 	fclose(err);
 	return &o;
+}
+
+/* `memtrace-bpf report ARGS` */
+static inline struct output *report(const char *first, ...)
+{
+	struct output *o;
+	va_list ap;
+
+	va_start(ap, first);
+	o = run_command(cmd_report, "memtrace-bpf report", first, ap);
+	va_end(ap);
+	return o;
 }
 
 #endif

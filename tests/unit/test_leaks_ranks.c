@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* leaks of several recordings: which of them a line grows in, and what the others say of it; workers in the report of a job. */
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "lib/exit.h"
+#include "lib/text.h"
+#include "report_tape.h"
+#include "terminal.h"
+
+#define RANKS 3
+#define STEPS 40
+
+static char dir[] = "/tmp/test_leaks_ranks.XXXXXX";
+static char ranks[RANKS][64], worker[64], lone[64], brief[64];
+
+static struct output *leaks(const char *first, ...)
+{
+	struct output *o;
+	va_list ap;
+
+	va_start(ap, first);
+	o = run_command(cmd_leaks, "memtrace-bpf leaks", first, ap);
+	va_end(ap);
+	return o;
+}
+
+static uint32_t line(struct tape *t, uint32_t number, const char *func)
+{
+	struct dict_frame f[] = { frame(t, "/home/u/gemma/train.py", func, number, NULL) };
+
+	return dict__stack(t->d, f, 1, MT_WALK_OK);
+}
+
+/*
+ * Line 5 grows by 1 MiB a step, in rank 2 by 2; line 7 in rank 1 alone, and in rank 2 for the first 20 steps. A worker grows
+ * at line 9, on the CPU.
+ */
+static void write_rank(const char *path, int rank, pid_t pid, pid_t parent, int steps)
+{
+	struct tape t = tape__new(path);
+	struct device cuda = { .type = DEVICE_CUDA, .index = (uint16_t)rank };
+	uint64_t addr = 0x1000;
+
+	if (rank >= 0) {
+		facts__setf(t.f, "rank", "%d", rank);
+		facts__setf(t.f, "world_size", "%d", RANKS);
+	}
+	facts__setf(t.f, "pid", "%d", (int)pid);
+	facts__setf(t.f, "parent", "%d", (int)parent);
+	t.reserved = 1024 * MIB;
+	for (int i = 0; i < steps; i++) {
+		if (parent > 1)
+			alloc(&t, CPU, addr += 0x1000, MIB, line(&t, 9, "load"));
+		else
+			alloc(&t, cuda, addr += 0x1000, (rank == 2 ? 2 : 1) * MIB, line(&t, 5, "main"));
+		if ((rank == 1 || (rank == 2 && i < 20)) && parent == 1)
+			alloc(&t, cuda, addr += 0x1000, 4 * MIB, line(&t, 7, "step\x1b[2J"));
+		put(&t, (struct event){ .kind = EVENT_STEP });
+	}
+	tape__close(&t);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	unsetenv("COLUMNS");
+	assert_non_null(mkdtemp(dir));
+	for (int i = 0; i < RANKS; i++) {
+		snprintf(ranks[i], sizeof(ranks[i]), "%s/r%d.mtr", dir, RANKS - i);
+		write_rank(ranks[i], i, 100 + i, 1, STEPS);
+	}
+	snprintf(worker, sizeof(worker), "%s/worker.mtr", dir);
+	write_rank(worker, 1, 200, 101, STEPS);
+	snprintf(lone, sizeof(lone), "%s/lone.mtr", dir);
+	write_rank(lone, -1, 300, 1, STEPS);
+	snprintf(brief, sizeof(brief), "%s/brief.mtr", dir);
+	write_rank(brief, 0, 400, 1, 5);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	for (int i = 0; i < RANKS; i++)
+		unlink(ranks[i]);
+	unlink(worker);
+	unlink(lone);
+	unlink(brief);
+	rmdir(dir);
+	return 0;
+}
+
+static void has(const struct output *o, const char *text)
+{
+	if (!strstr(o->out, text))
+		fail_msg("no '%s' in:\n%s%s", text, o->out, o->err);
+}
+
+static void test_text(void **state)
+{
+	struct output *o;
+
+	(void)state;
+	setenv("COLUMNS", "400", 1);
+	o = leaks(ranks[2], worker, ranks[0], ranks[1], NULL);
+	unsetenv("COLUMNS");
+	assert_int_equal(o->status, EXIT_OK);
+	assert_string_equal(o->err, "");
+	has(o, "4 recordings of one job, ranks 0-2 of 3 and 1 worker: python train.py\n");
+	has(o, "\ncuda \xc2\xb7 40 steps\n"
+	       "train.py:7 (step\\x1b[2J) grows in rank 1 of 3 only: +4.00 MiB a step, in 40 of 40 steps; ");
+	has(o, " Confidence: high. In rank 2 it grew and then stopped.\n");
+	has(o, "\ntrain.py:5 (main) grows in all 3 ranks: +1.00 MiB to +2.00 MiB a step; in rank 2 in 40 of 40 steps; ");
+	has(o, "\n +4.00 MiB      1/3     40/40  160.00 MiB       40  train.py:7 (step");
+	has(o, "\n +2.00 MiB      3/3     40/40  160.00 MiB      120  train.py:5 (main)\n");
+	has(o, "\ncpu \xc2\xb7 40 steps\ntrain.py:9 (load) grows in rank 1 worker 1: +1.00 MiB a step, ");
+	assert_true(terminal__harmless(o->out, strcspn(o->out, "\n")));
+}
+
+static void test_when(void **state)
+{
+	struct output *o;
+
+	(void)state;
+	assert_int_equal(leaks("--fail", ranks[0], ranks[1], NULL)->status, EXIT_FAILED);
+	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status, EXIT_OK);
+	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL), "nothing grows in any of them: 40 steps, live at their ends within ");
+	assert_int_equal(leaks("--device", "cuda:7", ranks[0], ranks[1], NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(leaks(ranks[0], "/nonexistent", NULL)->status, EXIT_UNUSABLE);
+	o = leaks("--device", "cuda:1", ranks[0], ranks[1], ranks[2], NULL);
+	has(o, "train.py:7 (step\\x1b[2J) grows in rank 1");
+	assert_null(strstr(o->out, "2.00 MiB a step"));
+	setenv("COLUMNS", "400", 1);
+	has(leaks(ranks[0], lone, NULL), "train.py:5 (main) grows in all 2 recordings: +1.00 MiB a step in each; in r3 in 40 of 40 steps");
+	has(leaks(ranks[1], lone, NULL), "train.py:7 (step\\x1b[2J) grows in 1 of 2 recordings only, r2: +4.00 MiB");
+	has(leaks(ranks[1], brief, NULL), "train.py:5 (main) grows in rank 1 of 2 only: +1.00 MiB");
+	has(leaks(ranks[1], brief, NULL), " In rank 0 there are too few steps to tell.\n");
+	unsetenv("COLUMNS");
+	has(leaks("--steps", ranks[1], ranks[2], NULL), "\ntrain.py:7 (step\\x1b[2J), rank 1, live at the end of each step\n");
+	has(leaks("--by", "stack", ranks[1], ranks[2], NULL), "grows in rank 1 of 2 only");
+}
+
+static json_int_t integer(json_t *o, const char *key)
+{
+	assert_true(json_is_integer(json_object_get(o, key)));
+	return json_integer_value(json_object_get(o, key));
+}
+
+static void test_json(void **state)
+{
+	static const char *const by[] = { "line", "stack", "module", "category" };
+
+	(void)state;
+	for (size_t b = 0; b < sizeof(by) / sizeof(*by); b++) {
+		struct output *o = leaks("--format", "json", "--by", by[b], ranks[0], ranks[1], ranks[2], worker, NULL);
+		json_t *doc = json_loads(o->out, JSON_REJECT_DUPLICATES, NULL), *all, *first, *cell;
+		size_t i, counted = 0;
+
+		assert_non_null(doc);
+		assert_true(json_is_true(json_object_get(doc, "one_job")));
+		all = json_object_get(doc, "recordings");
+		assert_int_equal(json_array_size(all), 4);
+		assert_int_equal(integer(json_array_get(all, 1), "rank"), 1);
+		assert_true(json_is_true(json_object_get(json_array_get(all, 2), "worker")));
+		assert_int_equal(json_array_size(json_object_get(doc, "devices")), 4);
+		json_array_foreach(json_object_get(doc, "devices"), i, cell)
+			counted += (size_t)integer(cell, "leaks");
+		json_array_foreach(json_object_get(doc, "leaks"), i, first)
+			counted -= json_array_size(json_object_get(first, "grows_in"));
+		assert_int_equal(counted, 0);
+		first = json_array_get(json_object_get(doc, "leaks"), 0);
+		if (b < 2) {
+			assert_int_equal(integer(first, "line"), 7);
+			assert_int_equal(json_array_size(json_object_get(first, "grows_in")), 1);
+			assert_int_equal(json_integer_value(json_array_get(json_object_get(first, "grows_in"), 0)), 1);
+			assert_int_equal(json_array_size(json_object_get(first, "recordings")), 2);
+			assert_int_equal(integer(json_array_get(json_object_get(first, "recordings"), 0), "bytes"), STEPS * 4 * MIB);
+			assert_true(!json_object_get(first, "stack") == (b == 0));
+		}
+		json_decref(doc);
+	}
+}
+
+/* A worker is a part of the job, and of no comparison. */
+static void test_workers(void **state)
+{
+	struct output *o = report("--at", "end", ranks[0], worker, ranks[1], ranks[2], NULL);
+
+	(void)state;
+	has(o, "4 recordings of one job, ranks 0-2 of 3 and 1 worker: python train.py\n");
+	has(o, "\nrank 1 worker 1   40.00 MiB");
+	has(o, "  rank 1: ");
+	assert_null(strstr(o->out, "  rank 1 worker 1: "));
+	has(o, "Mem in all: 440.00 MiB\n");
+	has(o, "\n160.00 MiB   40.00 MiB   40.00 MiB   80.00 MiB  ");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_when),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_workers),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
