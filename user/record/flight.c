@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <linux/types.h>
@@ -17,6 +18,7 @@
 
 /* The window moves on by chunks: of so much of what it may hold. */
 #define CHUNKS 8
+#define FLUSH_EVERY UINT64_C(1000000000) /* ns, of an open file */
 
 struct chunk {
 	uint8_t *data; /* the payload of an events block */
@@ -24,6 +26,8 @@ struct chunk {
 	uint32_t n;
 	uint64_t last; /* time */
 };
+
+struct dump;
 
 struct flight {
 	struct dict *dict;
@@ -38,11 +42,35 @@ struct flight {
 	struct mtr_decoder *dec;
 	uint64_t cut_until; /* time of the last event that left the window for want of room */
 	unsigned int files;
+	struct dump *dump;  /* of the file that is being written, NULL: none is */
+	uint64_t latest;    /* time, of all events so far */
+	bool folded;	    /* something has gone into the base */
 	/* An out of memory that waits to be written. */
 	uint64_t ooms;
 	struct event oom; /* the first */
 	uint64_t last_oom; /* time */
 };
+
+/* A file that is or was written. */
+struct dump {
+	struct flight *fl;
+	struct mtr_writer *w;
+	struct facts *facts; /* the capture's, and what is different for this file */
+	uint64_t begin; /* of the window, ns */
+	bool begun;
+	int err; /* of writing; the window is folded all the same */
+	uint64_t flushed; /* time */
+	struct flight_report report;
+};
+
+static void drop_dump(struct dump *d)
+{
+	if (!d)
+		return;
+	mtr_writer__close(d->w);
+	facts__free(d->facts);
+	free(d);
+}
 
 void flight__free(struct flight *fl)
 {
@@ -51,6 +79,7 @@ void flight__free(struct flight *fl)
 	for (uint32_t i = 0; i < fl->n_chunks; i++)
 		free(fl->chunks[(fl->first + i) % fl->room].data);
 	free(fl->chunks);
+	drop_dump(fl->dump);
 	flight_base__free(fl->base);
 	mtr_encoder__free(fl->enc);
 	mtr_decoder__free(fl->dec);
@@ -178,7 +207,10 @@ static int empty_chunk(struct flight *fl, int (*fn)(void *ctx, const struct even
 
 static int fold(void *ctx, const struct event *e)
 {
-	return flight_base__fold(ctx, e);
+	struct flight *fl = ctx;
+
+	fl->folded = true;
+	return flight_base__fold(fl->base, e);
 }
 
 static bool over_bounds(const struct flight *fl)
@@ -199,7 +231,7 @@ static int move_on(struct flight *fl, uint64_t now)
 			break;
 		if (!old && chunk_at(fl, 0)->last > fl->cut_until)
 			fl->cut_until = chunk_at(fl, 0)->last;
-		err = empty_chunk(fl, fold, fl->base);
+		err = empty_chunk(fl, fold, fl);
 	}
 	return err;
 }
@@ -222,15 +254,6 @@ static bool chunk_is_full(const struct flight *fl)
 
 /* ---- the file ---- */
 
-struct dump {
-	struct flight *fl;
-	struct mtr_writer *w;
-	uint64_t begin; /* of the window, ns */
-	bool begun;
-	int err; /* of writing; the window is folded all the same */
-	struct flight_report report;
-};
-
 static int put(void *ctx, const struct event *e)
 {
 	struct dump *d = ctx;
@@ -238,91 +261,220 @@ static int put(void *ctx, const struct event *e)
 	return mtr_writer__event(d->w, e);
 }
 
+/* The capture's facts as they are now, and what is different for this file. 0 or as facts__set(). */
+static int update_facts(struct dump *d)
+{
+	const struct facts *from = d->fl->facts;
+	const struct flight_report *r = &d->report;
+	const char *key, *value;
+	int err = 0;
+
+	for (size_t i = 0; i < facts__count(from) && !err; i++) {
+		facts__at(from, i, &key, &value);
+		if (strcmp(key, "attached_at") || !d->fl->folded)
+			err = facts__set(d->facts, key, value);
+	}
+	if (!err && d->fl->folded) /* the beginning of the window stands for the attach */
+		err = facts__set(d->facts, "attached_at", "live");
+	if (!err && r->began[0])
+		err = facts__set(d->facts, "window_began", r->began);
+	return err ?: facts__setf(d->facts, "duration_ns", "%" PRIu64, r->to) ?:
+	       facts__setf(d->facts, "events", "%" PRIu64, r->events) ?:
+	       facts__setf(d->facts, "window_start_ns", "%" PRIu64, r->from);
+}
+
+/* What is there now stands in front of all that comes. */
+static int start(struct dump *d, uint64_t time)
+{
+	d->begun = true;
+	d->report.from = d->report.to = d->flushed = time;
+	d->report.blocks = flight_base__blocks(d->fl->base);
+	flight_base__new_peaks(d->fl->base);
+	return update_facts(d) ?: flight_base__tell(d->fl->base, time, put, d);
+}
+
 static int dump_event(void *ctx, const struct event *e)
 {
 	struct dump *d = ctx;
 	struct flight_report *r = &d->report;
 
-	if (!d->err && !d->begun && e->time >= d->begin) {
-		d->begun = true;
-		r->from = r->to = e->time;
-		r->blocks = flight_base__blocks(d->fl->base);
-		d->err = flight_base__tell(d->fl->base, e->time, put, d);
-	}
+	if (!d->err && !d->begun && e->time >= d->begin)
+		d->err = start(d, e->time);
 	if (!d->err && d->begun) {
 		d->err = mtr_writer__event(d->w, e);
 		r->events++;
 		if (e->time > r->to)
 			r->to = e->time;
 	}
-	return flight_base__fold(d->fl->base, e);
+	return fold(d->fl, e);
 }
 
-/* The capture's facts, and what is different for this file. */
-static struct facts *facts_of(const struct flight *fl)
+/* Opens a file; nothing is in it. *ret, or negative: then done has been called, if there was something to be called for. */
+static int open_dump(struct flight *fl, uint64_t begin, const char *why, struct dump **ret)
 {
-	struct facts *f = facts__new();
-	const char *key, *value;
-	int err = 0;
+	struct dump *d = calloc(1, sizeof(*d));
+	int err = d ? 0 : -ENOMEM, fd = -1;
 
-	for (size_t i = 0; f && i < facts__count(fl->facts) && !err; i++) {
-		facts__at(fl->facts, i, &key, &value);
-		err = facts__set(f, key, value);
+	if (!err) {
+		d->fl = fl;
+		d->begin = begin;
+		d->report = (struct flight_report){ .number = fl->files + 1 };
+		snprintf(d->report.began, sizeof(d->report.began), "%s", why);
+		fd = fl->opts.open(fl->opts.ctx, d->report.number);
+		err = fd < 0 ? fd : 0;
 	}
 	if (err) {
-		facts__free(f);
-		return NULL;
+		free(d);
+		return err;
 	}
-	return f;
+	d->facts = facts__new();
+	d->w = d->facts ? mtr_writer__new(fd, fl->dict, d->facts, &fl->opts.bounds) : NULL;
+	if (!d->w) {
+		err = d->facts ? -errno : -ENOMEM;
+		err = fl->opts.done(fl->opts.ctx, &d->report, err) ?: err;
+		facts__free(d->facts);
+		free(d);
+		return err;
+	}
+	*ret = d;
+	return 0;
 }
 
-static int last_facts(struct facts *f, const struct flight_report *r)
-{
-	return facts__set(f, "stop_reason", "oom") ?: facts__setf(f, "duration_ns", "%" PRIu64, r->to) ?:
-	       facts__setf(f, "events", "%" PRIu64, r->events) ?:
-	       facts__setf(f, "window_start_ns", "%" PRIu64, r->from);
-}
-
-static int dump_window(struct dump *d, int fd)
+/* The file is whole. err: of what went before. Frees d. */
+static int close_dump(struct dump *d, const char *reason, const char *ended, int err)
 {
 	struct flight *fl = d->fl;
-	struct facts *f = facts_of(fl);
-	int err = 0, closed;
+	struct flight_report *r = &d->report;
+	int closed;
 
-	d->w = f ? mtr_writer__new(fd, fl->dict, f, NULL) : NULL;
-	if (!d->w) {
-		err = f ? -errno : -ENOMEM;
-		facts__free(f);
-		return err;
-	}
-	while (fl->n_chunks && !err)
-		err = empty_chunk(fl, dump_event, d);
-	d->err = d->err ?: err ?: last_facts(f, &d->report) ?: mtr_writer__flush(d->w);
-	d->report.bytes = mtr_writer__bytes(d->w);
+	if (!d->err && !d->begun)
+		d->err = start(d, fl->latest);
+	snprintf(r->reason, sizeof(r->reason), "%s", reason);
+	snprintf(r->ended, sizeof(r->ended), "%s", ended);
+	d->err = d->err ?: err ?: update_facts(d) ?: facts__set(d->facts, "stop_reason", reason) ?:
+		 facts__set(d->facts, "window_ended", ended) ?: mtr_writer__flush(d->w);
+	r->dropped = mtr_writer__dropped(d->w);
+	r->bytes = mtr_writer__bytes(d->w);
 	closed = mtr_writer__close(d->w);
-	facts__free(f);
-	return d->err ?: closed;
-}
-
-/* The file of what waits, and the window begins anew. */
-static int write_file(struct flight *fl)
-{
-	struct dump d = { .fl = fl, .report = { .number = fl->files + 1, .ooms = fl->ooms, .oom = fl->oom } };
-	int err = close_chunk(fl), fd;
-
-	if (err)
-		return err;
-	d.begin = fl->oom.time > fl->opts.window ? fl->oom.time - fl->opts.window : 0;
-	d.report.cut = fl->cut_until && fl->cut_until >= d.begin;
-	fl->ooms = 0;
-	fl->cut_until = 0;
-	fd = fl->opts.open(fl->opts.ctx, d.report.number);
-	if (fd < 0)
-		return fd;
-	err = dump_window(&d, fd);
+	d->w = NULL;
+	err = d->err ?: closed;
 	if (!err)
 		fl->files++;
-	return fl->opts.done(fl->opts.ctx, &d.report, err) ?: err;
+	err = fl->opts.done(fl->opts.ctx, r, err) ?: err;
+	drop_dump(d);
+	return err;
+}
+
+/* What is kept is let go of. */
+static int move_all(struct flight *fl)
+{
+	int err = 0;
+
+	while (fl->n_chunks && !err)
+		err = empty_chunk(fl, fold, fl);
+	fl->cut_until = 0;
+	return err;
+}
+
+/* What is kept goes into a file, and the window begins anew. */
+static int drain(struct dump *d)
+{
+	struct flight *fl = d->fl;
+	int err = 0;
+
+	d->report.cut = fl->cut_until && fl->cut_until >= d->begin;
+	fl->cut_until = 0;
+	while (fl->n_chunks && !err)
+		err = empty_chunk(fl, dump_event, d);
+	return err;
+}
+
+static int write_all(struct flight *fl, uint64_t begin, const char *why, const char *reason, const char *ended)
+{
+	struct dump *d;
+	int err = close_chunk(fl);
+
+	err = err ?: open_dump(fl, begin, why, &d);
+	if (err)
+		return err;
+	d->report.ooms = fl->ooms;
+	d->report.oom = fl->oom;
+	fl->ooms = 0;
+	return close_dump(d, reason, ended, drain(d));
+}
+
+/* The file of the out of memory that waits. */
+static int write_file(struct flight *fl)
+{
+	return write_all(fl, fl->oom.time > fl->opts.window ? fl->oom.time - fl->opts.window : 0, "", "oom", "out of memory");
+}
+
+int flight__save(struct flight *fl, const char *reason)
+{
+	return fl->dump ? -EBUSY : write_all(fl, 0, reason, "save", reason);
+}
+
+int flight__begin(struct flight *fl, uint64_t before, const char *why)
+{
+	struct dump *d;
+	int err;
+
+	if (fl->dump)
+		return -EBUSY;
+	err = close_chunk(fl) ?: open_dump(fl, fl->latest > before ? fl->latest - before : 0, why, &d);
+	if (err)
+		return err;
+	/* Exactly here, unless there is something to look back on. */
+	err = before ? drain(d) : move_all(fl);
+	if (!err && !d->begun)
+		d->err = start(d, fl->latest);
+	if (err || d->err)
+		return close_dump(d, "", "", err);
+	fl->dump = d;
+	return 0;
+}
+
+int flight__end(struct flight *fl, const char *reason, const char *ended)
+{
+	struct dump *d = fl->dump;
+
+	if (!d)
+		return -EALREADY;
+	fl->dump = NULL;
+	return close_dump(d, reason, ended, 0);
+}
+
+bool flight__writing(const struct flight *fl, struct flight_report *ret)
+{
+	if (fl->dump && ret)
+		*ret = fl->dump->report;
+	return fl->dump;
+}
+
+bool flight__bounded(const struct flight *fl, const char **reason)
+{
+	return fl->dump && mtr_writer__full(fl->dump->w, reason);
+}
+
+bool flight__level(const struct flight *fl, size_t i, struct flight_level *ret)
+{
+	return flight_base__level(fl->base, i, ret);
+}
+
+/* An event of an open file, or one that nobody wants to look back on. */
+static int pass(struct flight *fl, const struct event *e)
+{
+	struct dump *d = fl->dump;
+	int err;
+
+	if (!d)
+		return fold(fl, e);
+	err = dump_event(d, e) ?: d->err;
+	if (err) {
+		fl->dump = NULL;
+		return close_dump(d, "", "", err);
+	}
+	return 0;
 }
 
 static bool is_time(const struct flight *fl, uint64_t now)
@@ -343,6 +495,10 @@ int flight__event(struct flight *fl, const struct event *e)
 		return -EINVAL;
 	if (flight__full(fl))
 		return 0;
+	if (e->time > fl->latest)
+		fl->latest = e->time;
+	if (fl->dump || !fl->opts.window)
+		return pass(fl, e);
 	if (!mtr_encoder__count(fl->enc))
 		fl->enc_first = fl->enc_last = e->time;
 	if (e->time > fl->enc_last)
@@ -350,7 +506,7 @@ int flight__event(struct flight *fl, const struct event *e)
 	err = mtr_encoder__add(fl->enc, e);
 	if (err)
 		return err;
-	if (e->kind == EVENT_OOM) {
+	if (e->kind == EVENT_OOM && !fl->opts.no_oom) {
 		if (!fl->ooms++)
 			fl->oom = *e;
 		if (fl->ooms == 1 || e->time > fl->last_oom)
@@ -370,12 +526,26 @@ int flight__event(struct flight *fl, const struct event *e)
 	return 0;
 }
 
+static int flush(struct dump *d, uint64_t now)
+{
+	if (now < d->flushed + FLUSH_EVERY)
+		return 0;
+	d->flushed = now;
+	d->err = update_facts(d) ?: mtr_writer__flush(d->w);
+	if (!d->err)
+		return 0;
+	d->fl->dump = NULL;
+	return close_dump(d, "", "", d->err);
+}
+
 int flight__tick(struct flight *fl, uint64_t now)
 {
 	int err = 0;
 
 	if (flight__full(fl))
 		return 0;
+	if (fl->dump)
+		return flush(fl->dump, now);
 	if (is_time(fl, now))
 		return write_file(fl);
 	if (fl->ooms)

@@ -2,9 +2,10 @@
 #ifndef MT_RECORD_FLIGHT_H
 #define MT_RECORD_FLIGHT_H
 /*
- * A flight recorder: keeps the last part of a stream in bounded memory and writes a recording of it when the program
- * runs out of memory. The recording is whole: what was live when its first event came is in it, so that it shows at
- * the out of memory what a recording from the start would show.
+ * A flight recorder: knows what is live, keeps the last part of a stream in bounded memory, and writes recordings of windows: of what
+ * is kept, when the program runs out of memory or somebody asks for it; of what comes from some moment on until another one.
+ * Each is whole: what was live when its first event came is in it, so that it shows from there on what a recording from the start
+ * would show.
  *
  * Events are kept as the blocks of a recording are (some bytes each). What leaves the window is not forgotten but
  * folded into a base: what is live, with its stack. The base takes some 60 bytes for each live block, and is
@@ -13,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "record/flight_base.h"
+#include "record/mtr.h"
 #include "record/stream.h"
 
 struct dict;
@@ -25,16 +28,21 @@ struct flight_report {
 	uint64_t events;     /* of the window */
 	uint64_t blocks;     /* that were there before it */
 	uint64_t bytes;	     /* of the file */
-	uint64_t ooms;	     /* in it, at least 1 */
+	uint64_t dropped;    /* events, by a bound */
+	char began[160], ended[160]; /* why, for people; "" of an out of memory's */
+	char reason[32];     /* why it ended, the fact stop_reason */
+	uint64_t ooms;	     /* that it is for, at least 1; 0: it is for something else */
 	struct event oom;    /* the first */
 	bool cut;	     /* the window had no room for all the time that it was to hold */
 };
 
 struct flight_opts {
-	uint64_t window; /* ns to keep before an out of memory */
+	uint64_t window; /* ns to keep; 0: nothing is kept, and what a window begins with is known all the same */
 	uint64_t max_bytes;  /* of kept events; at least 64 KiB. 0: FLIGHT_BYTES */
 	uint64_t max_events; /* kept; 0: no bound but the bytes */
 	unsigned int max_files; /* 0: no bound */
+	bool no_oom; /* an out of memory is an event like others: nothing is written for it */
+	struct mtr_writer_opts bounds; /* of each file */
 	/*
 	 * Opens the number-th file for writing: fd, which stays the caller's, or -errno. done (err: 0, or how writing it
 	 * failed) is told when all is in it, before anything else happens.
@@ -65,6 +73,23 @@ int flight__event(struct flight *fl, const struct event *e);
 int flight__tick(struct flight *fl, uint64_t now);
 /* No event will come any more: writes what waits to be written. As flight__event(). */
 int flight__finish(struct flight *fl);
+
+/*
+ * Writes a file of all that is kept, through open and done; then nothing is kept. why is for people. 0, -EBUSY: a file is being
+ * written; else as flight__event().
+ */
+int flight__save(struct flight *fl, const char *why);
+/*
+ * Opens a file that each event goes into, from the next one on and the last before ns of those that are kept, until flight__end(). why
+ * and ended are for people, reason is the fact stop_reason. 0, -EBUSY: there is one; -EALREADY: there is none; else as flight__event().
+ */
+int flight__begin(struct flight *fl, uint64_t before, const char *why);
+int flight__end(struct flight *fl, const char *reason, const char *ended);
+/* Is one being written? ret (may be NULL): what is known of it so far. */
+bool flight__writing(const struct flight *fl, struct flight_report *ret);
+bool flight__bounded(const struct flight *fl, const char **reason); /* the one that is written takes no more: "max-size", "max-events" */
+/* As flight_base__level(); peaks are those since the last file began. Of events that are kept nothing is known yet. */
+bool flight__level(const struct flight *fl, size_t i, struct flight_level *ret);
 unsigned int flight__files(const struct flight *fl); /* written */
 bool flight__full(const struct flight *fl);	      /* max_files are written: events are of no more use */
 

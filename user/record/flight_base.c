@@ -33,6 +33,8 @@ struct base_device {
 	struct map64 *segments; /* address -> number in base.ranges */
 	bool totals;
 	uint64_t allocated, reserved;
+	uint64_t live; /* bytes of blocks, but for those that only wait for a stream */
+	uint64_t peak_allocated, peak_reserved;
 	bool used; /* the driver's figure is known */
 	uint64_t used_size;
 	bool census; /* there was one; as it was */
@@ -142,6 +144,12 @@ static int new_block(struct flight_base *b, uint32_t *ret)
 	return err;
 }
 
+/* Of what the allocator counts. */
+static uint64_t counted(const struct block *k)
+{
+	return k->flags & BLOCK_PENDING ? 0 : k->size;
+}
+
 /* A block comes to e->addr; what was there has been freed without a word. */
 static int put_block(struct flight_base *b, struct base_device *d, const struct event *e)
 {
@@ -151,6 +159,7 @@ static int put_block(struct flight_base *b, struct base_device *d, const struct 
 
 	if (map64__get(d->blocks, e->addr, &old)) {
 		i = (uint32_t)old;
+		d->live -= counted(&b->blocks[i]);
 	} else {
 		err = new_block(b, &i);
 		if (err)
@@ -169,6 +178,7 @@ static int put_block(struct flight_base *b, struct base_device *d, const struct 
 				       .walk = e->walk,
 				       .flags = e->flags,
 				       .how = e->how };
+	d->live += counted(&b->blocks[i]);
 	return 0;
 }
 
@@ -178,6 +188,7 @@ static void drop_block(struct flight_base *b, struct base_device *d, uint64_t ad
 
 	if (!map64__del(d->blocks, addr, &old))
 		return;
+	d->live -= counted(&b->blocks[old]);
 	b->blocks[old].stack = b->free_block;
 	b->free_block = (uint32_t)old;
 }
@@ -220,6 +231,7 @@ static int set_tensor(struct flight_base *b, struct base_device *d, const struct
 		if (err || !map64__get(d->blocks, e->addr, &i))
 			return err;
 		b->blocks[i].untold = true;
+		d->peak_allocated += d->totals ? 0 : e->size; /* it was there all the while */
 	}
 	k = &b->blocks[i];
 	if (k->time > e->time) /* the tensor was in the one before */
@@ -336,6 +348,16 @@ static void drop_untold(struct flight_base *b, struct base_device *d, uint64_t s
 	}
 }
 
+static void take_level(struct base_device *d)
+{
+	uint64_t allocated = d->totals ? d->allocated : d->live;
+
+	if (allocated > d->peak_allocated)
+		d->peak_allocated = allocated;
+	if (d->reserved > d->peak_reserved)
+		d->peak_reserved = d->reserved;
+}
+
 static int fold_on_device(struct flight_base *b, struct base_device *d, const struct event *e)
 {
 	if (e->totals) {
@@ -381,6 +403,7 @@ static int fold_on_device(struct flight_base *b, struct base_device *d, const st
 int flight_base__fold(struct flight_base *b, const struct event *e)
 {
 	struct base_device *d;
+	int err;
 
 	b->seq++;
 	switch (e->kind) {
@@ -404,7 +427,33 @@ int flight_base__fold(struct flight_base *b, const struct event *e)
 		return 0;
 	}
 	d = device_of(b, e->device);
-	return d ? fold_on_device(b, d, e) : -ENOMEM;
+	err = d ? fold_on_device(b, d, e) : -ENOMEM;
+	if (!err)
+		take_level(d);
+	return err;
+}
+
+bool flight_base__level(const struct flight_base *b, size_t i, struct flight_level *ret)
+{
+	const struct base_device *d = &b->devices[i];
+
+	if (i >= b->n_devices)
+		return false;
+	*ret = (struct flight_level){ .device = d->device,
+				      .totals = d->totals,
+				      .allocated = d->totals ? d->allocated : d->live,
+				      .reserved = d->reserved,
+				      .peak_allocated = d->peak_allocated,
+				      .peak_reserved = d->peak_reserved };
+	return true;
+}
+
+void flight_base__new_peaks(struct flight_base *b)
+{
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		b->devices[i].peak_allocated = b->devices[i].peak_reserved = 0;
+		take_level(&b->devices[i]);
+	}
 }
 
 uint64_t flight_base__blocks(const struct flight_base *b)

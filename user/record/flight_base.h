@@ -12,6 +12,14 @@
 
 struct flight_base;
 
+/* How much of a device is held, after what was folded last; the allocator's own totals where it carries them. */
+struct flight_level {
+	struct device device;
+	bool totals;
+	uint64_t allocated, reserved;
+	uint64_t peak_allocated, peak_reserved; /* since flight_base__new_peaks() */
+};
+
 struct flight_base *flight_base__new(void); /* NULL on ENOMEM */
 void flight_base__free(struct flight_base *b); /* NULL is fine */
 /* 0 or -ENOMEM, after which it tells of less than there is. */
@@ -24,5 +32,8 @@ int flight_base__fold(struct flight_base *b, const struct event *e);
 int flight_base__tell(const struct flight_base *b, uint64_t time, int (*fn)(void *ctx, const struct event *e),
 		      void *ctx);
 uint64_t flight_base__blocks(const struct flight_base *b); /* live */
+/* Of the i-th device that was heard of, from 0 on. False: there is none. */
+bool flight_base__level(const struct flight_base *b, size_t i, struct flight_level *ret);
+void flight_base__new_peaks(struct flight_base *b); /* peaks are what is there now */
 
 #endif

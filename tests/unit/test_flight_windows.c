@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Windows of a stream: each file begins with what was there, and ends with what a recording from the start would have. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "flight_box.h"
+
+static struct live copy_of(const struct live *l)
+{
+	struct live c = { .n = l->n, .room = l->n };
+
+	c.e = malloc((l->n + 1) * sizeof(*c.e));
+	assert_non_null(c.e);
+	memcpy(c.e, l->e, l->n * sizeof(*c.e));
+	return c;
+}
+
+/* The file's events; *in_front: what it begins with, and ret what is live at its end. */
+static struct live read_window(const struct box *b, unsigned int file, struct live *in_front, uint64_t *peak, const char *reason)
+{
+	const struct flight_report *rep = &b->reports[file];
+	struct events all = { 0 };
+	struct live l = { 0 };
+	struct mtr_reader *r = read_all(b->fds[file], &all);
+	const struct facts *f = mtr_reader__facts(r);
+	uint64_t front = 0, follows = 0;
+	char number[24];
+
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	assert_string_equal(facts__get(f, "stop_reason"), reason);
+	assert_string_equal(facts__get(f, "window_began"), "because");
+	assert_string_equal(facts__get(f, "attached_at"), "live");
+	snprintf(number, sizeof(number), "%" PRIu64, rep->from);
+	assert_string_equal(facts__get(f, "window_start_ns"), number);
+	*peak = 0;
+	for (size_t i = 0; i < all.n; i++) {
+		const struct event *e = &all.e[i];
+
+		front += i == front && (e->kind == EVENT_BLOCK || e->kind == EVENT_STATE);
+		live__event(&l, e);
+		if (i < front)
+			live__event(in_front, e);
+		if (!e->totals)
+			continue;
+		/* They follow on one another from what it begins with on. */
+		follows += e->kind == EVENT_ALLOC ? e->size : e->kind == EVENT_FREE ? -e->size : 0;
+		if (e->kind == EVENT_STATE)
+			follows = e->allocated;
+		assert_true(follows == e->allocated);
+		if (e->allocated > *peak)
+			*peak = e->allocated;
+	}
+	assert_int_equal(rep->events, all.n - front);
+	mtr_reader__free(r);
+	events__free(&all);
+	return l;
+}
+
+static uint64_t gpu_peak(const struct flight *fl, uint64_t *allocated)
+{
+	struct flight_level l;
+
+	for (size_t i = 0; flight__level(fl, i, &l); i++) {
+		if (l.device.type == DEVICE_CUDA) {
+			*allocated = l.allocated;
+			return l.peak_allocated;
+		}
+	}
+	return 0;
+}
+
+/* Several, one after the other, of one job; steps: events of each, about. */
+static void check_windows(struct flight_opts opts, uint64_t before, int steps)
+{
+	struct box *b = box__new(opts);
+	struct job *j = job__new(b);
+
+	for (unsigned int n = 0; n < 5; n++) {
+		struct live in_front = { 0 }, at_begin, got;
+		struct flight_report rep;
+		uint64_t peak, mine, allocated = 0, at;
+
+		for (int k = 0; k < 3000; k++) {
+			job__step(j, b);
+			if (k % 10 == 0)
+				assert_int_equal(flight__tick(b->fl, j->time), 0);
+		}
+		at_begin = copy_of(&j->live);
+		at = j->time;
+		assert_int_equal(flight__begin(b->fl, before, "because"), 0);
+		assert_int_equal(flight__begin(b->fl, before, "because"), -EBUSY);
+		assert_int_equal(flight__save(b->fl, "now"), -EBUSY);
+		for (int k = 0; k < steps; k++) {
+			job__step(j, b);
+			assert_int_equal(flight__tick(b->fl, j->time), 0);
+		}
+		assert_true(flight__writing(b->fl, &rep));
+		assert_int_equal(b->n, n);
+		mine = gpu_peak(b->fl, &allocated);
+		assert_int_equal(flight__end(b->fl, "mark", "enough"), 0);
+		assert_int_equal(flight__end(b->fl, "mark", "enough"), -EALREADY);
+		assert_false(flight__writing(b->fl, NULL));
+		assert_int_equal(b->n, n + 1);
+		assert_int_equal(b->done_err, 0);
+		got = read_window(b, n, &in_front, &peak, "mark");
+		assert_live(&got, &j->live);
+		if (!before)
+			assert_live(&in_front, &at_begin);
+		else
+			assert_true(rep.from >= at - before && rep.from < at - before + SECOND / 10);
+		assert_true(rep.from <= at && b->reports[n].to == j->time && b->reports[n].blocks > 100);
+		assert_true(peak == mine && allocated == j->allocated);
+		assert_string_equal(b->reports[n].ended, "enough");
+		free(in_front.e);
+		free(at_begin.e);
+		free(got.e);
+	}
+	job__free(j);
+	box__free(b);
+}
+
+static void test_windows(void **state)
+{
+	(void)state;
+	check_windows((struct flight_opts){ .no_oom = true }, 0, 2000);
+	check_windows((struct flight_opts){ .no_oom = true }, 0, 1);
+	check_windows((struct flight_opts){ .no_oom = true, .window = SECOND }, 0, 500);
+	check_windows((struct flight_opts){ .no_oom = true, .window = 2 * SECOND }, SECOND, 500);
+}
+
+/* What is kept, when somebody asks; and with nothing kept, what is there. */
+static void test_save(void **state)
+{
+	(void)state;
+	for (int keep = 0; keep < 2; keep++) {
+		struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = keep ? SECOND : 0 });
+		struct job *j = job__new(b);
+		struct live in_front = { 0 }, got;
+		uint64_t peak;
+
+		for (int k = 0; k < 5000; k++) {
+			job__step(j, b);
+			assert_int_equal(flight__tick(b->fl, j->time), 0);
+		}
+		assert_int_equal(flight__save(b->fl, "because"), 0);
+		assert_int_equal(b->n, 1);
+		assert_true(keep ? b->reports[0].events > 500 : b->reports[0].events == 0);
+		got = read_window(b, 0, &in_front, &peak, "save");
+		assert_live(&got, &j->live);
+		free(in_front.e);
+		free(got.e);
+		job__free(j);
+		box__free(b);
+	}
+}
+
+/* An out of memory within a window is an event of it, and no reason for a file of its own. */
+static void test_oom_in_a_window(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .no_oom = true, .window = SECOND });
+	struct job *j = job__new(b);
+
+	(void)state;
+	job__oom(j, b);
+	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER_MAX), 0);
+	assert_int_equal(flight__begin(b->fl, 0, "because"), 0);
+	job__oom(j, b);
+	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER_MAX), 0);
+	assert_int_equal(b->n, 0);
+	assert_int_equal(flight__end(b->fl, "mark", ""), 0);
+	assert_int_equal(flight__finish(b->fl), 0);
+	assert_int_equal(b->n, 1);
+	assert_int_equal(b->reports[0].ooms, 0);
+	job__free(j);
+	box__free(b);
+}
+
+/* A bound is of each file; a disk that is full ends the file and is told of. */
+static void test_bounds(void **state)
+{
+	struct box *b = box__new((struct flight_opts){ .no_oom = true, .bounds.max_events = 700 });
+	struct job *j = job__new(b);
+	const char *reason = "";
+	int fd;
+
+	(void)state;
+	for (int n = 0; n < 2; n++) {
+		assert_int_equal(flight__begin(b->fl, 0, "because"), 0);
+		for (int k = 0; k < 1000 && !flight__bounded(b->fl, &reason); k++)
+			job__step(j, b);
+		assert_string_equal(reason, "max-events");
+		assert_int_equal(flight__end(b->fl, reason, ""), 0);
+	}
+	b->open_err = -EACCES;
+	assert_int_equal(flight__begin(b->fl, 0, "because"), -EACCES);
+	assert_false(flight__writing(b->fl, NULL));
+	b->open_err = 0;
+	assert_int_equal(flight__begin(b->fl, 0, "because"), 0);
+	fd = open("/dev/full", O_RDWR | O_CLOEXEC);
+	assert_true(fd >= 0 && dup2(fd, b->fds[2]) >= 0);
+	close(fd);
+	job__step(j, b);
+	assert_int_equal(flight__tick(b->fl, j->time + 2 * SECOND), -ENOSPC);
+	assert_int_equal(b->done_err, -ENOSPC);
+	assert_false(flight__writing(b->fl, NULL));
+	job__free(j);
+	box__free(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_windows),
+		cmocka_unit_test(test_save),
+		cmocka_unit_test(test_oom_in_a_window),
+		cmocka_unit_test(test_bounds),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
