@@ -13,6 +13,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "report_doc.h"
+#include "report_fail.h"
 #include "report_filter.h"
 #include "report_ranks.h"
 #include "report_text.h"
@@ -37,13 +38,14 @@ struct report_args {
 	bool no_overview, side;
 	enum together together;
 	size_t hide_room;
+	struct report_fail *fail; /* NULL: no --fail-if */
 	enum format format;
 	char **files;
 	size_t n;
 };
 
 enum { OPT_AT = 0x3000, OPT_BY, OPT_TREE, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT, OPT_FILTER, OPT_HIDE,
-       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW, OPT_TOGETHER, OPT_APART, OPT_SIDE };
+       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW, OPT_TOGETHER, OPT_APART, OPT_SIDE, OPT_FAIL };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
@@ -63,6 +65,9 @@ static const struct argp_option options[] = {
 	  "Several FILEs as one report, with what each has of a row and which ones differ (default in text for ranks of one job)", 0 },
 	{ "apart", OPT_APART, NULL, 0, "Several FILEs one after the other", 0 },
 	{ "side-by-side", OPT_SIDE, NULL, 0, "Together, in text, with a column for each FILE, as many as fit", 0 },
+	{ "fail-if", OPT_FAIL, "CONDITION", 0,
+	  "Exit with 4 and say which line is to blame if this holds: 'peak>16G', 'reserved>=80%', 'growth>1G/100steps', 'ooms>0', "
+	  "'fragmentation>20% and unused>2G' ...; may be given again. docs/WATCH.md has all of it", 0 },
 	{ "bars", OPT_BARS, NULL, 0, "Bars in table and tree (default: on a terminal with room for them)", 0 },
 	{ "no-bars", OPT_NO_BARS, NULL, 0, "No bars in table and tree", 0 },
 	{ "no-overview", OPT_NO_OVERVIEW, NULL, 0, "Not the lists of categories and modules in front of the table of lines", 0 },
@@ -161,6 +166,21 @@ static void parse_hide(struct report_args *a, const char *arg, struct argp_state
 		a->select.hide[a->select.nhide++] = pattern;
 }
 
+static void parse_fail(struct report_args *a, const char *arg, struct argp_state *state)
+{
+	char *why = NULL;
+	int err;
+
+	if (!a->fail)
+		a->fail = report_fail__new();
+	err = a->fail ? report_fail__add(a->fail, arg, &why) : -ENOMEM;
+	if (err == -EINVAL)
+		argp_error(state, "--fail-if: %s", why);
+	else if (err)
+		argp_failure(state, EXIT_FAILED, 0, "out of memory");
+	free(why);
+}
+
 /* Is the table not asked for by lines with nothing else? */
 static bool other_than_lines(const struct report_args *a)
 {
@@ -253,6 +273,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_HIDE:
 		parse_hide(a, arg, state);
 		break;
+	case OPT_FAIL:
+		parse_fail(a, arg, state);
+		break;
 	case ARGP_KEY_ARGS:
 		a->files = state->argv + state->next;
 		a->n = state->argc - state->next;
@@ -315,6 +338,7 @@ struct reports {
 	FILE *out;
 	struct json *j;
 	struct ranks *ranks;
+	size_t fail_from; /* what --fail-if has found of the recording under way */
 	bool apart; /* each has a report of its own */
 	bool first;
 };
@@ -339,6 +363,8 @@ static int print(const struct analysis *a, struct reports *s, int device)
 		.segments = args->segments,
 		.select = &args->select,
 		.top = args->top,
+		.fail = args->fail,
+		.fail_from = s->fail_from,
 	};
 
 	switch (args->format) {
@@ -398,6 +424,20 @@ static int choose_device(const struct analysis *a, const struct report_args *arg
 	return args->segments ? check_segments(a, args, device, &d) : 0;
 }
 
+static int run(struct analysis *a, struct reports *s)
+{
+	struct report_fail *fail = s->args->fail;
+
+	if (!fail)
+		return analysis__run(a, NULL, NULL);
+	s->fail_from = report_fail__count(fail);
+	if (report_fail__begin(fail, a)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	return analysis__run(a, report_fail__event, fail);
+}
+
 static int report_file(const char *path, struct reports *s)
 {
 	const struct report_args *args = s->args;
@@ -407,9 +447,13 @@ static int report_file(const char *path, struct reports *s)
 	status = analysis__open(path, &args->at, &a);
 	if (status)
 		return status;
-	status = analysis__run(a, NULL, NULL);
+	status = run(a, s);
 	if (!status)
 		status = choose_device(a, args, &device);
+	if (!status && args->fail && report_fail__judge(args->fail, a, args->device ? device : -1, &args->at, args->innermost)) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
 	if (!status) {
 		if (s->ranks)
 			err = ranks__add(s->ranks, a, args->device ? device : -1);
@@ -536,6 +580,7 @@ static int report_files(const struct report_args *args)
 		.at = args->at.at,
 		.at_time = args->at.at_time,
 		.select = &args->select,
+		.fail = args->fail,
 	};
 	bool together = args->together == TOGETHER_YES;
 	bool either = args->together == TOGETHER_AUTO && args->n > 1 && args->format == FORMAT_TEXT && can_be_together(args);
@@ -566,6 +611,9 @@ int cmd_report(int argc, char **argv)
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
 	status = report_files(&args);
+	if (args.fail)
+		status = report_fail__say(args.fail, status);
+	report_fail__free(args.fail);
 	filter__free(args.select.filter);
 	for (size_t i = 0; i < args.select.nhide; i++)
 		free(args.select.hide[i]);

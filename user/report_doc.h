@@ -11,6 +11,7 @@
 #include "record/stream.h"
 
 struct json;
+struct report_fail;
 struct report_select;
 
 /* What a document is made from: a recording that was read, or a capture under way. */
@@ -31,6 +32,8 @@ struct report_doc {
 	bool segments;		 /* --by segment: by does not matter then */
 	const struct report_select *select; /* report_filter.h; NULL: all. Not of segments */
 	size_t top;		 /* 0: all rows */
+	const struct report_fail *fail; /* "failed"; NULL: nothing was asked for */
+	size_t fail_from;	 /* what of it is of this recording */
 };
 
 /* One object, at the place where j stands; key as json.h has it. 0 or -ENOMEM. */

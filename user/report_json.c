@@ -8,6 +8,7 @@
 #include "lib/json.h"
 #include "memtrace.h"
 #include "report_doc.h"
+#include "report_fail.h"
 #include "report_filter.h"
 #include "report_words.h"
 
@@ -439,6 +440,8 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	err = doc->segments ? report_json__segments(j, doc) : report_json__rows(j, doc);
 	err2 = put_layers(j, doc->model);
 	put_phases(j, doc->model);
+	if (doc->fail)
+		report_fail__json(j, doc->fail, doc->fail_from);
 	json__close_object(j);
 	return err ? err : err2 ? err2 : err3 ? err3 : err4;
 }

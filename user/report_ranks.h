@@ -17,6 +17,7 @@
 
 struct json;
 struct ranks;
+struct report_fail;
 
 struct rank { /* a recording */
 	uint32_t added;	  /* place in the order in which they were taken in */
@@ -65,6 +66,7 @@ struct ranks_opts {
 	enum moment at;
 	uint64_t at_time;
 	const struct report_select *select;
+	const struct report_fail *fail; /* "failed" in JSON; NULL: nothing was asked for */
 };
 
 struct ranks *ranks__new(const struct ranks_opts *o); /* NULL: ENOMEM; *o must outlive it */

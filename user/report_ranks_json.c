@@ -8,6 +8,7 @@
 #include "lib/json.h"
 #include "lib/text.h"
 #include "report_doc.h"
+#include "report_fail.h"
 #include "report_ranks.h"
 #include "report_words.h"
 
@@ -168,6 +169,8 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	put_left_out(j, r, "rows_left_out", shown, kept);
 	put_left_out(j, r, "rows_filtered_out", kept, n);
 	put_outliers(j, r);
+	if (o->fail)
+		report_fail__json(j, o->fail, 0);
 	json__close_object(j);
 	return 0;
 }
