@@ -3,41 +3,8 @@
 #include "model/growth_internal.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *device_type_name(uint8_t type)
-{
-	switch (type) {
-	case DEVICE_CPU:
-		return "cpu";
-	case DEVICE_CUDA:
-		return "cuda";
-	case DEVICE_HIP:
-		return "hip";
-	case DEVICE_XPU:
-		return "xpu";
-	case DEVICE_PRIVATE:
-		return "privateuseone";
-	}
-	return NULL;
-}
-
-static void dev__name(struct dev *dev)
-{
-	struct device d = dev->pub.device;
-	const char *type = device_type_name(d.type);
-
-	if (d.type == DEVICE_CPU)
-		snprintf(dev->pub.name, sizeof(dev->pub.name), "cpu");
-	else if (type && d.index == DEVICE_UNKNOWN)
-		snprintf(dev->pub.name, sizeof(dev->pub.name), "%.11s:?", type);
-	else if (type)
-		snprintf(dev->pub.name, sizeof(dev->pub.name), "%.11s:%u", type, d.index);
-	else
-		snprintf(dev->pub.name, sizeof(dev->pub.name), "type%u:%u", d.type, d.index);
-}
 
 static bool dev__before(struct device a, struct device b)
 {
@@ -71,7 +38,7 @@ static int heap__add_device(struct model *m, struct device d, struct dev **ret)
 	dev->number = m->ndevs;
 	dev->phase = -1;
 	dev->life.after = LIFE_NONE;
-	dev__name(dev);
+	device__name(d, dev->pub.name, sizeof(dev->pub.name));
 	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
 	watch__device(m, dev);
 	if (blocks__init(&dev->blocks) || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {

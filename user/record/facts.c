@@ -199,6 +199,38 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 	*value = f->facts[i].value;
 }
 
+static const char *device_type_name(uint8_t type)
+{
+	switch (type) {
+	case DEVICE_CPU:
+		return "cpu";
+	case DEVICE_CUDA:
+		return "cuda";
+	case DEVICE_HIP:
+		return "hip";
+	case DEVICE_XPU:
+		return "xpu";
+	case DEVICE_PRIVATE:
+		return "privateuseone";
+	}
+	return NULL;
+}
+
+const char *device__name(struct device d, char *buf, size_t size)
+{
+	const char *type = device_type_name(d.type);
+
+	if (d.type == DEVICE_CPU)
+		snprintf(buf, size, "cpu");
+	else if (type && d.index == DEVICE_UNKNOWN)
+		snprintf(buf, size, "%.11s:?", type);
+	else if (type)
+		snprintf(buf, size, "%.11s:%u", type, d.index);
+	else
+		snprintf(buf, size, "type%u:%u", d.type, d.index);
+	return buf;
+}
+
 const char *walk__name(unsigned walk)
 {
 	static const char *const names[] = {

@@ -21,6 +21,12 @@ struct mtr_writer_opts {
 	 */
 	uint64_t max_size;
 	uint64_t max_events; /* 0: no bound */
+	/*
+	 * Asked before so many bytes are written: other than 0 they are not, and that is the error of the write. NULL: nobody is
+	 * asked.
+	 */
+	int (*room)(void *ctx, uint64_t bytes);
+	void *ctx;
 };
 
 /*

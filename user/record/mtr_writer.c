@@ -54,6 +54,10 @@ static int write_out(struct mtr_writer *w)
 {
 	size_t done = 0;
 
+	if (w->opts.room && w->out.len)
+		w->err = w->opts.room(w->opts.ctx, w->out.len);
+	if (w->err)
+		return w->err;
 	while (done < w->out.len) {
 		ssize_t n = write(w->fd, w->out.data + done, w->out.len - done);
 

@@ -136,6 +136,10 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
  * there are none), window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it).
  */
 
+/* A device by its name, "cuda:0" or "cpu", in buf; DEVICE_NAME bytes are enough. */
+#define DEVICE_NAME 16
+const char *device__name(struct device d, char *buf, size_t size);
+
 /* The outcome of a walk (enum mt_walk) as in counter.walks.<name>: "no_thread". Of none: "unknown". */
 const char *walk__name(unsigned walk);
 /* An enum mem_how by the runtime's or driver's call for it: "cudaMalloc". Of none: "unknown". */

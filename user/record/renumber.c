@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/renumber.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "record/dict.h"
+#include "record/limits.h"
+
+enum kind { STRINGS, LOCS, MODULES, STACKS, THREADS, NODES, KINDS };
+
+struct renumber {
+	const struct dict *from;
+	struct dict *to;
+	uint32_t *number[KINDS]; /* by the old one; 0: not met yet */
+	uint32_t room[KINDS];
+	struct dict_frame frames[DICT_MAX_STACK_FRAMES];
+};
+
+struct renumber *renumber__new(const struct dict *from)
+{
+	struct renumber *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->from = from;
+	r->to = dict__new();
+	if (!r->to) {
+		free(r);
+		return NULL;
+	}
+	return r;
+}
+
+void renumber__free(struct renumber *r)
+{
+	if (!r)
+		return;
+	for (int k = 0; k < KINDS; k++)
+		free(r->number[k]);
+	dict__free(r->to);
+	free(r);
+}
+
+struct dict *renumber__dict(struct renumber *r)
+{
+	return r->to;
+}
+
+/* Is the old number one that has a new one already? *ret is that. 0, or it is to be made: 1; or -ENOMEM. */
+static int look_up(struct renumber *r, enum kind kind, uint32_t old, uint32_t *ret)
+{
+	uint32_t room = r->room[kind];
+
+	*ret = 0;
+	if (!old)
+		return 0;
+	if (old >= room) {
+		uint32_t more = room ? room : 256, *bigger;
+
+		while (more <= old)
+			more *= 2; /* the dict's limits are far below where this would wrap */
+		bigger = realloc(r->number[kind], more * sizeof(*bigger));
+		if (!bigger)
+			return -ENOMEM;
+		memset(bigger + room, 0, (more - room) * sizeof(*bigger));
+		r->number[kind] = bigger;
+		r->room[kind] = more;
+	}
+	*ret = r->number[kind][old];
+	return !*ret;
+}
+
+/* made: as the dict gave it. It has room for all that a dict of the same bounds has. */
+static int keep(struct renumber *r, enum kind kind, uint32_t old, uint32_t made, uint32_t *ret)
+{
+	if (made == UINT32_MAX)
+		return -ENOMEM;
+	r->number[kind][old] = *ret = made;
+	return 0;
+}
+
+static int string(struct renumber *r, uint32_t old, uint32_t *ret)
+{
+	const char *s;
+	int err = look_up(r, STRINGS, old, ret);
+
+	if (err <= 0)
+		return err;
+	s = dict__str(r->from, old);
+	return keep(r, STRINGS, old, dict__string(r->to, s, strlen(s)), ret);
+}
+
+static int loc(struct renumber *r, uint32_t old, uint32_t *ret)
+{
+	struct dict_loc l;
+	int err = look_up(r, LOCS, old, ret);
+
+	if (err <= 0)
+		return err;
+	l = dict__get_loc(r->from, old);
+	err = string(r, l.file, &l.file) ?: string(r, l.func, &l.func);
+	return err ?: keep(r, LOCS, old, dict__loc(r->to, l), ret);
+}
+
+static int module(struct renumber *r, uint32_t old, uint32_t *ret)
+{
+	struct dict_module m;
+	int err = look_up(r, MODULES, old, ret);
+
+	if (err <= 0)
+		return err;
+	m = dict__get_module(r->from, old);
+	err = string(r, m.name, &m.name) ?: string(r, m.cls, &m.cls) ?: string(r, m.root, &m.root);
+	return err ?: keep(r, MODULES, old, dict__module(r->to, m), ret);
+}
+
+static int stack(struct renumber *r, uint32_t old, uint32_t *ret)
+{
+	struct dict_stack s;
+	int err = look_up(r, STACKS, old, ret);
+
+	if (err <= 0)
+		return err;
+	s = dict__get_stack(r->from, old);
+	for (uint32_t i = 0; i < s.n; i++) {
+		err = loc(r, s.frames[i].loc, &r->frames[i].loc) ?: module(r, s.frames[i].module, &r->frames[i].module);
+		if (err)
+			return err;
+	}
+	return keep(r, STACKS, old, dict__stack(r->to, r->frames, s.n, s.walk), ret);
+}
+
+static int thread(struct renumber *r, uint32_t old, uint32_t *ret)
+{
+	struct dict_thread t;
+	int err = look_up(r, THREADS, old, ret);
+
+	if (err <= 0)
+		return err;
+	t = dict__get_thread(r->from, old);
+	err = string(r, t.name, &t.name);
+	return err ?: keep(r, THREADS, old, dict__thread(r->to, t), ret);
+}
+
+static int node(struct renumber *r, uint32_t old, uint32_t *ret)
+{
+	struct dict_node n;
+	int err = look_up(r, NODES, old, ret);
+
+	if (err <= 0)
+		return err;
+	n = dict__get_node(r->from, old);
+	err = string(r, n.cls, &n.cls) ?: stack(r, n.stack, &n.stack) ?: string(r, n.name, &n.name) ?:
+	      module(r, n.module, &n.module);
+	return err ?: keep(r, NODES, old, dict__node(r->to, n), ret);
+}
+
+int renumber__event(struct renumber *r, struct event *e)
+{
+	struct dict_counts have = dict__counts(r->from);
+
+	if (e->stack >= have.stacks)
+		e->stack = 0;
+	if (e->thread >= have.threads)
+		e->thread = 0;
+	if (e->node >= have.nodes)
+		e->node = 0;
+	if (e->module >= have.modules)
+		e->module = 0;
+	if (e->name >= have.strings)
+		e->name = 0;
+	return stack(r, e->stack, &e->stack) ?: thread(r, e->thread, &e->thread) ?: node(r, e->node, &e->node) ?:
+	       module(r, e->module, &e->module) ?: string(r, e->name, &e->name);
+}

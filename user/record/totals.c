@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/totals.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/json.h"
+
+#define SECOND UINT64_C(1000000000) /* ns */
+#define ROW_BYTES 256	/* that a row can take as text, generously */
+#define FIXED_BYTES 640 /* that a series takes besides its rows */
+#define LEVELS 5
+#define COLUMNS 10
+
+/* How values of one step of time and the next become one. */
+enum how { SUM, MIN, MAX, LAST };
+
+struct column {
+	const char *name;
+	enum how how;
+};
+
+enum process_column { P_EVENTS, P_LOST, P_STEPS, P_STEP_TIME, P_STEP_TIME_MAX, P_COLUMNS };
+static const struct column of_process[P_COLUMNS] = {
+	{ "events", SUM }, { "lost", SUM }, { "steps", SUM }, { "step_time", SUM }, { "step_time_max", MAX },
+};
+
+enum device_column { D_MIN, D_MAX, D_LAST, D_RMIN, D_RMAX, D_RLAST, D_ALLOCS, D_FREES, D_BYTES, D_OOMS, D_COLUMNS };
+static const struct column of_device[D_COLUMNS] = {
+	{ "allocated_min", MIN }, { "allocated_max", MAX }, { "allocated", LAST }, { "reserved_min", MIN },
+	{ "reserved_max", MAX },  { "reserved", LAST },	    { "allocs", SUM },	   { "frees", SUM },
+	{ "allocated_bytes", SUM }, { "ooms", SUM },
+};
+_Static_assert((int)P_COLUMNS <= COLUMNS && (int)D_COLUMNS <= COLUMNS, "a row has room for all columns");
+
+struct row {
+	uint64_t at; /* seconds, where the step begins */
+	uint64_t v[COLUMNS];
+};
+
+struct level {
+	uint64_t step; /* s */
+	struct row *rows; /* a ring */
+	uint32_t first, n, room;
+	struct row open; /* that is being added to */
+	bool any;	 /* it is there */
+};
+
+struct series {
+	const struct column *columns;
+	uint32_t n_columns;
+	struct totals_device d; /* of a device's */
+	struct level levels[LEVELS];
+};
+
+/* The last one has all time in it, and its step doubles when it is full. */
+static const struct {
+	uint64_t step; /* s */
+	uint32_t rows;
+} levels[LEVELS] = { { 1, 3600 }, { 10, 8640 }, { 60, 10080 }, { 600, 4320 }, { 3600, 1024 } };
+#define ROWS_MIN 16 /* of a level, however little room there is */
+
+struct totals {
+	uint64_t max_bytes;
+	struct totals_whole whole;
+	uint64_t last_step; /* ns, when it ended; 0: none did */
+	struct series *series[TOTALS_DEVICES + 1]; /* the process first */
+	uint32_t n;
+};
+
+static struct series *series__new(const struct column *columns, uint32_t n)
+{
+	struct series *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->columns = columns;
+	s->n_columns = n;
+	for (int i = 0; i < LEVELS; i++)
+		s->levels[i].step = levels[i].step;
+	return s;
+}
+
+struct totals *totals__new(uint64_t max_bytes)
+{
+	struct totals *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->max_bytes = max_bytes;
+	t->series[0] = series__new(of_process, P_COLUMNS);
+	if (!t->series[0]) {
+		free(t);
+		return NULL;
+	}
+	t->n = 1;
+	return t;
+}
+
+void totals__free(struct totals *t)
+{
+	if (!t)
+		return;
+	for (uint32_t i = 0; i < t->n; i++) {
+		for (int k = 0; k < LEVELS; k++)
+			free(t->series[i]->levels[k].rows);
+		free(t->series[i]);
+	}
+	free(t);
+}
+
+/* Rows that a level may have, so that all series together fit. */
+static uint32_t rows_max(const struct totals *t, int level)
+{
+	uint64_t all = 0, room = t->max_bytes / t->n;
+
+	for (int i = 0; i < LEVELS; i++)
+		all += levels[i].rows;
+	room = room > FIXED_BYTES ? (room - FIXED_BYTES) / ROW_BYTES : 0;
+	if (room < all)
+		room = levels[level].rows * room / all;
+	else
+		room = levels[level].rows;
+	return room < ROWS_MIN ? ROWS_MIN : (uint32_t)room;
+}
+
+static struct row *row_at(const struct level *l, uint32_t i)
+{
+	return &l->rows[(l->first + i) % l->room];
+}
+
+/* What came later goes into what was before it. */
+static void add_up(const struct series *s, struct row *into, const struct row *later)
+{
+	for (uint32_t i = 0; i < s->n_columns; i++) {
+		uint64_t *v = &into->v[i], w = later->v[i];
+
+		switch (s->columns[i].how) {
+		case SUM:
+			*v += w;
+			break;
+		case MIN:
+			*v = w < *v ? w : *v;
+			break;
+		case MAX:
+			*v = w > *v ? w : *v;
+			break;
+		case LAST:
+			*v = w;
+			break;
+		}
+	}
+}
+
+/* Room for one more row, by growing, or by letting go of the oldest where it may not. */
+static int make_room(struct level *l, uint32_t max)
+{
+	uint32_t room = l->room ? l->room * 2 : 64;
+	struct row *bigger;
+
+	while (l->n >= max) { /* max may have become less */
+		l->first = (l->first + 1) % l->room;
+		l->n--;
+	}
+	if (l->n < l->room)
+		return 0;
+	bigger = malloc(room * sizeof(*bigger));
+	if (!bigger)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < l->n; i++)
+		bigger[i] = *row_at(l, i);
+	free(l->rows);
+	l->rows = bigger;
+	l->first = 0;
+	l->room = room;
+	return 0;
+}
+
+/* Two rows of a level become one until there is room for one more. Rows of one step, that of the open row too, become one. */
+static void coarsen(const struct series *s, struct level *l, uint32_t max)
+{
+	while (l->n >= max) {
+		uint32_t k = 0;
+
+		l->step *= 2;
+		for (uint32_t i = 0; i < l->n; i++) {
+			struct row r = *row_at(l, i);
+
+			r.at -= r.at % l->step;
+			if (k && row_at(l, k - 1)->at == r.at)
+				add_up(s, row_at(l, k - 1), &r);
+			else
+				*row_at(l, k++) = r;
+		}
+		l->n = k;
+	}
+}
+
+static int put(const struct totals *t, struct series *s, int level, const struct row *r);
+
+/* The open row is over: it is kept, and goes into the next level. */
+static int close_row(const struct totals *t, struct series *s, int level)
+{
+	struct level *l = &s->levels[level];
+	uint32_t max = rows_max(t, level);
+	struct row done = l->open;
+	int err;
+
+	l->any = false;
+	if (level == LEVELS - 1)
+		coarsen(s, l, max);
+	if (l->n && row_at(l, l->n - 1)->at == done.at - done.at % l->step) {
+		add_up(s, row_at(l, l->n - 1), &done);
+		return 0;
+	}
+	err = make_room(l, max);
+	if (err)
+		return err;
+	done.at -= done.at % l->step;
+	*row_at(l, l->n++) = done;
+	return level + 1 < LEVELS ? put(t, s, level + 1, &l->open) : 0;
+}
+
+static int put(const struct totals *t, struct series *s, int level, const struct row *r)
+{
+	struct level *l = &s->levels[level];
+	uint64_t at = r->at - r->at % l->step;
+	int err;
+
+	/* Threads' times differ by less than a millisecond: what comes late belongs to the step under way. */
+	if (l->any && at > l->open.at) {
+		err = close_row(t, s, level);
+		if (err)
+			return err;
+		at = r->at - r->at % l->step;
+	}
+	if (l->any) {
+		add_up(s, &l->open, r);
+		return 0;
+	}
+	l->open = *r;
+	l->open.at = at;
+	l->any = true;
+	return 0;
+}
+
+static int series_of(struct totals *t, struct device device, struct series **ret)
+{
+	struct series *s;
+
+	for (uint32_t i = 1; i < t->n; i++) {
+		if (!memcmp(&t->series[i]->d.device, &device, sizeof(device))) {
+			*ret = t->series[i];
+			return 0;
+		}
+	}
+	*ret = NULL;
+	if (t->n > TOTALS_DEVICES)
+		return 0;
+	s = series__new(of_device, D_COLUMNS);
+	if (!s)
+		return -ENOMEM;
+	s->d.device = device;
+	t->series[t->n++] = *ret = s;
+	t->whole.devices++;
+	return 0;
+}
+
+static int on_device(struct totals *t, const struct event *e, uint64_t allocated, uint64_t reserved)
+{
+	struct row r = { .at = e->time / SECOND };
+	struct totals_device *d;
+	struct series *s;
+	int err = series_of(t, e->device, &s);
+
+	if (err || !s)
+		return err;
+	d = &s->d;
+	d->allocated = allocated;
+	d->reserved = reserved;
+	if (allocated > d->peak_allocated) {
+		d->peak_allocated = allocated;
+		d->peak_time = e->time;
+		d->peak_step = t->whole.steps;
+	}
+	if (reserved > d->peak_reserved) {
+		d->peak_reserved = reserved;
+		d->peak_reserved_time = e->time;
+	}
+	r.v[D_MIN] = r.v[D_MAX] = r.v[D_LAST] = allocated;
+	r.v[D_RMIN] = r.v[D_RMAX] = r.v[D_RLAST] = reserved;
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		r.v[D_ALLOCS] = 1;
+		r.v[D_BYTES] = e->size;
+		d->allocs++;
+		d->total_allocated += e->size;
+		break;
+	case EVENT_FREE:
+		r.v[D_FREES] = 1;
+		d->frees++;
+		break;
+	case EVENT_OOM:
+		r.v[D_OOMS] = 1;
+		d->ooms++;
+		break;
+	}
+	return put(t, s, 0, &r);
+}
+
+static bool of_a_device(uint8_t kind)
+{
+	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM || kind == EVENT_BLOCK || kind == EVENT_STATE;
+}
+
+int totals__event(struct totals *t, const struct event *e, uint64_t allocated, uint64_t reserved)
+{
+	struct row r = { .at = e->time / SECOND };
+	int err;
+
+	if (e->kind == EVENT_LOST) {
+		t->whole.lost += r.v[P_LOST] = e->size;
+	} else {
+		t->whole.events++;
+		r.v[P_EVENTS] = 1;
+	}
+	if (e->kind == EVENT_STEP) {
+		t->whole.steps++;
+		r.v[P_STEPS] = 1;
+		/* The first one was under way when we came. */
+		if (t->last_step && e->time > t->last_step)
+			r.v[P_STEP_TIME] = r.v[P_STEP_TIME_MAX] = e->time - t->last_step;
+		t->last_step = e->time;
+	}
+	if (e->time > t->whole.last)
+		t->whole.last = e->time;
+	err = put(t, t->series[0], 0, &r);
+	return err || !of_a_device(e->kind) ? err : on_device(t, e, allocated, reserved);
+}
+
+void totals__whole(const struct totals *t, struct totals_whole *ret)
+{
+	*ret = t->whole;
+}
+
+bool totals__device(const struct totals *t, uint32_t i, struct totals_device *ret)
+{
+	if (i + 1 >= t->n)
+		return false;
+	*ret = t->series[i + 1]->d;
+	return true;
+}
+
+/* ---- as text ---- */
+
+static void whole_json(const struct totals *t, struct json *j)
+{
+	char name[DEVICE_NAME];
+
+	json__open_object(j, "whole");
+	json__uint(j, "events", t->whole.events);
+	json__uint(j, "lost", t->whole.lost);
+	json__uint(j, "steps", t->whole.steps);
+	json__uint(j, "last_ns", t->whole.last);
+	json__open_array(j, "devices");
+	for (uint32_t i = 1; i < t->n; i++) {
+		const struct totals_device *d = &t->series[i]->d;
+
+		json__open_object(j, NULL);
+		json__string(j, "device", device__name(d->device, name, sizeof(name)));
+		json__uint(j, "allocated", d->allocated);
+		json__uint(j, "reserved", d->reserved);
+		json__uint(j, "peak_allocated", d->peak_allocated);
+		json__uint(j, "peak_time_ns", d->peak_time);
+		json__uint(j, "peak_step", d->peak_step);
+		json__uint(j, "peak_reserved", d->peak_reserved);
+		json__uint(j, "peak_reserved_time_ns", d->peak_reserved_time);
+		json__uint(j, "allocs", d->allocs);
+		json__uint(j, "frees", d->frees);
+		json__uint(j, "total_allocated", d->total_allocated);
+		json__uint(j, "ooms", d->ooms);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+static void row_json(const struct series *s, const struct row *r, struct json *j)
+{
+	json__open_array(j, NULL);
+	json__uint(j, NULL, r->at);
+	for (uint32_t i = 0; i < s->n_columns; i++)
+		json__uint(j, NULL, r->v[i]);
+	json__close_array(j);
+}
+
+/*
+ * later: what finer levels have under way, and this one has not yet, in order of time; what this one has under way comes
+ * before it, for the next.
+ */
+static void level_json(const struct series *s, const struct level *l, struct row *later, uint32_t *n_later, struct json *j)
+{
+	struct row last;
+	bool any = false;
+
+	if (l->any) {
+		memmove(later + 1, later, *n_later * sizeof(*later));
+		later[0] = l->open;
+		++*n_later;
+	}
+	json__open_object(j, NULL);
+	json__uint(j, "step", l->step);
+	json__open_array(j, "rows");
+	for (uint32_t i = 0; i < l->n + *n_later; i++) {
+		struct row r = i < l->n ? *row_at(l, i) : later[i - l->n];
+
+		r.at -= r.at % l->step;
+		if (any && r.at <= last.at) {
+			add_up(s, &last, &r);
+			continue;
+		}
+		if (any)
+			row_json(s, &last, j);
+		last = r;
+		any = true;
+	}
+	if (any)
+		row_json(s, &last, j);
+	json__close_array(j);
+	json__close_object(j);
+}
+
+void totals__json(const struct totals *t, struct json *j)
+{
+	char name[DEVICE_NAME];
+
+	whole_json(t, j);
+	json__open_array(j, "series");
+	for (uint32_t i = 0; i < t->n; i++) {
+		const struct series *s = t->series[i];
+		struct row later[LEVELS];
+		uint32_t n = 0;
+
+		json__open_object(j, NULL);
+		json__string(j, "of", i ? device__name(s->d.device, name, sizeof(name)) : "process");
+		json__open_array(j, "columns");
+		json__string(j, NULL, "t");
+		for (uint32_t k = 0; k < s->n_columns; k++)
+			json__string(j, NULL, s->columns[k].name);
+		json__close_array(j);
+		json__open_array(j, "levels");
+		for (int k = 0; k < LEVELS; k++)
+			level_json(s, &s->levels[k], later, &n, j);
+		json__close_array(j);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
