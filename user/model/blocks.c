@@ -123,10 +123,23 @@ int blocks__list(const struct model *m, const struct dev *dev, bool mark, struct
 	return err;
 }
 
-int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1)
+static uint32_t ask_hash(const struct model *m, struct ask ask)
 {
 	uint64_t key[2] = { ask.requested, ask.cuda_stream };
-	uint32_t hash = hash__bytes(m->seed, key, sizeof(key)), pos = hash, id;
+
+	return hash__bytes(m->seed, key, sizeof(key));
+}
+
+static uint32_t label_hash(const struct model *m, struct label label)
+{
+	uint32_t key[3] = { label.name, label.module, label.category };
+
+	return hash__bytes(m->seed, key, sizeof(key));
+}
+
+int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1)
+{
+	uint32_t hash = ask_hash(m, ask), pos = hash, id;
 	int err;
 
 	while ((id = hidx__next(&m->ask_index, hash, &pos)) != UINT32_MAX) {
@@ -149,8 +162,7 @@ int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1)
 
 int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 {
-	uint32_t key[3] = { label.name, label.module, label.category };
-	uint32_t hash = hash__bytes(m->seed, key, sizeof(key)), pos = hash, id;
+	uint32_t hash = label_hash(m, label), pos = hash, id;
 	int err;
 
 	while ((id = hidx__next(&m->label_index, hash, &pos)) != UINT32_MAX) {
@@ -171,6 +183,20 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 	m->labels[m->nlabels++] = label;
 	*ret1 = m->nlabels;
 	return 0;
+}
+
+int blocks__index_words(struct model *m)
+{
+	int err = 0;
+
+	free(m->ask_index.slots);
+	free(m->label_index.slots);
+	m->ask_index = m->label_index = (struct hidx){ 0 };
+	for (uint32_t i = 0; i < m->nasks && !err; i++)
+		err = hidx__add(&m->ask_index, ask_hash(m, m->asks[i]), i);
+	for (uint32_t i = 0; i < m->nlabels && !err; i++)
+		err = hidx__add(&m->label_index, label_hash(m, m->labels[i]), i);
+	return err;
 }
 
 static struct live_block describe(const struct model *m, const struct block *b)

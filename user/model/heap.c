@@ -292,18 +292,24 @@ static int heap__stack_layers(struct model *m, uint32_t stack)
 static int heap__new_site(struct model *m, const struct site_key *k, uint32_t hash, uint32_t *ret)
 {
 	struct site *s;
+	uint32_t id;
 	int err;
 
-	if (m->nsites == UINT32_MAX - 1)
+	id = m->free_site1 ? m->free_site1 - 1 : m->nsites;
+	if (id == UINT32_MAX - 1)
 		return -ENOMEM;
 	err = heap__stack_layers(m, k->stack);
+	if (!err && id == m->nsites)
+		err = array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1);
 	if (!err)
-		err = array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)m->nsites + 1);
-	if (!err)
-		err = hidx__add(&m->site_index, hash, m->nsites);
+		err = hidx__add(&m->site_index, hash, id);
 	if (err)
 		return err;
-	s = &m->sites[m->nsites];
+	s = &m->sites[id];
+	if (id == m->nsites)
+		m->nsites++;
+	else
+		m->free_site1 = s->stack;
 	*s = (struct site){
 		.size = k->size,
 		.stack = k->stack,
@@ -315,13 +321,27 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.phase = k->walk == WALK_CENSUS ? LIFE_NONE :
 						  words__node_phase(m->words, k->stack, k->node, k->thread, k->walk),
 	};
-	*ret = m->nsites++;
+	*ret = id;
 	return 0;
+}
+
+uint32_t heap__site_hash(const struct model *m, const struct site *s)
+{
+	struct site_key k = {
+		.size = s->varied ? 0 : s->size,
+		.stack = s->stack,
+		.thread = s->thread,
+		.node = s->node,
+		.dev = s->dev,
+		.walk = s->walk,
+	};
+
+	return hash__bytes(m->seed, &k, sizeof(k));
 }
 
 static bool site__is(const struct site *s, const struct site_key *k)
 {
-	return s->size == k->size && s->stack == k->stack && s->thread == k->thread && s->node == k->node &&
+	return !s->varied && s->size == k->size && s->stack == k->stack && s->thread == k->thread && s->node == k->node &&
 	       s->dev == k->dev && s->walk == k->walk;
 }
 

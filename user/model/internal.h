@@ -135,6 +135,8 @@ int blocks__list(const struct model *m, const struct dev *dev, bool at_mark, str
 int blocks__all(const struct model *m, const struct dev *dev, bool at_mark, struct block **ret, size_t *n);
 int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1);
 int blocks__label(struct model *m, struct label label, uint32_t *ret1);
+/* What was asked for, and labels, have other numbers: their indexes anew. 0 or -ENOMEM. */
+int blocks__index_words(struct model *m);
 
 /* --- heap.c */
 struct site {
@@ -147,7 +149,16 @@ struct site {
 	uint8_t walk;
 	uint8_t phase;
 	bool again; /* brought a block outside of forward, backward and optimizer, after one of them */
+	bool unused; /* free; the next one is in stack */
+	bool varied; /* of blocks that are gone, of sizes that are not kept: size is their bytes, total their number */
 };
+/* Bytes of so many blocks of it. */
+static inline uint64_t site__bytes(const struct site *s, uint64_t count)
+{
+	return s->varied ? s->size : s->size * count;
+}
+#define SITES_KEPT (UINT32_C(1) << 18) /* unless more are in use; see sweep.c */
+#define THREADS_KEPT 1024
 
 /* --- life.c: what a block is for, from when it came and went */
 #define LIFE_NONE PHASE_NR /* no phase: nobody saw it come; no forward, backward or optimizer came before */
@@ -259,6 +270,8 @@ static inline bool heap__is_new(const struct dev *dev, const struct event *e)
 void heap__settle(struct model *m, struct dev *dev, const struct event *e, int phase);
 /* What was reserved has changed between two events that say it. */
 void heap__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint64_t time);
+/* As the index of sites has it; of its size nothing where that varied. */
+uint32_t heap__site_hash(const struct model *m, const struct site *s);
 /* The site of e's block. 0 or -ENOMEM. */
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk, uint32_t *ret);
 /* A block of rec's site comes to e's address; the site's other numbers are the caller's, who gives the stamp away. 0 or -ENOMEM. */
@@ -308,6 +321,10 @@ void watch__device(struct model *m, struct dev *dev);
 int watch__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead);
 int watch__finish(struct model *m);
 
+/* --- sweep.c: makes room among sites, what was asked for and labels; among threads. 0 or -ENOMEM */
+int sweep__all(struct model *m);
+int sweep__threads(struct model *m);
+
 /* --- rows.c */
 /* What --by line says of memory of this stack: file, func, line, module, phase, source. */
 void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
@@ -332,6 +349,8 @@ int steps__call(struct model *m, const struct event *e);
 int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack, uint8_t walk);
 int steps__new_device(struct model *m, struct dev *dev);
 int steps__finish(struct model *m);
+/* The call that the thread is in is over. 0 or -ENOMEM. */
+int steps__close_call(struct model *m, struct thread_state *t);
 
 /* --- layers.c */
 #define LAYER_DEPTH 32 /* parts of a dotted name that count as layers of their own, from the root; and the whole name */
@@ -381,6 +400,7 @@ struct entered {
 _Static_assert(LAYER_CHAIN <= 64, "a bit for each layer of a chain");
 
 struct thread_state {
+	uint64_t seen; /* number of its last event that was looked at */
 	bool in_call;
 	uint32_t call_module;
 	uint64_t call_last; /* the last event seen inside the call */
@@ -426,8 +446,12 @@ struct model {
 	struct layers layers;
 	struct steps steps;
 	struct growth_watch *growth; /* NULL: nobody asked for what grows */
+	uint32_t free_site1; /* 1 + the first free one, which has the next in stack; 0: none */
+	uint32_t nvaried, max_sites, sweep_at, sweeps;
 	struct thread_state **threads;
 	uint32_t nthreads;
+	uint32_t nstates, threads_at; /* of them that are there; so many are swept */
+	uint64_t threads_swept;	      /* number of the event it was last done at */
 	bool time_passed; /* AT_TIME: at_time lies behind */
 	bool finished;
 	uint64_t walks[MT_WALK_NR];

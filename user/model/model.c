@@ -24,6 +24,8 @@ struct model *model__new(const struct dict *d, const struct facts *f, const stru
 	m->words->facts = f;
 	m->words->old_torch = -1;
 	m->seed = hash__seed();
+	m->max_sites = m->sweep_at = m->opts.sites ? m->opts.sites : SITES_KEPT;
+	m->threads_at = THREADS_KEPT;
 	extents__init(&m->loose, hash__u64(m->seed, 0));
 	return m;
 nomem:
@@ -105,10 +107,18 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 
 	if (err)
 		return err;
-	if (!m->threads[thread])
+	if (!m->threads[thread]) {
+		err = m->nstates >= m->threads_at ? sweep__threads(m) : 0;
+		if (err)
+			return err;
 		m->threads[thread] = calloc(1, sizeof(**m->threads));
+		m->nstates += m->threads[thread] != NULL;
+	}
 	*ret = m->threads[thread];
-	return *ret ? 0 : -ENOMEM;
+	if (!*ret)
+		return -ENOMEM;
+	(*ret)->seen = m->seq;
+	return 0;
 }
 
 /* stack, walk: before what autograd makes was charged to where it belongs. */
@@ -159,6 +169,10 @@ int model__event(struct model *m, const struct event *event)
 	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
+	if (m->site_index.n >= m->sweep_at || m->nasks >= m->sweep_at || m->nlabels >= m->sweep_at)
+		err = sweep__all(m); /* here, where nothing but live blocks has their numbers */
+	if (err)
+		return err;
 	if (of_blocks(e.kind)) {
 		err = heap__device(m, e.device, &dev);
 		if (!err && m->growth)

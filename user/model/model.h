@@ -4,8 +4,8 @@
 /*
  * The heap state machine: fed with the events of a stream, it knows the live set exactly, totals and
  * peaks per device, module and phase, steps, and the difference between the allocator's own totals and
- * ours after every event. One pass, O(1) an event, memory bound by live blocks and distinct
- * (stack, size) pairs; knows nothing of BPF or of files.
+ * ours after every event. One pass, O(1) an event, memory bound by live blocks, by what the dict has, and by opts.sites;
+ * knows nothing of BPF or of files.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +29,11 @@ enum moment { AT_PEAK, AT_END, AT_OOM, AT_TIME };
 struct model_opts {
 	enum moment at;	  /* the moment whose live set model__rows() can give besides "now" */
 	uint64_t at_time; /* ns since the start, for AT_TIME */
+	/*
+	 * How many distinct (stack, size ...) are kept besides those that live blocks have, now or at the moment; 0: some 260,000. Of
+	 * others ROWS_TOTAL has no size, and where they are many no stack.
+	 */
+	uint32_t sites;
 };
 
 /* d and f must outlive the model; both may still grow. NULL on ENOMEM. */
@@ -143,7 +148,7 @@ static inline bool row__has_leaf(const struct row *r)
 /* For qsort(): what --filter left out last, largest first; then by words, so that two captures of one program come out alike. */
 int row__compare(const void *a, const void *b);
 
-enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated, of unknown category */ };
+enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated, of unknown category; median 0 where sizes were not kept */ };
 struct row_opts {
 	enum group by;
 	enum row_when when;

@@ -20,6 +20,7 @@ struct bucket {
 	uint32_t name;
 	uint8_t category;
 	bool categories, names; /* several */
+	bool unsized;		/* of some of its blocks the size is not known */
 };
 
 struct kin { /* blocks of a site that are alike in all that a row may say */
@@ -277,7 +278,7 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 static bool kin__kept(struct table *t, const struct kin *k)
 {
 	const struct site *s = &t->m->sites[k->site];
-	struct row r = { .bytes = s->size * k->count, .count = k->count, .median = s->size, .stack = s->stack,
+	struct row r = { .bytes = site__bytes(s, k->count), .count = k->count, .median = s->varied ? 0 : s->size, .stack = s->stack,
 			 .category = category__name(k->category), .name = kin__name(t, k) ? dict__str(t->m->dict, kin__name(t, k)) : NULL };
 
 	if (!t->opts->keep)
@@ -302,7 +303,7 @@ static int table__add(struct table *t, const struct kin *k, uint32_t layer1, boo
 	const struct site *s = &t->m->sites[k->site];
 	struct key key = kin__key(t, k, layer1);
 	uint32_t id, name = kin__name(t, k);
-	uint64_t bytes = s->size * k->count;
+	uint64_t bytes = site__bytes(s, k->count);
 	struct bucket *g;
 
 	key.filtered = !kept;
@@ -314,6 +315,7 @@ static int table__add(struct table *t, const struct kin *k, uint32_t layer1, boo
 		g->category = k->category;
 		g->name = name;
 	}
+	g->unsized |= s->varied;
 	g->categories |= g->category != k->category;
 	g->names |= g->name != name;
 	if (!g->row.count || bytes > g->largest) {
@@ -416,7 +418,7 @@ static void table__medians(struct table *t)
 
 		if (!i || p[-1].group != p->group)
 			seen = 0;
-		if (seen <= r->count / 2 && r->count / 2 < seen + p->count)
+		if (!t->groups[p->group].unsized && seen <= r->count / 2 && r->count / 2 < seen + p->count)
 			r->median = p->size;
 		seen += p->count;
 	}

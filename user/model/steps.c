@@ -68,7 +68,7 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 	return m->growth ? growth__step(m, kind) : 0;
 }
 
-static int steps__close_call(struct model *m, struct thread_state *t)
+int steps__close_call(struct model *m, struct thread_state *t)
 {
 	t->in_call = false;
 	return steps__end(m, STEP_CALL, t->call_last);
