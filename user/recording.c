@@ -34,6 +34,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->oom;
+		state->child_inputs[1] = &a->ring;
 		break;
 	case 'o':
 		a->output = arg;
@@ -48,13 +49,18 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_MAX_EVENTS:
 		a->bounds.max_events = parse_count(state, "--max-events", arg, 1);
 		break;
+	case ARGP_KEY_END:
+		if (a->ring.size && (a->oom.on || a->bounds.max_size || a->bounds.max_events))
+			argp_error(state, "--rolling goes on for ever: not with %s", a->oom.on ? "--on-oom" :
+				   a->bounds.max_size ? "--max-size" : "--max-events");
+		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}
 	return 0;
 }
 
-static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 }, { 0 } };
+static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 }, { &ring_argp, 0, NULL, 0 }, { 0 } };
 const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 
 static int on_event(struct sink *s, const struct event *e)
@@ -84,6 +90,8 @@ static int on_attached(void *ctx)
 
 	if (r->oom)
 		return recording_oom__attached(r);
+	if (r->ring)
+		return recording_ring__attached(r);
 	err = outfile__replace(r->file);
 	if (err)
 		log_err("%s: %s", outfile__name(r->file), outfile__why(err));
@@ -97,6 +105,8 @@ static const char *drained(void *ctx)
 
 	if (r->oom)
 		return recording_oom__drained(r);
+	if (r->ring)
+		return NULL;
 	return mtr_writer__full(r->writer, &reason) ? reason : NULL;
 }
 
@@ -221,13 +231,16 @@ int recording__run(struct recording *r)
 	struct sink *sinks[] = { &r->sink };
 	int status;
 
-	if ((r->loop.args.children || many) && (r->args.oom.on || (r->args.output && !strcmp(r->args.output, "-")))) {
+	if ((r->loop.args.children || many) &&
+	    (r->args.oom.on || r->args.ring.size || (r->args.output && !strcmp(r->args.output, "-")))) {
 		log_err("%s write%s a file for each process: not with %s", many ? "several processes" : "--children", many ? "" : "s",
-			r->args.oom.on ? "--on-oom" : "-o -");
+			r->args.oom.on ? "--on-oom" : r->args.ring.size ? "--rolling" : "-o -");
 		return EXIT_USAGE;
 	}
 	if (many)
 		return run_many(r);
+	if (r->args.ring.size)
+		return recording_ring__run(r);
 	if (r->args.oom.on)
 		return recording_oom__run(r);
 	r->loop.sinks = sinks;

@@ -13,6 +13,7 @@
 #include "record/mtr.h"
 #include "record/stream.h"
 #include "recording_oom.h"
+#include "recording_ring.h"
 
 struct outfile;
 
@@ -21,6 +22,7 @@ struct recording_args {
 	bool force;
 	struct mtr_writer_opts bounds;
 	struct oom_args oom;
+	struct ring_args ring;
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
@@ -38,6 +40,7 @@ struct recording {
 	struct recording *of; /* of such a one: the first, or that of all */
 	bool some_failed;     /* of those */
 	int said;	  /* why there is no file, logged */
+	struct ring_recording *ring; /* with --rolling, likewise */
 	struct oom_recording *oom; /* with --on-oom: writes instead of the above */
 };
 

@@ -119,7 +119,16 @@ uint64_t mtr_ring__most_used(const struct mtr_ring *r)
 
 void mtr_ring__level(const struct mtr_ring *r, struct device d, uint64_t *allocated, uint64_t *reserved)
 {
-	flight_base__level(r->base, d, allocated, reserved);
+	struct flight_level l;
+
+	*allocated = *reserved = 0;
+	for (size_t i = 0; flight_base__level(r->base, i, &l); i++) {
+		if (memcmp(&l.device, &d, sizeof(d)))
+			continue;
+		*allocated = l.allocated;
+		*reserved = l.reserved;
+		return;
+	}
 }
 
 static int add_segment(struct mtr_ring *r, struct mtr_ring_segment s)
@@ -253,7 +262,7 @@ static void begin_devices(const struct mtr_ring *r, struct mtr_ring_segment *s, 
 	for (uint32_t i = 0; before && i < before->n_devices; i++) {
 		struct mtr_ring_device *d = device_of(&s->span, before->devices[i].device);
 
-		flight_base__level(r->base, d->device, &d->allocated, &d->reserved);
+		mtr_ring__level(r, d->device, &d->allocated, &d->reserved);
 		d->peak_allocated = d->allocated;
 		d->peak_reserved = d->reserved;
 		d->peak_time = s->span.from;
@@ -340,7 +349,7 @@ static void count(struct mtr_ring *r, const struct event *e)
 	d = device_of(s, e->device);
 	if (!d)
 		return;
-	flight_base__level(r->base, e->device, &d->allocated, &d->reserved);
+	mtr_ring__level(r, e->device, &d->allocated, &d->reserved);
 	if (d->allocated > d->peak_allocated) {
 		d->peak_allocated = d->allocated;
 		d->peak_time = e->time;
