@@ -106,7 +106,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		if (!a->dryrun.wanted && (a->dryrun.vram || a->dryrun.devices))
 			argp_error(state, "--vram and --devices are those of a dry run: --dry-run-cuda");
 		if (a->no_trace && (a->recording.output || a->capture.duration || a->capture.steps || a->capture.children ||
-				    a->recording.bounds.max_size || a->recording.bounds.max_events || a->recording.oom.on))
+				    a->recording.bounds.max_size || a->recording.bounds.max_events || a->recording.oom.on ||
+				    a->recording.ring.size))
 			argp_error(state, "--no-trace records nothing: no output and no bounds");
 		break;
 	default:
