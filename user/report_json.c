@@ -31,6 +31,13 @@ static void fact_if(struct json *j, const struct facts *f, const char *name)
 		fact(j, name, f, name);
 }
 
+/* A fact under a key of JSON's own. */
+static void place_if(struct json *j, const char *key, const struct facts *f, const char *name)
+{
+	if (facts__get(f, name))
+		fact(j, key, f, name);
+}
+
 static void uint_if(struct json *j, const struct facts *f, const char *key)
 {
 	if (facts__get(f, key))
@@ -62,6 +69,13 @@ void report_json__target(struct json *j, const struct report_doc *doc)
 	fact_if(j, f, "allocator");
 	fact_if(j, f, "exe");
 	fact_if(j, f, "cwd");
+	place_if(j, "cgroup", f, "cgroup");
+	place_if(j, "container", f, "container");
+	place_if(j, "container_name", f, "container.name");
+	place_if(j, "container_runtime", f, "container.runtime");
+	place_if(j, "pod", f, "pod");
+	place_if(j, "pod_uid", f, "pod.uid");
+	place_if(j, "pod_namespace", f, "pod.namespace");
 	json__close_object(j);
 	report__free_cmdline(argv);
 }

@@ -96,6 +96,20 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 	report__free_cmdline(argv);
 }
 
+/* Which container and pod it ran in; an id only as far as people give it. */
+static void place(struct line *l, const struct facts *f)
+{
+	const char *name = facts__get(f, "container.name"), *id = facts__get(f, "container"), *pod = facts__get(f, "pod");
+	char clean[96];
+
+	if (pod)
+		part(l, "pod %s", text__clean(clean, sizeof(clean), pod, strlen(pod)));
+	if (name)
+		part(l, "container %s", text__clean(clean, sizeof(clean), name, strlen(name)));
+	else if (id)
+		part(l, "container %s", text__clean(clean, sizeof(clean), id, strnlen(id, 12)));
+}
+
 static void version(struct line *l, const struct facts *f, const char *key, const char *name)
 {
 	const char *fact = facts__get(f, key);
@@ -121,6 +135,7 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 
 	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
 	part(&l, "%s (pid %" PRIu64 ")", cmd, report__fact_number(f, "pid"));
+	place(&l, f);
 	version(&l, f, "torch", "torch");
 	version(&l, f, "python", "Python");
 	part(&l, "%s", text__time(time, sizeof(time), duration));

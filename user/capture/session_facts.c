@@ -17,6 +17,8 @@
 #include "capture/names.h"
 #include "lib/json.h"
 #include "record/dict.h"
+#include "target/cgroup.h"
+#include "target/container.h"
 #include "target/environ.h"
 #include "target/proc.h"
 
@@ -72,6 +74,34 @@ static void set_link_fact(struct session *s, const char *key, const char *name)
 	}
 }
 
+static int set_known(struct session *s, const char *key, const char *value)
+{
+	return value && value[0] ? facts__set(s->facts, key, value) : 0;
+}
+
+/* Where it runs, as far as its control group and what goes with that tell. */
+static int set_place(struct session *s)
+{
+	pid_t pid = proc__pid(s->target.proc);
+	struct container_names n;
+	struct cgroup c;
+	int err = 0;
+
+	if (cgroup__read(pid, &c))
+		return 0; /* it has ended */
+	container__names(pid, &c, "", &n);
+	err |= set_known(s, "cgroup", c.path);
+	err |= set_known(s, "container", c.container[0] ? c.container : c.name);
+	err |= set_known(s, "container.runtime", c.runtime);
+	err |= set_known(s, "container.name", n.name);
+	err |= set_known(s, "container.name_from", n.name_from);
+	err |= set_known(s, "pod", n.pod[0] ? n.pod : c.pod);
+	err |= set_known(s, "pod.uid", c.pod);
+	err |= set_known(s, "pod.namespace", n.space);
+	err |= set_known(s, "pod.name_from", n.pod_from);
+	return err;
+}
+
 int session__set_torch_facts(struct session *s)
 {
 	const struct torch_info *t = &s->target.torch;
@@ -108,6 +138,7 @@ int session__set_facts(struct session *s)
 		err |= facts__set(s->facts, "python_problem", t->python_why);
 	err |= session__set_torch_facts(s);
 	session__set_rank(s);
+	err |= set_place(s);
 	err |= facts__set(s->facts, "version", MEMTRACE_VERSION);
 	if (uname(&un) == 0)
 		err |= facts__set(s->facts, "kernel", un.release);

@@ -104,7 +104,8 @@ static int take_queue(struct session *s, struct queue *early)
 /* What could not be asked of it any more was with its parent as it was with it. */
 static int take_facts(struct session *s, const struct session *parent)
 {
-	static const char *const keys[] = { "exe", "cwd", "python", "stdlib" };
+	static const char *const keys[] = { "exe", "cwd", "python", "stdlib", "cgroup", "container", "container.runtime", "container.name",
+					    "container.name_from", "pod", "pod.uid", "pod.namespace", "pod.name_from" };
 	int err = session__set_facts(s);
 	const char *value;
 	size_t i;

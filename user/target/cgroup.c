@@ -80,7 +80,7 @@ static bool take_container(struct cgroup *c, const char *part, size_t len)
 	if (before && (part[before - 1] != '-' || ends_with(part, before, "conmon-")))
 		return false;
 	set(c->container, sizeof(c->container), part + before, ID);
-	c->name[0] = '\0';
+	c->name[0] = c->runtime[0] = '\0';
 	if (before)
 		set_runtime(c, part, before - 1);
 	return true;
