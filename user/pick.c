@@ -19,7 +19,7 @@
 
 #define CMDLINE_MAX 16384
 #define ANCESTORS_MAX 64
-#define SUCCESSION 50000000ULL /* ns: who was started no longer than this before another's end was not its helper, but comes after it */
+#define TICK 20000000ULL /* ns: when a process was started is known to its kernel's tick, of 10 ms mostly, at its beginning */
 
 /* One whose place others may take. */
 struct place {
@@ -275,7 +275,7 @@ static bool takes_place(const struct pick *p, const struct pick_process *q)
 	for (i = 0; i < p->n_places; i++) {
 		const struct place *at = &p->place[i];
 
-		if (!at->holder && q->started + SUCCESSION >= at->since && is_same_program(&at->was, q))
+		if (!at->holder && q->started + TICK >= at->since && is_same_program(&at->was, q))
 			return true;
 	}
 	return false;
@@ -307,11 +307,11 @@ enum pick_is pick__is(struct pick *p, const struct pick_process *q)
 
 /* ---- who comes after ---- */
 
-static uint64_t boottime(void)
+static uint64_t clock_now(clockid_t clock)
 {
 	struct timespec ts;
 
-	clock_gettime(CLOCK_BOOTTIME, &ts);
+	clock_gettime(clock, &ts);
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
@@ -350,7 +350,7 @@ int pick__remember(struct pick *p, const struct pick_process *q)
 	return 0;
 }
 
-void pick__ended(struct pick *p, pid_t pid)
+void pick__ended(struct pick *p, pid_t pid, uint64_t when)
 {
 	size_t i;
 
@@ -361,7 +361,7 @@ void pick__ended(struct pick *p, pid_t pid)
 	for (i = 0; i < p->n_places; i++) {
 		if (p->place[i].holder == pid) {
 			p->place[i].holder = 0;
-			p->place[i].since = boottime();
+			p->place[i].since = when + clock_now(CLOCK_BOOTTIME) - clock_now(CLOCK_MONOTONIC);
 		}
 	}
 }

@@ -67,8 +67,8 @@ enum pick_is {
 enum pick_is pick__is(struct pick *p, const struct pick_process *q);
 /* With --follow of a PID: what runs in this process is traced now; who has the same command line, user and place comes after it. */
 int pick__remember(struct pick *p, const struct pick_process *q); /* 0 or -ENOMEM */
-/* It has ended. */
-void pick__ended(struct pick *p, pid_t pid);
+/* It has ended, at this time (CLOCK_MONOTONIC, ns). */
+void pick__ended(struct pick *p, pid_t pid, uint64_t when);
 /* Others may come that are meant, however long that takes. */
 bool pick__open_ended(const struct pick *p);
 /* Only PIDs say who is meant: nobody else will be. */

@@ -116,6 +116,13 @@ static int on_fork(struct relatives *r, const struct mt_rec_kin *k)
 	return 0;
 }
 
+static void ended(struct relative *p, uint64_t when)
+{
+	if (!p->told_end)
+		p->end = when;
+	p->told_end = true;
+}
+
 static int on_kin(void *ctx, const struct mt_rec_kin *k)
 {
 	struct relatives *r = ctx;
@@ -134,7 +141,8 @@ static int on_kin(void *ctx, const struct mt_rec_kin *k)
 	if (!p || p->pid != (pid_t)k->pid)
 		return 0;
 	p->told_exec = p->told_exec || k->what == MT_KIN_EXEC;
-	p->told_end = p->told_end || k->what == MT_KIN_END;
+	if (k->what == MT_KIN_END)
+		ended(p, k->time);
 	return 0;
 }
 
@@ -207,9 +215,9 @@ static void look_for_ends(struct relatives *r, uint64_t now)
 		struct relative *p = r->at[i];
 
 		if (p && p->session && !proc__alive(session__proc(p->session)))
-			p->told_end = true;
+			ended(p, now - LOOK_EVERY);
 		else if (p && !p->session && !family__exists(p->pid))
-			p->told_end = true;
+			ended(p, now - LOOK_EVERY);
 		else if (p && p->state == TRACED && session__replaced(p->session))
 			p->told_exec = true;
 	}

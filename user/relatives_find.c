@@ -163,10 +163,10 @@ void find__traced(const struct relative *p)
 	pick_process__free(&q);
 }
 
-void find__gone(struct relatives *r, pid_t pid, bool ended)
+void find__gone(const struct relative *p)
 {
-	if (r->opts.pick && ended)
-		pick__ended(r->opts.pick, pid);
+	if (p->all->opts.pick && p->ended)
+		pick__ended(p->all->opts.pick, p->pid, p->end);
 }
 
 void find__stranger(struct relatives *r, pid_t pid)

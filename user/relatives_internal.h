@@ -36,6 +36,7 @@ struct relative {
 	uint64_t diverged; /* from the process of forked_by, the same */
 	uint64_t next;	   /* when to look at it */
 	uint64_t since;	   /* CLOCK_MONOTONIC, ns: in, or its exec */
+	uint64_t end;	   /* the same, of the process; known once told_end */
 	struct queue early;
 	struct probes *early_from;
 	bool picked;	 /* it is meant itself, and not one that such a one has started */
@@ -110,7 +111,7 @@ void find__stranger(struct relatives *r, pid_t pid);
 void find__descendants(struct relatives *r, pid_t pid);
 /* Who is to be in and is not yet. Now and then. */
 void find__others(struct relatives *r, uint64_t now);
-/* A process that has ended, or is not in any more. */
-void find__gone(struct relatives *r, pid_t pid, bool ended);
+/* It is in no more. */
+void find__gone(const struct relative *p);
 
 #endif

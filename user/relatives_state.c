@@ -72,7 +72,7 @@ void relative__remove(struct relative *p, const char *reason)
 	struct relatives *r = p->all;
 
 	relative__finish(p, reason, 0);
-	find__gone(r, p->pid, p->ended);
+	find__gone(p);
 	kin__forget(kin_of(r), p->pid, p->number);
 	r->at[p->number] = NULL;
 	kin__free_number(kin_of(r), p->number);

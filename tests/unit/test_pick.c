@@ -366,7 +366,7 @@ static void test_follow(void **state)
 	assert_int_equal(pick__is(p, &q), PICK_YES);
 	assert_int_equal(pick__remember(p, &q), 0);
 	assert_int_equal(pick__is(p, &next), PICK_NO); /* a worker of its, for one */
-	pick__ended(p, q.pid);
+	pick__ended(p, q.pid, UINT64_MAX / 4);
 	next.started = 1; /* one that was there before, and outlives it */
 	assert_int_equal(pick__is(p, &next), PICK_NO);
 	next.started = UINT64_MAX / 2;
@@ -380,7 +380,7 @@ static void test_follow(void **state)
 	assert_int_equal(pick__is(p, &next), PICK_YES);
 	assert_int_equal(pick__remember(p, &next), 0);
 	assert_int_equal(pick__is(p, &other), PICK_NO); /* the place is taken */
-	pick__ended(p, next.pid);
+	pick__ended(p, next.pid, UINT64_MAX / 4);
 	next.pid = NOBODY + 3;
 	assert_int_equal(pick__is(p, &next), PICK_YES);
 	pick__free(p);

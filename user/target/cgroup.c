@@ -183,7 +183,7 @@ static int weigh(const char *line, size_t len, const char **path, size_t *path_l
 	size_t n;
 
 	second = first ? memchr(first + 1, ':', len - (size_t)(first + 1 - line)) : NULL;
-	if (!second || second[1] != '/')
+	if (!second || second + 1 == line + len || second[1] != '/')
 		return 0;
 	*path = second + 1;
 	*path_len = len - (size_t)(second + 1 - line);
