@@ -245,7 +245,7 @@ static void test_names_of_environment(void **state)
 		pid = fork();
 		if (!pid) {
 			dup2(ready[1], 1);
-			execle("/bin/sh", "sh", "-c", "echo; exec sleep 60", (char *)NULL, i ? both : with);
+			execle("/bin/sh", "sh", "-c", "echo; kill -STOP $$", (char *)NULL, i ? both : with);
 			_exit(1);
 		}
 		close(ready[1]);
