@@ -8,7 +8,6 @@
 #include "analyze.h"
 #include "capture_args.h"
 #include "commands.h"
-#include "lib/array.h"
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -37,7 +36,6 @@ struct report_args {
 	enum report_choice bars, colour;
 	bool no_overview, side;
 	enum together together;
-	size_t hide_room;
 	struct report_fail *fail; /* NULL: no --fail-if */
 	enum format format;
 	char **files;
@@ -141,29 +139,18 @@ static void parse_filter(struct report_args *a, const char *arg, struct argp_sta
 {
 	char why[256];
 
-	filter__free(a->select.filter);
-	a->select.expr = arg;
-	a->select.filter = filter__parse(arg, why, sizeof(why));
-	if (!a->select.filter)
+	if (report_select__set_filter(&a->select, arg, why, sizeof(why)))
 		argp_error(state, "--filter: %s", why);
 }
 
 static void parse_hide(struct report_args *a, const char *arg, struct argp_state *state)
 {
-	size_t len = strlen(arg);
-	char *pattern;
+	int err = report_select__add_hide(&a->select, arg);
 
-	while (len && arg[len - 1] == '/') /* a folder is meant without it */
-		len--;
-	if (!len) {
+	if (err == -EINVAL)
 		argp_error(state, "--hide: which file or folder?");
-		return;
-	}
-	pattern = strndup(arg, len);
-	if (!pattern || array__grow(&a->select.hide, &a->hide_room, a->select.nhide + 1, sizeof(*a->select.hide)))
+	else if (err)
 		argp_failure(state, EXIT_FAILED, 0, "out of memory");
-	else
-		a->select.hide[a->select.nhide++] = pattern;
 }
 
 static void parse_fail(struct report_args *a, const char *arg, struct argp_state *state)

@@ -44,6 +44,8 @@ void report_json__target(struct json *j, const struct report_doc *doc);
 void report_json__capture(struct json *j, const struct report_doc *doc);
 int report_json__rows(struct json *j, const struct report_doc *doc);
 int report_json__device(struct json *j, const struct report_doc *doc, size_t device);
+/* Of that, what the model counts all the time. */
+void report_json__figures(struct json *j, const struct model_device *d);
 /* Parts of the document, for report_json.c: the rows of --by segment; what a device has below its blocks. 0 or -ENOMEM. */
 int report_json__segments(struct json *j, const struct report_doc *doc);
 int report_json__below(struct json *j, const struct report_doc *doc, size_t device);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <linux/types.h>
 
+#include "lib/array.h"
 #include "lib/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
@@ -426,6 +427,32 @@ static bool hide(void *ctx, const char *file)
 	const struct report_select *s = ctx;
 
 	return filter__hides(s->hide, s->nhide, file);
+}
+
+int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size)
+{
+	filter__free(s->filter);
+	s->expr = expr;
+	s->filter = filter__parse(expr, why, size);
+	return s->filter ? 0 : -EINVAL;
+}
+
+int report_select__add_hide(struct report_select *s, const char *pattern)
+{
+	size_t len = strlen(pattern);
+	char *copy;
+
+	while (len && pattern[len - 1] == '/') /* a folder is meant without it */
+		len--;
+	if (!len)
+		return -EINVAL;
+	copy = strndup(pattern, len);
+	if (!copy || array__grow(&s->hide, &s->hide_room, s->nhide + 1, sizeof(*s->hide))) {
+		free(copy);
+		return -ENOMEM;
+	}
+	s->hide[s->nhide++] = copy;
+	return 0;
 }
 
 void report_select__apply(const struct report_select *s, struct row_opts *o)

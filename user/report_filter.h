@@ -33,8 +33,12 @@ struct report_select {
 	const char *expr; /* of --filter, and the filter that it is; NULL: none */
 	struct filter *filter;
 	char **hide; /* patterns of --hide */
-	size_t nhide;
+	size_t nhide, hide_room;
 };
+/* --filter's argument, which must stay, in the place of one before. 0, or -EINVAL and why, as filter__parse(). */
+int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size);
+/* One more of --hide's. 0, -EINVAL: it names nothing, -ENOMEM. */
+int report_select__add_hide(struct report_select *s, const char *pattern);
 /* s may be NULL, and must outlive o. */
 void report_select__apply(const struct report_select *s, struct row_opts *o);
 /* Rows of the kept blocks, which come first; *bytes and *count: of the others. */

@@ -138,7 +138,7 @@ static void put_reserved(struct json *j, const char *key, const struct model_dev
 }
 
 /* allocated, reserved, fragmentation: at the end; the moment of the document has its own at the top. */
-static void put_device(struct json *j, const struct model_device *d)
+void report_json__figures(struct json *j, const struct model_device *d)
 {
 	json__string(j, "device", d->name);
 	json__string(j, "state", d->device.type == DEVICE_CPU ? NULL : state__name(d->state));
@@ -193,7 +193,7 @@ int report_json__device(struct json *j, const struct report_doc *doc, size_t dev
 	struct model_device d;
 
 	model__device(doc->model, device, &d);
-	put_device(j, &d);
+	report_json__figures(j, &d);
 	if (d.ooms)
 		report_json__ooms(j, doc, device);
 	return d.device.type != DEVICE_CPU ? report_json__below(j, doc, device) : 0;

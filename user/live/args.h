@@ -8,18 +8,22 @@
 
 #include "capture_args.h"
 #include "live/rows.h"
-#include "live/state.h"
 #include "report_filter.h"
 #include "report_text.h"
 
+enum live_format { LIVE_SCREEN /* where there is one */, LIVE_TEXT, LIVE_JSON };
+
 struct live_args {
 	struct capture_args capture;
-	uint64_t interval; /* ns */
-	bool interval_given, plain;
-	size_t top;
-	enum report_choice colour;
-	enum live_view view;
+	enum live_format format;
+	uint64_t interval; /* ns; 0: not given */
+	uint64_t count;	   /* intervals, 0: no bound */
+	size_t top;	   /* rows of text and JSON, 0: all */
+	enum live_by by;
 	enum live_sort sort;
+	bool innermost;
+	struct report_select select;
+	enum report_choice colour;
 };
 
 struct guard;

@@ -1,166 +1,184 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Without a terminal: every interval what lives and where it came from, as text; at the end the summary. */
+/* Without a screen: every interval what lives and where it came from, as text, with the summary at the end; or as JSON. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "capture/session.h"
 #include "capture_loop.h"
 #include "lib/exit.h"
 #include "lib/log.h"
-#include "lib/text.h"
 #include "live/args.h"
-#include "model/model.h"
+#include "live/json.h"
+#include "live/proc.h"
 #include "relatives.h"
 #include "report_text.h"
 
-struct live {
-	struct sink sink; /* first: the sink is the view */
+struct plain {
 	const struct live_args *args;
 	struct capture_loop loop;
-	struct model *model;
-	uint64_t next_block;  /* ns since the start */
-	uint64_t last_events, last_time;
-	uint64_t last_allocated;
-	int write_err; /* of standard output, negative */
+	struct live_table table;
+	bool several; /* processes may be shown */
+	int err;      /* of standard output or of memory, negative */
+};
+
+struct shown { /* a process */
+	struct sink sink; /* first */
+	struct plain *plain;
+	struct live_proc *proc;
+	struct session *session;
+	uint64_t next; /* ns since the start */
+	uint64_t blocks;
 };
 
 static int on_event(struct sink *s, const struct event *e)
 {
-	return model__event(((struct live *)s)->model, e);
-}
+	struct live_proc *p = ((struct shown *)s)->proc;
 
-/* "+3.1 MiB" since the last block. */
-static const char *change(char *buf, size_t size, uint64_t now, uint64_t before)
-{
-	char bytes[24];
-
-	snprintf(buf, size, "%s%s", now >= before ? "+" : "-",
-		 text__bytes(bytes, sizeof(bytes), now >= before ? now - before : before - now));
-	return buf;
-}
-
-static void print_head(struct live *l, const struct model_device *d, uint64_t now)
-{
-	char time[24], live[24], peak[24], delta[32], reserved[24], step[24], rate[32], lost[32];
-	uint64_t events = session__events(l->loop.session), span = now - l->last_time;
-
-	if (l->args->capture.children || pick_args__many(&l->args->capture.pick))
-		printf("PID %d  ", (int)l->loop.args.pid);
-	printf("%s  %s  allocated %s (%s)", text__time(time, sizeof(time), now), d->name,
-	       text__bytes(live, sizeof(live), d->allocated), change(delta, sizeof(delta), d->allocated, l->last_allocated));
-	if (d->has_totals)
-		printf("  reserved %s", text__bytes(reserved, sizeof(reserved), d->reserved));
-	printf("  peak %s", text__bytes(peak, sizeof(peak), d->peak_allocated));
-	if (model__steps(l->model))
-		printf("  step %zu (%s)", model__steps(l->model),
-		       text__time(step, sizeof(step), model__step_time(l->model)));
-	printf("\n  %s events/s  %s lost\n",
-	       text__count(rate, sizeof(rate), span ? (uint64_t)((events - l->last_events) * 1e9 / span) : 0),
-	       text__count(lost, sizeof(lost), session__lost(l->loop.session)));
-	l->last_events = events;
-	l->last_time = now;
-	l->last_allocated = d->allocated;
+	return p->sink.event(&p->sink, e);
 }
 
 /* 0 or the negative error of standard output, which gets no more then. */
-static int flush_output(struct live *l)
+static int flush_output(struct plain *l)
 {
 	errno = 0;
 	if (fflush(stdout) || ferror(stdout)) {
-		l->write_err = errno ? -errno : -EIO;
+		l->err = errno ? -errno : -EIO;
 		__fpurge(stdout);
 		clearerr(stdout);
 	}
-	return l->write_err;
+	return l->err;
 }
 
 /* Who read us has had enough: no failure. */
-static int output_status(const struct live *l)
+static int output_status(const struct plain *l)
 {
-	if (l->write_err == -EPIPE)
+	if (l->err == -EPIPE)
 		return EXIT_OK;
-	log_err("cannot write standard output: %s", strerror(-l->write_err));
+	log_err("cannot write standard output: %s", strerror(-l->err));
 	return EXIT_FAILED;
 }
 
-static int print_block(struct live *l, uint64_t now)
+static int refresh(struct shown *s)
 {
-	int i = model__main_device(l->model);
-	struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_NOW, .top = l->args->top };
+	const struct live_args *a = s->plain->args;
+	struct live_rows *r = &s->proc->rows;
+	int device = model__main_device(s->proc->model), err;
+	struct row_opts o = { 0 };
 	struct model_device d;
 
-	if (i < 0)
+	live_proc__rates(s->proc);
+	if (device < 0)
 		return 0;
-	model__device(l->model, i, &d);
-	print_head(l, &d, now);
-	report_text__table(stdout, l->model, i, session__dict(l->loop.session), session__facts(l->loop.session), &opts);
-	printf("\n");
-	return flush_output(l);
-}
-
-static int on_tick(struct sink *s, uint64_t now)
-{
-	struct live *l = (struct live *)s;
-
-	if (now < l->next_block)
-		return 0;
-	l->next_block = now - now % l->args->interval + l->args->interval;
-	return print_block(l, now);
-}
-
-/* Facts and dict exist once there is a session; the stream's time begins with attaching. */
-static int on_attached(void *ctx)
-{
-	struct live *l = ctx;
-
-	l->next_block = l->args->interval;
+	model__device(s->proc->model, (size_t)device, &d);
+	if (d.device.type != r->device.type || d.device.index != r->device.index)
+		live_rows__forget(r);
+	report_select__apply(&a->select, &o);
+	r->device = d.device;
+	r->by = a->by;
+	r->innermost = a->innermost;
+	r->hide = o.hide;
+	r->keep = o.keep;
+	r->ctx = o.ctx;
+	err = live_rows__refresh(r, s->proc->model, s->proc->now);
+	if (err)
+		return err;
+	s->proc->at_step = true;
+	live_rows__sort(r, a->sort);
 	return 0;
 }
 
-static int new_model(struct live *l)
+/* end: why no more comes, "" while it goes on. */
+static int print(struct shown *s, const char *end)
 {
-	const struct model_opts mo = { .at = AT_PEAK };
+	struct plain *l = s->plain;
+	const struct report_text_opts o = { 0 };
+	int err = refresh(s);
 
-	l->model = model__new(session__dict(l->loop.session), session__facts(l->loop.session), &mo);
-	return l->model ? 0 : -ENOMEM;
+	if (!err && l->args->format == LIVE_JSON)
+		err = live_json__line(stdout, s->proc, &l->table, end);
+	else if (!err)
+		err = live_text__block(stdout, s->proc, &l->table, l->several, (int)report_text__width(stdout, &o));
+	return err ? err : flush_output(l);
 }
 
-static int print_summary(struct live *l)
+static void pass(struct shown *s, uint64_t now)
 {
-	const struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = l->args->top };
-
-	model__finish(l->model, session__now(l->loop.session));
-	report_text__summary(stdout, l->model, model__main_device(l->model), session__dict(l->loop.session),
-			     session__facts(l->loop.session), &opts);
-	return flush_output(l);
+	live_proc__pass(s->proc, now, session__events(s->session), session__lost(s->session));
 }
 
-/* ---- the other processes of --children: a view each ---- */
-
-static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number, struct sink **sink)
+static int on_tick(struct sink *sink, uint64_t now)
 {
-	const struct live *first = ctx;
-	struct live *l = calloc(1, sizeof(*l));
+	struct shown *s = (struct shown *)sink;
+	const struct live_args *a = s->plain->args;
 
-	(void)number;
-	if (!l)
+	if (now < s->next || (a->count && s->blocks >= a->count))
+		return 0;
+	s->next = now - now % a->interval + a->interval;
+	pass(s, now);
+	if (a->count && ++s->blocks >= a->count)
+		s->plain->loop.quit = true;
+	return print(s, "");
+}
+
+static void shown__free(struct shown *s)
+{
+	if (!s)
+		return;
+	live_proc__free(s->proc);
+	free(s);
+}
+
+static struct shown *shown__new(struct plain *l, struct session *session, pid_t pid)
+{
+	struct shown *s = calloc(1, sizeof(*s));
+
+	if (!s)
 		return NULL;
-	l->sink = (struct sink){ .event = on_event, .tick = on_tick };
-	l->args = first->args;
-	l->loop.session = s;
-	l->loop.args.pid = pid;
-	l->next_block = l->args->interval;
-	if (new_model(l)) {
-		free(l);
+	s->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	s->plain = l;
+	s->session = session;
+	s->next = l->args->interval;
+	s->proc = live_proc__new(pid, session__dict(session), session__facts(session));
+	if (!s->proc) {
+		shown__free(s);
 		return NULL;
 	}
-	*sink = &l->sink;
-	return l;
+	return s;
+}
+
+/* The last word on a process: the summary, or the line that says so. */
+static int finish(struct shown *s, const char *reason)
+{
+	const struct report_text_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .top = s->plain->table.top,
+					       .select = &s->plain->args->select, .colour = s->plain->args->colour };
+	struct live_proc *p = s->proc;
+
+	pass(s, session__now(s->session));
+	if (s->plain->args->format == LIVE_JSON) {
+		bool enough = s->plain->args->count && s->blocks >= s->plain->args->count;
+		int err = print(s, enough ? "count" : reason ? reason : "target exited");
+
+		model__finish(p->model, p->now);
+		return err;
+	}
+	model__finish(p->model, p->now);
+	report_text__summary(stdout, p->model, model__main_device(p->model), p->dict, p->facts, &opts);
+	return flush_output(s->plain);
+}
+
+/* ---- processes that are picked, or started by the first ---- */
+
+static void *child_begin(void *ctx, struct session *session, pid_t pid, unsigned int number, struct sink **sink)
+{
+	struct shown *s = shown__new(ctx, session, pid);
+
+	(void)number;
+	if (s)
+		*sink = &s->sink;
+	return s;
 }
 
 static const char *child_full(void *output)
@@ -171,58 +189,56 @@ static const char *child_full(void *output)
 
 static void child_end(void *output, const char *reason, int err)
 {
-	struct live *l = output;
+	struct shown *s = output;
 
-	(void)reason;
 	if (err && err != -EPIPE)
-		log_err("the capture of PID %d broke off: %s", (int)l->loop.args.pid, strerror(-err));
-	else if (!err && session__events(l->loop.session))
-		print_summary(l);
-	model__free(l->model);
-	free(l);
+		log_err("the capture of PID %d broke off: %s", (int)s->proc->pid, strerror(-err));
+	else if (!err && session__events(s->session))
+		finish(s, reason);
+	shown__free(s);
 }
 
 static const struct relatives_output children_output = { child_begin, child_full, child_end };
 
-static int run(struct live *l)
+static int run(struct plain *l)
 {
-	struct sink *sinks[] = { &l->sink };
-	int status;
+	struct shown *s;
+	struct sink *sink;
+	int status = capture_loop__open(&l->loop);
 
-	l->loop.sinks = sinks;
-	l->loop.n_sinks = 1;
-	status = capture_loop__open(&l->loop);
 	if (status)
 		return status;
 	if (capture_loop__many(&l->loop))
 		return capture_loop__run(&l->loop);
-	if (new_model(l)) {
+	s = shown__new(l, l->loop.session, l->loop.args.pid);
+	if (!s) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
+	sink = &s->sink;
+	l->loop.sinks = &sink;
+	l->loop.n_sinks = 1;
 	status = capture_loop__run(&l->loop);
-	if (l->write_err)
-		return output_status(l);
-	if (l->loop.err)
-		log_err("the capture broke off: %s", strerror(-l->loop.err));
-	if (!session__now(l->loop.session))
-		return status;
-	if (print_summary(l) && !status)
+	if (l->err)
 		status = output_status(l);
+	else if (l->loop.err)
+		log_err("the capture broke off: %s", strerror(-l->loop.err));
+	if (!l->err && session__now(l->loop.session) && finish(s, l->loop.stop_reason) && !status)
+		status = output_status(l);
+	shown__free(s);
 	return status;
 }
 
 int live_plain__run(const struct live_args *args)
 {
-	struct live l = { .sink = { .event = on_event, .tick = on_tick }, .args = args };
+	struct plain l = { .args = args, .loop.args = args->capture };
 	int status;
 
-	l.loop.args = args->capture;
-	l.loop.attached = on_attached;
+	l.table = (struct live_table){ .sort = args->sort, .top = args->top, .select = &args->select };
+	l.several = args->capture.children || pick_args__many(&args->capture.pick);
 	l.loop.ctx = &l;
 	l.loop.output = &children_output;
 	status = run(&l);
-	model__free(l.model);
 	capture_loop__close(&l.loop);
 	return status;
 }

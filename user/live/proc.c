@@ -129,7 +129,7 @@ void live_proc__rates(struct live_proc *p)
 {
 	uint64_t span = p->now - p->rate_time;
 
-	if (!span)
+	if (!span || p->ended)
 		return;
 	p->rate = (double)(p->events - p->rate_events) * 1e9 / (double)span;
 	p->rate_events = p->events;

@@ -43,7 +43,7 @@ struct live_rows {
 	/* What there is. */
 	struct live_row *all;
 	size_t n;
-	uint64_t total;		 /* bytes of all rows; of LIVE_LAYER the device's */
+	uint64_t total;		 /* bytes allocated on the device */
 	uint64_t since;		 /* ns: growth is since then; valid if growth_known */
 	bool growth_known, by_steps;
 

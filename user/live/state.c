@@ -72,7 +72,7 @@ int live_state__device(const struct live_state *s, struct model_device *d)
 	return device;
 }
 
-static enum live_by view_by(const struct live_state *s)
+enum live_by live_state__by(const struct live_state *s)
 {
 	switch (s->view) {
 	case VIEW_MODULES:
@@ -90,7 +90,7 @@ static enum live_by view_by(const struct live_state *s)
 static void ask(struct live_state *s, struct live_proc *p, const struct model_device *d)
 {
 	struct live_rows *r = &p->rows;
-	enum live_by by = view_by(s);
+	enum live_by by = live_state__by(s);
 	struct row_opts o = { 0 };
 
 	report_select__apply(&s->select, &o);

@@ -65,6 +65,7 @@ int live_state__add(struct live_state *s, struct live_proc *p); /* takes p over.
 struct live_proc *live_state__proc(const struct live_state *s); /* the chosen one; NULL: there is none */
 /* Index of the chosen device in the model of the chosen process, -1: none; d may be NULL. */
 int live_state__device(const struct live_state *s, struct model_device *d);
+enum live_by live_state__by(const struct live_state *s); /* what rows are of, in a view with rows of memory */
 /* Takes the rows of what is chosen. 0 or negative. */
 int live_state__refresh(struct live_state *s);
 /* Sorts, and finds the chosen row again. */

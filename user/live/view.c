@@ -476,6 +476,24 @@ static int capture(struct view *v)
 	return v->failed ? EXIT_FAILED : status;
 }
 
+static void set_state(struct live_state *s, const struct live_args *a)
+{
+	static const enum live_view views[LIVE_BY_NR] = { [LIVE_LINE] = VIEW_LINES, [LIVE_FUNCTION] = VIEW_LINES,
+							  [LIVE_MODULE] = VIEW_MODULES, [LIVE_CATEGORY] = VIEW_CATEGORIES,
+							  [LIVE_LAYER] = VIEW_TREE };
+	char why[200];
+
+	s->interval = a->interval;
+	s->view = views[a->by];
+	s->by_function = a->by == LIVE_FUNCTION;
+	s->sort = a->sort;
+	s->innermost = a->innermost;
+	s->select.hide = a->select.hide;
+	s->select.nhide = a->select.nhide;
+	if (a->select.expr)
+		live_state__set_filter(s, a->select.expr, why, sizeof(why));
+}
+
 int live_view__run(const struct live_args *args, struct guard *g)
 {
 	static const int heard[] = { SIGTSTP, SIGCONT, SIGWINCH };
@@ -486,9 +504,7 @@ int live_view__run(const struct live_args *args, struct guard *g)
 	v.loop.attached = on_attached;
 	v.loop.ctx = &v;
 	v.loop.output = &children_output;
-	v.state.interval = args->interval_given ? args->interval : UINT64_C(1000000000);
-	v.state.view = args->view;
-	v.state.sort = args->sort;
+	set_state(&v.state, args);
 	v.begun = monotonic();
 	/* Before there is a screen, Ctrl-Z is what it always is. */
 	v.signals = block(-1, heard, sizeof(heard) / sizeof(*heard));

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/cells.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/text.h"
+#include "live/words.h"
+#include "report_words.h"
+
+const struct live_column live_columns[COL_NR] = {
+	[COL_LIVE] = { "LIVE", 9, SORT_LIVE, false },
+	[COL_SHARE] = { "%LIVE", 5, -1, false },
+	[COL_PEAK] = { "AT PEAK", 9, SORT_PEAK, false },
+	[COL_GROWTH] = { "GROWTH", 10, SORT_GROWTH, false },
+	[COL_ALLOCS] = { "ALLOCS/S", 8, SORT_ALLOCS, false },
+	[COL_CHURN] = { "BYTES/S", 9, SORT_CHURN, false },
+	[COL_CATEGORY] = { "CATEGORY", 15, -1, true },
+};
+
+bool live_cells__shown(enum live_by by, enum live_sort sort, int width, enum live_col c)
+{
+	static const int least[COL_NR] = { [COL_PEAK] = 72, [COL_ALLOCS] = 64, [COL_CHURN] = 110, [COL_CATEGORY] = 96 };
+
+	if (live_columns[c].sort == (int)sort)
+		return true;
+	/* What is gone has no category, and of modules it is said in the row. */
+	if (by == LIVE_CATEGORY && (c == COL_CATEGORY || c == COL_ALLOCS || c == COL_CHURN))
+		return false;
+	if (by == LIVE_LAYER && c == COL_CATEGORY)
+		return false;
+	if (c == COL_ALLOCS && sort == SORT_CHURN && width < least[COL_CHURN])
+		return false;
+	return width >= least[c];
+}
+
+int live_cells__module_width(enum live_by by, int width)
+{
+	if ((by != LIVE_LINE && by != LIVE_FUNCTION) || width < 128)
+		return 0;
+	return width >= 150 ? 36 : 26;
+}
+
+const char *live_cells__text(char *buf, enum live_col c, const struct live_row *r, const struct live_rows *all)
+{
+	bool comes = r->rates_known && !r->row.before_attach;
+
+	switch (c) {
+	case COL_LIVE:
+		return live__bytes(buf, r->row.bytes);
+	case COL_SHARE:
+		return live__share(buf, r->row.bytes, all->total);
+	case COL_PEAK:
+		return r->at_peak ? live__bytes(buf, r->at_peak) : "0";
+	case COL_GROWTH:
+		return r->growth_known ? live__change(buf, r->growth) : "-";
+	case COL_ALLOCS:
+		return comes ? live__rate(buf, r->allocs) : "-";
+	case COL_CHURN:
+		return comes ? live__bytes(buf, (uint64_t)r->churn) : "-";
+	default:
+		return r->row.category ? r->row.category : r->row.bytes ? "(several)" : "";
+	}
+}
+
+static char *function_words(char *buf, const struct row *r, int width)
+{
+	char name[REPORT_TEXT / 4], file[REPORT_TEXT / 4];
+	const char *base = strrchr(r->file, '/');
+
+	base = base ? base + 1 : r->file;
+	text__clean(name, sizeof(name), r->func, strlen(r->func));
+	text__clean(file, sizeof(file), base, strlen(base));
+	snprintf(buf, REPORT_TEXT, "%s (%s)", name, file);
+	return report__cut_front(buf, (size_t)width);
+}
+
+char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r, int width)
+{
+	static const enum group groups[LIVE_BY_NR] = { [LIVE_LINE] = BY_LINE, [LIVE_FUNCTION] = BY_LINE,
+						       [LIVE_MODULE] = BY_MODULE, [LIVE_CATEGORY] = BY_CATEGORY,
+						       [LIVE_LAYER] = BY_LAYER };
+
+	if (r->row.filtered)
+		return report__cut(strcpy(buf, "(what the filter leaves out)"), (size_t)width);
+	if (by == LIVE_FUNCTION && r->row.file)
+		return function_words(buf, &r->row, width);
+	return report__where(buf, &r->row, groups[by], facts__get(f, "cwd"), (size_t)width);
+}
+
+const char *live_cells__where_title(enum live_by by)
+{
+	static const char *const titles[LIVE_BY_NR] = { [LIVE_LINE] = "LINE", [LIVE_FUNCTION] = "FUNCTION",
+							[LIVE_MODULE] = "MODULE", [LIVE_CATEGORY] = "CATEGORY",
+							[LIVE_LAYER] = "MODULE, WITH ALL INSIDE" };
+
+	return titles[by];
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/json.h"
+
+#include <errno.h>
+
+#include "lib/json.h"
+#include "record/dict.h"
+#include "report_doc.h"
+#include "report_words.h"
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+static void fact_if(struct json *j, const struct facts *f, const char *name)
+{
+	const char *s = facts__get(f, name);
+
+	if (s && *s)
+		json__string(j, name, s);
+}
+
+static void number_if(struct json *j, const struct facts *f, const char *name)
+{
+	if (facts__get(f, name))
+		json__uint(j, name, report__fact_number(f, name));
+}
+
+static void put_head(struct json *j, const struct live_proc *p)
+{
+	json__double(j, "time", seconds(p->now), 6);
+	json__int(j, "pid", p->pid);
+	number_if(j, p->facts, "rank");
+	fact_if(j, p->facts, "comm");
+	fact_if(j, p->facts, "container");
+	fact_if(j, p->facts, "pod");
+	json__uint(j, "events", p->events);
+	json__double(j, "events_per_second", p->rate, 1);
+	json__uint(j, "lost", p->lost);
+	json__uint(j, "steps", model__steps(p->model));
+	if (model__step_time(p->model))
+		json__double(j, "step_time", seconds(model__step_time(p->model)), 9);
+	else
+		json__null(j, "step_time");
+}
+
+static void put_devices(struct json *j, const struct live_proc *p)
+{
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(p->model); i++) {
+		struct model_device d;
+
+		model__device(p->model, i, &d);
+		json__open_object(j, NULL);
+		report_json__figures(j, &d);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_words(struct json *j, enum live_by by, const struct row *r)
+{
+	if (by == LIVE_LINE || by == LIVE_FUNCTION) {
+		json__string(j, "file", r->file);
+		if (by == LIVE_LINE && r->file && r->line)
+			json__uint(j, "line", r->line);
+		else
+			json__null(j, "line");
+		json__string(j, "function", r->func);
+		json__string(j, "source", r->source);
+	}
+	if (by != LIVE_CATEGORY) {
+		json__string(j, "module", r->module);
+		json__uint(j, "modules", r->modules);
+	}
+	if (by == LIVE_MODULE || by == LIVE_LAYER)
+		json__string(j, "module_class", r->module_class);
+	if (by != LIVE_LAYER)
+		json__string(j, "category", r->bytes ? r->category : NULL);
+	if (r->before_attach)
+		json__bool(j, "before_attach", true);
+	if (r->filtered)
+		json__bool(j, "filtered", true);
+}
+
+static void put_row(struct json *j, enum live_by by, const struct live_row *r)
+{
+	json__open_object(j, NULL);
+	json__uint(j, "bytes", r->row.bytes);
+	json__uint(j, "count", r->row.count);
+	json__uint(j, "at_peak", r->at_peak);
+	if (r->growth_known)
+		json__int(j, "growth", r->growth);
+	else
+		json__null(j, "growth");
+	if (r->rates_known) {
+		json__double(j, "allocs_per_second", r->allocs, 3);
+		json__uint(j, "bytes_per_second", (uint64_t)r->churn);
+	} else {
+		json__null(j, "allocs_per_second");
+		json__null(j, "bytes_per_second");
+	}
+	put_words(j, by, &r->row);
+	json__close_object(j);
+}
+
+static void put_rows(struct json *j, const struct live_proc *p, const struct live_table *t)
+{
+	int device = model__main_device(p->model);
+	struct model_device d;
+	uint64_t rest = 0;
+
+	if (device < 0)
+		return;
+	model__device(p->model, (size_t)device, &d);
+	json__string(j, "device", d.name);
+	json__string(j, "by", live_by__name(p->rows.by));
+	json__string(j, "sort", live_sort__name(t->sort));
+	report_json__select(j, t->select);
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < p->rows.n; i++) {
+		if (!t->top || i < t->top)
+			put_row(j, p->rows.by, &p->rows.all[i]);
+		else
+			rest += p->rows.all[i].row.bytes;
+	}
+	json__close_array(j);
+	json__uint(j, "more_rows", t->top && p->rows.n > t->top ? p->rows.n - t->top : 0);
+	if (p->rows.by != LIVE_LAYER) /* they overlap */
+		json__uint(j, "more_bytes", rest);
+}
+
+int live_json__line(FILE *out, const struct live_proc *p, const struct live_table *t, const char *end)
+{
+	struct json *j = json__new(out, false);
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	put_head(j, p);
+	if (*end)
+		json__string(j, "end", end);
+	put_devices(j, p);
+	put_rows(j, p, t);
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* A live view as blocks of text. */
+#include "live/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/text.h"
+#include "live/cells.h"
+#include "live/words.h"
+#include "report_words.h"
+
+static void print_head(FILE *out, const struct live_proc *p, const struct model_device *d, bool who)
+{
+	char time[24], bytes[24], step[24], count[32];
+
+	if (who)
+		fprintf(out, "PID %d  ", (int)p->pid);
+	fprintf(out, "%s  %s  allocated %s", text__time(time, sizeof(time), p->now), d->name, live__bytes(bytes, d->allocated));
+	if (d->has_totals)
+		fprintf(out, "  reserved %s", live__bytes(bytes, d->reserved));
+	fprintf(out, "  peak %s%s", report__about(d->peak_is), live__bytes(bytes, d->peak_allocated));
+	if (d->has_totals)
+		fprintf(out, "  before attach %s", live__bytes(bytes, d->before_attach_start));
+	fprintf(out, "\n  ");
+	if (model__steps(p->model))
+		fprintf(out, "step %s (%s)  ", text__count(count, sizeof(count), model__steps(p->model)),
+			text__time(step, sizeof(step), model__step_time(p->model)));
+	fprintf(out, "%s events/s", live__rate(bytes, p->rate));
+	fprintf(out, "  %s lost\n", text__count(count, sizeof(count), p->lost));
+}
+
+static void put(FILE *out, enum live_col c, const char *text)
+{
+	int room = live_columns[c].width - (int)text__width(text);
+
+	room = room > 0 ? room : 0;
+	if (live_columns[c].left)
+		fprintf(out, "%s%*s ", text, room, "");
+	else
+		fprintf(out, "%*s%s ", room, "", text);
+}
+
+/* Its text in front of what the row is of; r NULL: the titles. Returns the columns that are left. */
+static int print_cells(FILE *out, const struct live_proc *p, const struct live_table *t, const struct live_row *r, int width)
+{
+	enum live_by by = p->rows.by;
+	int module = live_cells__module_width(by, width), left = width - 1;
+	char buf[24], text[REPORT_TEXT];
+
+	for (int c = 0; c < COL_NR; c++) {
+		if (!live_cells__shown(by, t->sort, width, c))
+			continue;
+		put(out, c, r ? live_cells__text(buf, c, r, &p->rows) : live_columns[c].title);
+		left -= live_columns[c].width + 1;
+	}
+	if (module) {
+		strcpy(text, "MODULE");
+		if (r)
+			report__cut_front(report__module(text, &r->row), (size_t)module - 1);
+		fprintf(out, " %s%*s", text, module - (int)text__width(text), "");
+		left -= module + 1;
+	}
+	fputc(' ', out);
+	return left > 4 ? left : 4;
+}
+
+int live_text__block(FILE *out, const struct live_proc *p, const struct live_table *t, bool who, int width)
+{
+	int device = model__main_device(p->model), left;
+	char where[REPORT_TEXT], bytes[24];
+	struct model_device d;
+	uint64_t rest = 0;
+
+	if (device < 0)
+		return 0;
+	model__device(p->model, (size_t)device, &d);
+	print_head(out, p, &d, who);
+	print_cells(out, p, t, NULL, width);
+	fprintf(out, "%s\n", live_cells__where_title(p->rows.by));
+	for (size_t i = 0; i < p->rows.n; i++) {
+		const struct live_row *r = &p->rows.all[i];
+
+		if (t->top && i >= t->top) {
+			rest += r->row.bytes;
+			continue;
+		}
+		left = print_cells(out, p, t, r, width);
+		fprintf(out, "%s\n", live_cells__where(where, p->rows.by, p->facts, r, left));
+	}
+	if (t->top && p->rows.n > t->top && p->rows.by != LIVE_LAYER)
+		fprintf(out, "%9s in %zu more rows\n", live__bytes(bytes, rest), p->rows.n - t->top);
+	fprintf(out, "\n");
+	return 0;
+}
