@@ -24,6 +24,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "recording.h"
+#include "recording_control.h"
 #include "target/family.h"
 
 #define EXIT_CANNOT_RUN 126 /* as shells have it */
@@ -107,7 +108,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--vram and --devices are those of a dry run: --dry-run-cuda");
 		if (a->no_trace && (a->recording.output || a->capture.duration || a->capture.steps || a->capture.children ||
 				    a->recording.bounds.max_size || a->recording.bounds.max_events || a->recording.oom.on ||
-				    a->recording.ring.size))
+				    a->recording.ring.size || a->recording.windows.given))
 			argp_error(state, "--no-trace records nothing: no output and no bounds");
 		break;
 	default:
@@ -123,6 +124,8 @@ static void on_signals(void *ctx)
 	struct signalfd_siginfo si;
 
 	while (read(r->signals, &si, sizeof(si)) == sizeof(si)) {
+		if (recording_control__signal(&r->recording, (int)si.ssi_signo))
+			continue;
 		if (si.ssi_signo != SIGINT && si.ssi_signo != SIGQUIT && si.ssi_code != SI_KERNEL)
 			child__signal(r->child, si.ssi_signo);
 	}

@@ -175,6 +175,11 @@ int folder__read(const char *path, struct folder **ret, const char **why)
 	return 0;
 }
 
+int folder__read_again(struct folder *f)
+{
+	return folder__load(f, NULL);
+}
+
 const struct folder_entry *folder__entries(const struct folder *f, size_t *n)
 {
 	*n = f->n_entries;

@@ -58,6 +58,7 @@ bool folder__is(const char *path);
 int folder__create(const char *path, bool force, struct folder **ret);
 /* To read. 0 and *ret, or -errno: -ENOENT: no index; -EBADMSG: it makes no sense, and *why (may be NULL) says where, static. */
 int folder__read(const char *path, struct folder **ret, const char **why);
+int folder__read_again(struct folder *f); /* what others have changed meanwhile. As folder__read() */
 void folder__free(struct folder *f); /* NULL is fine; nothing is written */
 const char *folder__why(int err);
 

@@ -13,6 +13,8 @@
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "recording_control.h"
+#include "recording_windows.h"
 #include "relatives.h"
 
 #define FLUSH_EVERY 1000000000ULL /* ns */
@@ -35,6 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_INIT:
 		state->child_inputs[0] = &a->oom;
 		state->child_inputs[1] = &a->ring;
+		state->child_inputs[2] = &a->windows;
 		break;
 	case 'o':
 		a->output = arg;
@@ -60,7 +63,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 }, { &ring_argp, 0, NULL, 0 }, { 0 } };
+static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 },
+					      { &ring_argp, 0, NULL, 0 },
+					      { &window_argp, 0, "Windows, of which each is a recording:", 2 },
+					      { 0 } };
 const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 
 static int on_event(struct sink *s, const struct event *e)
@@ -92,6 +98,8 @@ static int on_attached(void *ctx)
 		return recording_oom__attached(r);
 	if (r->ring)
 		return recording_ring__attached(r);
+	if (r->windows)
+		return recording_windows__attached(r);
 	err = outfile__replace(r->file);
 	if (err)
 		log_err("%s: %s", outfile__name(r->file), outfile__why(err));
@@ -107,6 +115,8 @@ static const char *drained(void *ctx)
 		return recording_oom__drained(r);
 	if (r->ring)
 		return NULL;
+	if (r->windows)
+		return windows__over(r->windows);
 	return mtr_writer__full(r->writer, &reason) ? reason : NULL;
 }
 
@@ -219,8 +229,11 @@ static int run_many(struct recording *r)
 {
 	int status = capture_loop__open(&r->loop);
 
-	if (!status)
+	if (!status) {
+		recording_control__open(r);
 		status = capture_loop__run(&r->loop);
+		recording_control__close(r);
+	}
 	say_failed(r, r->loop.err);
 	return status ? status : r->some_failed ? EXIT_FAILED : EXIT_OK;
 }
@@ -237,6 +250,13 @@ int recording__run(struct recording *r)
 			r->args.oom.on ? "--on-oom" : r->args.ring.size ? "--rolling" : "-o -");
 		return EXIT_USAGE;
 	}
+	r->window_mode = !r->args.ring.size && recording_windows__wanted(r);
+	if (r->args.ring.size && r->args.windows.given) {
+		log_err("--rolling keeps all of the last time: not with windows");
+		return EXIT_USAGE;
+	}
+	if (r->window_mode)
+		return recording_windows__run(r);
 	if (many)
 		return run_many(r);
 	if (r->args.ring.size)
@@ -249,7 +269,9 @@ int recording__run(struct recording *r)
 	if (!status)
 		status = open_output(r);
 	if (!status) {
+		recording_control__open(r);
 		status = capture_loop__run(&r->loop);
+		recording_control__close(r);
 		say_failed(r, r->loop.err);
 	}
 	return close_output(r, status);
@@ -306,14 +328,25 @@ static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int n
 	r->loop.args = first->loop.args;
 	r->loop.args.pid = pid;
 	r->loop.session = s;
-	r->child_path = child_path(r, number);
-	if (!r->child_path) {
+	if (first->window_mode ? recording_windows__child(first, r) : !(r->child_path = child_path(r, number))) {
 		free(r);
 		return NULL;
 	}
 	r->sink = (struct sink){ .event = on_child_event, .tick = on_child_tick };
-	*sink = &r->sink;
+	*sink = r->windows ? windows__sink(r->windows) : &r->sink;
+	r->next = first->members;
+	first->members = r;
 	return r;
+}
+
+static void leave(struct recording *r)
+{
+	struct recording **at = &r->of->members;
+
+	while (*at && *at != r)
+		at = &(*at)->next;
+	if (*at)
+		*at = r->next;
 }
 
 static const char *child_full(void *output)
@@ -321,6 +354,8 @@ static const char *child_full(void *output)
 	const struct recording *r = output;
 	const char *reason;
 
+	if (r->windows)
+		return windows__over(r->windows);
 	return r->writer && mtr_writer__full(r->writer, &reason) ? reason : NULL;
 }
 
@@ -329,7 +364,11 @@ static void child_end(void *output, const char *reason, int err)
 	struct recording *r = output;
 
 	r->loop.stop_reason = reason;
-	if (!r->said)
+	leave(r);
+	if (r->windows ? recording_windows__end(r, reason, err) : false)
+		r->of->some_failed = true;
+	windows__free(r->windows);
+	if (!r->said && !r->of->window_mode)
 		say_failed(r, err);
 	if (((r->writer || r->file) && close_output(r, err ? EXIT_FAILED : EXIT_OK)) || err)
 		r->of->some_failed = true;

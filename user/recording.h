@@ -14,7 +14,11 @@
 #include "record/stream.h"
 #include "recording_oom.h"
 #include "recording_ring.h"
+#include "window_args.h"
+#include "windows.h"
 
+struct control;
+struct folder;
 struct outfile;
 
 struct recording_args {
@@ -23,6 +27,7 @@ struct recording_args {
 	struct mtr_writer_opts bounds;
 	struct oom_args oom;
 	struct ring_args ring;
+	struct window_args windows;
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
@@ -42,6 +47,15 @@ struct recording {
 	int said;	  /* why there is no file, logged */
 	struct ring_recording *ring; /* with --rolling, likewise */
 	struct oom_recording *oom; /* with --on-oom: writes instead of the above */
+	/* Where only windows are written: instead of the above, too. */
+	bool window_mode;
+	struct windows *windows;
+	struct windows_opts window_opts; /* of each process */
+	struct folder *folder;		 /* NULL: there is none */
+	/* What tells it what to do while it runs. */
+	struct control *control;
+	int signals; /* descriptor, -1: none */
+	struct recording *members, *next; /* the other processes that are captured now, of the first; the next of them */
 };
 
 /* Sets the sink and the loop's calls that write the file; the caller fills args and loop.args. */

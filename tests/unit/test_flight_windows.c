@@ -89,8 +89,8 @@ static void check_windows(struct flight_opts opts, uint64_t before, int steps)
 		}
 		at_begin = copy_of(&j->live);
 		at = j->time;
-		assert_int_equal(flight__begin(b->fl, before, "because"), 0);
-		assert_int_equal(flight__begin(b->fl, before, "because"), -EBUSY);
+		assert_int_equal(flight__begin(b->fl, before, false, "because"), 0);
+		assert_int_equal(flight__begin(b->fl, before, false, "because"), -EBUSY);
 		assert_int_equal(flight__save(b->fl, "now"), -EBUSY);
 		for (int k = 0; k < steps; k++) {
 			job__step(j, b);
@@ -165,7 +165,7 @@ static void test_oom_in_a_window(void **state)
 	(void)state;
 	job__oom(j, b);
 	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER_MAX), 0);
-	assert_int_equal(flight__begin(b->fl, 0, "because"), 0);
+	assert_int_equal(flight__begin(b->fl, 0, false, "because"), 0);
 	job__oom(j, b);
 	assert_int_equal(flight__tick(b->fl, j->time + FLIGHT_AFTER_MAX), 0);
 	assert_int_equal(b->n, 0);
@@ -187,17 +187,17 @@ static void test_bounds(void **state)
 
 	(void)state;
 	for (int n = 0; n < 2; n++) {
-		assert_int_equal(flight__begin(b->fl, 0, "because"), 0);
+		assert_int_equal(flight__begin(b->fl, 0, false, "because"), 0);
 		for (int k = 0; k < 1000 && !flight__bounded(b->fl, &reason); k++)
 			job__step(j, b);
 		assert_string_equal(reason, "max-events");
 		assert_int_equal(flight__end(b->fl, reason, ""), 0);
 	}
 	b->open_err = -EACCES;
-	assert_int_equal(flight__begin(b->fl, 0, "because"), -EACCES);
+	assert_int_equal(flight__begin(b->fl, 0, false, "because"), -EACCES);
 	assert_false(flight__writing(b->fl, NULL));
 	b->open_err = 0;
-	assert_int_equal(flight__begin(b->fl, 0, "because"), 0);
+	assert_int_equal(flight__begin(b->fl, 0, false, "because"), 0);
 	fd = open("/dev/full", O_RDWR | O_CLOEXEC);
 	assert_true(fd >= 0 && dup2(fd, b->fds[2]) >= 0);
 	close(fd);

@@ -256,9 +256,22 @@ static void test_log(void **state)
 				 "memtrace-bpf: a\\x1b[31m\\xc2\\x9b\\x0d\n\tb \\xe2\\x80\\xae\\xff \xc3\xa9\n");
 }
 
+static void test_date(void **state)
+{
+	uint64_t ns;
+	char buf[40];
+
+	(void)state;
+	assert_string_equal(text__date(buf, sizeof(buf), UINT64_C(1767323045678999999)), "2026-01-02T03:04:05.678Z");
+	assert_int_equal(text__parse_date(buf, &ns), 0);
+	assert_true(ns == UINT64_C(1767323045678000000));
+	assert_string_equal(text__date(buf, sizeof(buf), 0), "1970-01-01T00:00:00.000Z");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_date),
 		cmocka_unit_test(test_clean),	   cmocka_unit_test(test_utf8),
 		cmocka_unit_test(test_width),	   cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_count),	   cmocka_unit_test(test_time),

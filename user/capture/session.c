@@ -569,6 +569,21 @@ int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	return go_round(s, true);
 }
 
+int session__mark(struct session *s, const char *name)
+{
+	struct event e = { .kind = EVENT_MARK };
+	int err;
+
+	if (!s->attached || !s->n_sinks)
+		return 0;
+	err = session__round(s);
+	if (err)
+		return err;
+	e.time = session__now(s);
+	e.name = dict__string(s->dict, name, strlen(name));
+	return session__hand_on(s, &e);
+}
+
 static void stop(struct session *s)
 {
 	if (s->opts.kin)

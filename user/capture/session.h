@@ -80,6 +80,11 @@ int session__hurry_fd(const struct session *s);
 /* Brings in what has been recorded, and nothing else that a pump does. Returns as that. */
 int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks);
 /*
+ * An EVENT_MARK of that name, behind all that has been recorded by now, to the sinks of the last pump; before the first one nothing
+ * happens. Returns as that.
+ */
+int session__mark(struct session *s, const char *name);
+/*
  * Detaches, then brings in all the rest. The counters are final after this. stop_reason: for the fact.
  */
 int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks, const char *stop_reason);

@@ -322,3 +322,15 @@ int text__parse_date(const char *s, uint64_t *ret)
 	*ret = (uint64_t)seconds * 1000000000 + ns;
 	return 0;
 }
+
+char *text__date(char *buf, size_t size, uint64_t ns)
+{
+	time_t seconds = (time_t)(ns / 1000000000);
+	char when[32];
+	struct tm tm;
+
+	gmtime_r(&seconds, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(buf, size, "%s.%03uZ", when, (unsigned int)(ns / 1000000 % 1000));
+	return buf;
+}

@@ -32,5 +32,7 @@ int text__parse_size(const char *s, uint64_t *ret);
 int text__parse_time(const char *s, uint64_t *ret);
 /* "2026-01-02T03:04:05.678Z" (UTC alone) -> ns since 1970. 0 or -EINVAL. */
 int text__parse_date(const char *s, uint64_t *ret);
+/* And back, with milliseconds. buf of 40. Returns buf. */
+char *text__date(char *buf, size_t size, uint64_t ns);
 
 #endif

@@ -58,6 +58,7 @@ struct dump {
 	struct facts *facts; /* the capture's, and what is different for this file */
 	uint64_t begin; /* of the window, ns */
 	bool begun;
+	bool whole; /* a step begins with it */
 	int err; /* of writing; the window is folded all the same */
 	uint64_t flushed; /* time */
 	struct flight_report report;
@@ -276,6 +277,8 @@ static int update_facts(struct dump *d)
 	}
 	if (!err && d->fl->folded) /* the beginning of the window stands for the attach */
 		err = facts__set(d->facts, "attached_at", "live");
+	if (!err && d->whole)
+		err = facts__set(d->facts, "window_begins", "step");
 	if (!err && r->began[0])
 		err = facts__set(d->facts, "window_began", r->began);
 	return err ?: facts__setf(d->facts, "duration_ns", "%" PRIu64, r->to) ?:
@@ -414,7 +417,7 @@ int flight__save(struct flight *fl, const char *reason)
 	return fl->dump ? -EBUSY : write_all(fl, 0, reason, "save", reason);
 }
 
-int flight__begin(struct flight *fl, uint64_t before, const char *why)
+int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *why)
 {
 	struct dump *d;
 	int err;
@@ -424,6 +427,7 @@ int flight__begin(struct flight *fl, uint64_t before, const char *why)
 	err = close_chunk(fl) ?: open_dump(fl, fl->latest > before ? fl->latest - before : 0, why, &d);
 	if (err)
 		return err;
+	d->whole = whole && !before;
 	/* Exactly here, unless there is something to look back on. */
 	err = before ? drain(d) : move_all(fl);
 	if (!err && !d->begun)

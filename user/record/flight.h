@@ -81,9 +81,9 @@ int flight__finish(struct flight *fl);
 int flight__save(struct flight *fl, const char *why);
 /*
  * Opens a file that each event goes into, from the next one on and the last before ns of those that are kept, until flight__end(). why
- * and ended are for people, reason is the fact stop_reason. 0, -EBUSY: there is one; -EALREADY: there is none; else as flight__event().
+ * and ended are for people, reason is the fact stop_reason; whole: a step begins here. 0, -EBUSY: there is one; -EALREADY: there is none; else as flight__event().
  */
-int flight__begin(struct flight *fl, uint64_t before, const char *why);
+int flight__begin(struct flight *fl, uint64_t before, bool whole, const char *why);
 int flight__end(struct flight *fl, const char *reason, const char *ended);
 /* Is one being written? ret (may be NULL): what is known of it so far. */
 bool flight__writing(const struct flight *fl, struct flight_report *ret);

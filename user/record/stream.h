@@ -131,9 +131,11 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
  * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live" | "fork"), children, dry_run ("1": no GPU computed).
  * At the end, and about every second as far as they are known by then: duration_ns, events, lost,
  * counter.<name> (from the kernel side: hits, walks by outcome, losses), stop_reason
- * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"), dropped_events,
+ * ("duration" | "steps" | "signal" | "target exited" | "exec" | "max-size" | "max-events" | "oom"; of a window also
+ * "condition" | "mark" | "ctl" | "save"), dropped_events,
  * census (readings of what blocks are for), counter.census.torn (of them, those that left parts out), census_problem (why
- * there are none), window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it).
+ * there are none), window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it),
+ * window_begins ("step": with a whole step), window_began and window_ended (why, for people).
  */
 
 /* A device by its name, "cuda:0" or "cpu", in buf; DEVICE_NAME bytes are enough. */
