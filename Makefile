@@ -39,7 +39,7 @@ TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wil
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h
 
-.PHONY: all tests test leak-rates test-kernels demo bench bench-page chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates soak test-kernels demo bench bench-page chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -145,6 +145,11 @@ $(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIBOBJS)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# What stands for the kernel side, and for a target's memory, where there is neither.
+SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \
+	probes__both_until codes__need codes__find proc__thread_comm calls__after_drain calls__used session__through_state
+$(OUTPUT)/tests/tools/soak: override LDFLAGS += $(SOAK_WRAPS:%=-Wl,--wrap=%)
+
 $(OUTPUT)/tests/unit/%: $(OUTPUT)/obj/tests/unit/%.o $(TESTLIB) $(LIBOBJS)
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
@@ -204,6 +209,11 @@ attribution: deps-test
 # How often `leaks` is wrong, on series at random: docs/LEAKS.md. Half a minute.
 leak-rates: $(OUTPUT)/tests/tools/trend_rates
 	$(Q)$<
+
+# 10^9 records through the program: memory, disk, totals (docs/LONG.md). Some 20 minutes of one core.
+SOAK_EVENTS ?= 1000000000
+soak: $(OUTPUT)/tests/tools/soak
+	$(Q)rm -rf $(OUTPUT)/soak && nice -n 10 $< -n $(SOAK_EVENTS) $(OUTPUT)/soak
 
 # What reads hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 60

@@ -21,7 +21,7 @@
 #define ENTRY_BYTES (5u << 10) /* that the index may take for a segment */
 #define TOTALS_MAX (UINT64_C(64) << 20)
 #define TOTALS_EVERY UINT64_C(10000000000) /* ns, and longer where it is large: ... */
-#define TOTALS_RATE (UINT64_C(100) << 10)  /* ... so many bytes a second */
+#define TOTALS_RATE (UINT64_C(50) << 10)  /* ... so many bytes a second */
 
 struct ring_store {
 	struct ring_store_opts opts;
