@@ -4,13 +4,14 @@
  * the rounds and the decoding of a session, its dict; then the rolling recorder with its folder, the model, and a flight recorder.
  * Made up are the records, their clock, and what code objects say (of which there are none to read); the rest is the program's own.
  *
- *   soak [-n EVENTS] [-s FOLDER-SIZE] [-t NS-AN-EVENT] [-c EVENTS-A-NEW-LINE] [-F] FOLDER
+ *   soak [-n EVENTS] [-s FOLDER-SIZE] [-t NS-AN-EVENT] [-c EVENTS-A-NEW-LINE] [-F] [-w] FOLDER
  *
  * Prints what memory and disk it takes on the way; at the end it compares all totals with its own. -F: with the flight recorder. Exits
- * with 1 if anything differs, or if memory went on growing after a tenth of the way.
+ * with 1 if anything differs, or if memory went on growing after a tenth of the way; -w: that is not looked at. SIGTERM ends it early.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +36,8 @@
 #define BATCH 4096   /* records a round */
 #define GPUS 2
 #define DEVICES (GPUS + 1) /* the CPU last, which carries no totals */
-#define SLOTS 20000  /* blocks that a device may hold */
-#define LINES 2000   /* that allocate again and again */
+#define SLOTS 4000  /* blocks that a device may hold */
+#define LINES 1000   /* that allocate again and again */
 #define DEPTH 8	     /* frames */
 #define STEP_LINE (LINES - 1) /* not one of them: where an optimizer's step ends, called by the line before it */
 #define STEP_EVENTS 5000
@@ -244,11 +245,13 @@ static int end_line(uint64_t line)
 	return emit(&rec, sizeof(rec));
 }
 
-static uint64_t pick_size(void)
+static uint64_t pick_size(uint64_t line)
 {
-	/* One in eight is of a size that there never was before. */
-	if (draw() % 8)
-		return 512 * (1 + draw() % 64);
+	uint64_t r = draw();
+
+	/* A line allocates in a few sizes; one in 50 is of a size that there never was before. */
+	if (r % 50)
+		return 512 * (1 + (line * 13 + (r >> 32) % 3) % 64);
 	return 512 * (65 + g.sizes++ % (UINT64_C(1) << 24));
 }
 
@@ -270,7 +273,7 @@ static int take(unsigned int device, uint64_t line)
 {
 	struct device_state *d = &g.d[device];
 	uint32_t slot = d->order[d->live];
-	uint64_t size = pick_size(), stack;
+	uint64_t size = pick_size(line), stack;
 	int err = send_stack(line, &stack);
 
 	d->slots[slot].size = size;
@@ -330,7 +333,7 @@ static int one(void)
 		return step();
 	device = device < 5 ? 0 : device < 7 ? 1 : GPUS;
 	d = &g.d[device];
-	want = 4000 + (uint32_t)(g.events / 1000 % 4000) + (uint32_t)(draw() % 2000);
+	want = 800 + (uint32_t)(g.events / 1000 % 800) + (uint32_t)(draw() % 400);
 	if (g.events % 50 == 49) /* a thread that there never was before */
 		g.tid = 1000 + g.next_tid++ % 4000000;
 	else if (g.events % 50 == 5)
@@ -422,7 +425,7 @@ static int die(const char *what, int err)
 
 /* ---- what came of it ---- */
 
-static bool differs;
+static bool differs, short_run;
 
 static void expect(const char *of, const char *what, uint64_t is, uint64_t want)
 {
@@ -559,6 +562,15 @@ static void progress(const struct soak *k, double begun)
 	fflush(stdout);
 }
 
+static volatile sig_atomic_t told_to_end;
+
+/* What came until then is compared all the same. */
+static void on_signal(int sig)
+{
+	(void)sig;
+	told_to_end = 1;
+}
+
 static int feed(struct soak *k)
 {
 	struct sink *sinks[] = { &k->sink };
@@ -567,12 +579,14 @@ static int feed(struct soak *k)
 	int err = 0;
 
 	while (!err && (g.events < g.events_max || k->s->queue.len)) {
+		if (told_to_end)
+			g.events_max = g.events;
 		err = session__hurry(k->s, sinks, 1);
 		if (!err && g.time >= next_tick) {
 			err = ring_store__tick(k->store, g.time) ?: k->flight ? flight__tick(k->flight, g.time) : 0;
 			next_tick = g.time + 1000000000;
 		}
-		if (g.events / (g.events_max / 20 + 1) != shown) {
+		if (!told_to_end && g.events / (g.events_max / 20 + 1) != shown) {
 			shown = g.events / (g.events_max / 20 + 1);
 			last = rss();
 			most = last > most ? last : most;
@@ -586,7 +600,7 @@ static int feed(struct soak *k)
 	err = ring_store__finish(k->store) ?: k->flight ? flight__finish(k->flight) : 0;
 	progress(k, begun);
 	last = rss();
-	if (warm && (double)last > (double)warm * GROWTH) {
+	if (warm && !short_run && (double)last > (double)warm * GROWTH) {
 		printf("DIFFERS: memory grew from %" PRIu64 " to %" PRIu64 " bytes after a tenth of the way\n", warm, last);
 		differs = true;
 	}
@@ -623,7 +637,7 @@ int main(int argc, char **argv)
 	g.events_max = 10000000;
 	g.ns = 250000;
 	g.new_line_every = 100000;
-	while ((c = getopt(argc, argv, "n:s:t:c:F")) != -1) {
+	while ((c = getopt(argc, argv, "n:s:t:c:Fw")) != -1) {
 		if (c == 'n')
 			g.events_max = strtoull(optarg, NULL, 0);
 		else if (c == 's' && text__parse_size(optarg, &ro.size))
@@ -634,11 +648,15 @@ int main(int argc, char **argv)
 			g.new_line_every = strtoull(optarg, NULL, 0);
 		else if (c == 'F')
 			flight = true;
+		else if (c == 'w')
+			short_run = true;
 		else if (c == '?')
 			return 64;
 	}
 	if (optind + 1 != argc)
 		return die("which folder?", EINVAL);
+	signal(SIGTERM, on_signal);
+	signal(SIGINT, on_signal);
 	g.rng = UINT64_C(0x9e3779b97f4a7c15);
 	g.time = 1;
 	g.tid = 100;
