@@ -17,6 +17,7 @@
 #include "report_ranks.h"
 #include "report_text.h"
 #include "report_words.h"
+#include "ring_view.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV };
 enum together { TOGETHER_AUTO, TOGETHER_YES, TOGETHER_NO }; /* AUTO: in text, if they are ranks of one job */
@@ -326,6 +327,7 @@ struct reports {
 	struct json *j;
 	struct ranks *ranks;
 	size_t fail_from; /* what --fail-if has found of the recording under way */
+	const struct ring_view *rolling; /* that the recording under way is a segment of */
 	bool apart; /* each has a report of its own */
 	bool first;
 };
@@ -352,6 +354,7 @@ static int print(const struct analysis *a, struct reports *s, int device)
 		.top = args->top,
 		.fail = args->fail,
 		.fail_from = s->fail_from,
+		.rolling = s->rolling,
 	};
 
 	switch (args->format) {
@@ -362,6 +365,8 @@ static int print(const struct analysis *a, struct reports *s, int device)
 	case FORMAT_TEXT:
 		break;
 	}
+	if (s->rolling)
+		ring_view__print(s->rolling, s->out);
 	return print_text(a, args, device, s->first, s->out);
 }
 
@@ -425,7 +430,7 @@ static int run(struct analysis *a, struct reports *s)
 	return analysis__run(a, report_fail__event, fail);
 }
 
-static int report_file(const char *path, struct reports *s)
+static int report_recording(const char *path, struct reports *s)
 {
 	const struct report_args *args = s->args;
 	struct analysis *a;
@@ -455,6 +460,27 @@ static int report_file(const char *path, struct reports *s)
 		}
 	}
 	analysis__free(a);
+	return status;
+}
+
+/* A recording, or of a folder that --rolling wrote the segment that the moment is in. */
+static int report_file(const char *path, struct reports *s)
+{
+	struct ring_view *v;
+	const char *segment;
+	int status;
+
+	if (!ring_view__is(path))
+		return report_recording(path, s);
+	status = ring_view__open(path, &v);
+	if (status)
+		return status;
+	status = ring_view__segment(v, &s->args->at, s->args->device, &segment);
+	s->rolling = v;
+	if (!status)
+		status = report_recording(segment, s);
+	s->rolling = NULL;
+	ring_view__free(v);
 	return status;
 }
 

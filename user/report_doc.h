@@ -12,6 +12,7 @@
 
 struct json;
 struct report_fail;
+struct ring_view;
 struct report_select;
 
 /* What a document is made from: a recording that was read, or a capture under way. */
@@ -34,6 +35,7 @@ struct report_doc {
 	size_t top;		 /* 0: all rows */
 	const struct report_fail *fail; /* "failed"; NULL: nothing was asked for */
 	size_t fail_from;	 /* what of it is of this recording */
+	const struct ring_view *rolling; /* "rolling": what the recording is a segment of; NULL: none */
 };
 
 /* One object, at the place where j stands; key as json.h has it. 0 or -ENOMEM. */

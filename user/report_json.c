@@ -11,6 +11,7 @@
 #include "report_fail.h"
 #include "report_filter.h"
 #include "report_words.h"
+#include "ring_view.h"
 
 static double seconds(uint64_t ns)
 {
@@ -456,6 +457,8 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	put_phases(j, doc->model);
 	if (doc->fail)
 		report_fail__json(j, doc->fail, doc->fail_from);
+	if (doc->rolling)
+		ring_view__json(doc->rolling, j);
 	json__close_object(j);
 	return err ? err : err2 ? err2 : err3 ? err3 : err4;
 }

@@ -92,7 +92,7 @@ static void copy_fact(const struct ring_store *s, const char *key, char *buf, si
 {
 	const char *value = facts__get(s->facts, key);
 
-	snprintf(buf, size, "%s", value ? value : "");
+	buf[value ? text__utf8(buf, size - 1, value, strlen(value)) : 0] = '\0';
 }
 
 static int64_t number_fact(const struct ring_store *s, const char *key)
@@ -107,7 +107,6 @@ static void segment_name(char buf[32], unsigned int number)
 	snprintf(buf, 32, "segment-%06u.mtr", number);
 }
 
-/* Text of the target's is cut where it has no room; what that leaves of a character is left out by who writes it. */
 static struct folder_entry entry_of(const struct ring_store *s, const struct mtr_ring_segment *g)
 {
 	struct folder_entry e = { .kind = "segment",
@@ -121,10 +120,12 @@ static struct folder_entry entry_of(const struct ring_store *s, const struct mtr
 				  .lost = g->span.lost,
 				  .bytes = g->bytes };
 	char file[32];
+	size_t len;
 
 	segment_name(file, g->number);
 	snprintf(e.file, sizeof(e.file), "%s", file);
-	snprintf(e.name, sizeof(e.name), "%.100s#%u", s->name, g->number);
+	len = text__utf8(e.name, 100, s->name, strlen(s->name));
+	snprintf(e.name + len, sizeof(e.name) - len, "#%u", g->number);
 	copy_fact(s, "comm", e.comm, sizeof(e.comm));
 	copy_fact(s, "container", e.container, sizeof(e.container));
 	copy_fact(s, "pod", e.pod, sizeof(e.pod));
