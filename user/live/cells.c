@@ -59,7 +59,7 @@ const char *live_cells__text(char *buf, enum live_col c, const struct live_row *
 	case COL_CHURN:
 		return comes ? live__bytes(buf, (uint64_t)r->churn) : "-";
 	default:
-		return r->row.category ? r->row.category : r->row.bytes ? "(several)" : "";
+		return !r->row.bytes ? "" : r->row.category ? r->row.category : "(several)";
 	}
 }
 
@@ -75,7 +75,23 @@ static char *function_words(char *buf, const struct row *r, int width)
 	return report__cut_front(buf, (size_t)width);
 }
 
-char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r, int width)
+/* "- attn (Attention)", under what it is in; the mark says whether it is unfolded. */
+static char *tree_words(char *buf, const struct live_row *r, int width)
+{
+	int indent = r->depth < 32 ? 2 * (int)r->depth : 64;
+	size_t skip = r->under && *r->under ? strlen(r->under) + 1 : 0;
+	struct row row = r->row;
+	char name[REPORT_TEXT];
+
+	indent = indent > width / 2 ? width / 2 : indent;
+	if (row.module && strlen(row.module) > skip)
+		row.module += skip;
+	report__where(name, &row, BY_LAYER, NULL, (size_t)(width - indent - 2 > 4 ? width - indent - 2 : 4));
+	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "", !r->has_inside ? ' ' : r->open ? '-' : '+', REPORT_TEXT - 80, name);
+	return buf;
+}
+
+char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const struct live_row *r, int width, bool tree)
 {
 	static const enum group groups[LIVE_BY_NR] = { [LIVE_LINE] = BY_LINE, [LIVE_FUNCTION] = BY_LINE,
 						       [LIVE_MODULE] = BY_MODULE, [LIVE_CATEGORY] = BY_CATEGORY,
@@ -85,6 +101,8 @@ char *live_cells__where(char *buf, enum live_by by, const struct facts *f, const
 		return report__cut(strcpy(buf, "(what the filter leaves out)"), (size_t)width);
 	if (by == LIVE_FUNCTION && r->row.file)
 		return function_words(buf, &r->row, width);
+	if (by == LIVE_LAYER && tree)
+		return tree_words(buf, r, width);
 	return report__where(buf, &r->row, groups[by], facts__get(f, "cwd"), (size_t)width);
 }
 

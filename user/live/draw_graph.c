@@ -47,7 +47,8 @@ static void draw_column(struct paint *p, int x, int y, int rows, const struct gr
 		bool held = least >= from + here;
 
 		if (here && p->unicode)
-			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN, blocks[here]);
+			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN,
+				   here == 8 && !held ? "\u2592" : blocks[here]);
 		else if (here)
 			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN, held ? "#" : ":");
 		else if (r == line)
@@ -75,13 +76,13 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 static void draw_time(struct paint *p, int y, uint64_t width, size_t columns)
 {
 	char text[48], span[24];
-	const char *legend = "reserved -- allocated # at least, : at most";
+	const char *legend = "# always allocated  : at times  - reserved";
 
 	snprintf(text, sizeof(text), "-%s", live__span(span, width * columns));
 	paint__put(p, y, AXIS, 14, INK_DIM, text);
 	paint__right(p, y, p->columns - 4, 4, INK_DIM, "now");
 	if (p->unicode)
-		legend = "\u2588 allocated all the time (dim: for a while)  \u2500 reserved";
+		legend = "\u2588 always allocated  \u2592 at times  \u2500 reserved";
 	if ((int)text__width(legend) + AXIS + 20 < p->columns)
 		paint__put(p, y, AXIS + (p->columns - AXIS - (int)text__width(legend)) / 2, p->columns, INK_DIM, legend);
 }

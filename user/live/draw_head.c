@@ -102,6 +102,8 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 			snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), d->peak_step));
 		snprintf(text, sizeof(text), "peak at %s (%s%s)", text__time(time, sizeof(time), d->peak_time), step,
 			 phase__name(d->peak_phase));
+		if (x + (int)strlen(text) > p->columns)
+			snprintf(text, sizeof(text), "peak in %s%s", step, phase__name(d->peak_phase));
 		x = part(p, x, INK_PLAIN, text);
 	}
 	if (d->ooms) {
@@ -127,7 +129,8 @@ void draw_head(struct paint *p, const struct live_state *s)
 
 void draw_tabs(struct paint *p, const struct live_state *s, int y)
 {
-	char text[LIVE_TYPED + 80];
+	const struct live_rows *r = live_state__table(s);
+	char text[LIVE_TYPED + 80], clock[24];
 	int x = 0;
 
 	paint__fill(p, y, 0, p->columns, INK_PLAIN);
@@ -147,10 +150,14 @@ void draw_tabs(struct paint *p, const struct live_state *s, int y)
 		snprintf(text, sizeof(text), "/%s_", s->typed);
 	else if (s->filter[0])
 		snprintf(text, sizeof(text), "/%s%s", s->filter, s->paused ? "  PAUSED" : "");
+	else if (s->paused)
+		snprintf(text, sizeof(text), "PAUSED");
+	else if (r && r->growth_known && s->view < VIEW_SEGMENTS)
+		snprintf(text, sizeof(text), "growth since %s", live__clock(clock, r->since));
 	else
-		snprintf(text, sizeof(text), "%s", s->paused ? "PAUSED" : "");
+		text[0] = '\0';
 	if (x < p->columns)
-		paint__right(p, y, x, p->columns - x, s->typing || s->paused ? INK_WARN : INK_BOLD, text);
+		paint__right(p, y, x, p->columns - x, s->typing || s->paused ? INK_WARN : s->filter[0] ? INK_BOLD : INK_DIM, text);
 }
 
 static void draw_events(struct paint *p, const struct live_state *s, int y)
@@ -179,7 +186,7 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 		x += paint__put(p, y, x, p->columns - x, d.drift ? INK_WARN : INK_PLAIN, text);
 	}
 	if (stacks.all) {
-		snprintf(text, sizeof(text), "  stacks %.4s whole", live__share(rate, stacks.full, stacks.all));
+		snprintf(text, sizeof(text), "  unresolved %s", live__share(rate, stacks.failed + stacks.truncated, stacks.all));
 		x += paint__put(p, y, x, p->columns - x, INK_PLAIN, text);
 	}
 	if (s->stretched) {

@@ -30,11 +30,11 @@ static void draw_segment(struct paint *p, const struct live_proc *proc, const st
 
 	if (selected)
 		paint__fill(p, y, 0, p->columns, INK_SELECTED);
-	snprintf(text, sizeof(text), "%14" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr, live__bytes(a, g->size),
+	snprintf(text, sizeof(text), "%12" PRIx64 " %9s %9s %5s %9s %6" PRIu64 " %-5s%s", g->addr, live__bytes(a, g->size),
 		 live__bytes(b, g->allocated), live__share(c, g->allocated, g->size), live__bytes(d, g->stuck), g->blocks,
 		 report__segment_kind(g), g->foreign ? " foreign" : g->expandable ? " expandable" : "");
 	x = paint__put(p, y, 0, p->columns, ink, text) + 2;
-	x = x < 66 ? 66 : x;
+	x = x < 62 ? 62 : x;
 	if (p->columns - x < 8)
 		return;
 	if (g->npins)
@@ -57,13 +57,13 @@ void draw_segments(struct paint *p, struct live_state *s, int y, int rows)
 			   s->segments_err == -EINVAL ? "the CPU allocator has no segments" : "no segment is known so far");
 		return;
 	}
-	snprintf(text, sizeof(text), "%zu segments  reserved %s  free and can go back %s  free and cannot %s  largest gap %s", g->n,
+	snprintf(text, sizeof(text), "%zu segments  reserved %s  can go back %s  stuck %s  largest gap %s", g->n,
 		 live__bytes(a, g->known), live__bytes(b, g->releasable), live__bytes(c, g->stuck), live__bytes(d, g->largest_gap));
 	paint__put(p, y++, 0, p->columns, INK_PLAIN, text);
 	paint__fill(p, y, 0, p->columns, INK_BAR);
-	snprintf(text, sizeof(text), "%14s %9s %9s %5s %9s %6s %-16s", "ADDRESS", "SIZE", "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
+	snprintf(text, sizeof(text), "%12s %9s %9s %5s %9s %6s %-5s", "ADDRESS", "SIZE", "ALLOCATED", "USED", "STUCK", "BLOCKS", "POOL");
 	paint__put(p, y, 0, p->columns, INK_BAR, text);
-	paint__put(p, y++, 66, p->columns - 66, INK_BAR, "HELD BY");
+	paint__put(p, y++, 62, p->columns - 62, INK_BAR, "HELD BY");
 	for (size_t i = scroll_to(s, page); i < g->n && i < s->first + page; i++)
 		draw_segment(p, proc, &g->all[i], y++, i == s->selected);
 }

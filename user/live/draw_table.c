@@ -47,7 +47,7 @@ static enum ink cell_ink(enum live_col c, const struct live_row *r, int64_t most
 static void draw_row(struct paint *p, const struct live_state *s, const struct live_proc *proc, const struct live_row *r, int y,
 		     bool selected, int64_t most)
 {
-	enum live_by by = proc->rows.by;
+	enum live_by by = live_state__by(s);
 	int x = 0, module = live_cells__module_width(by, p->columns);
 	char buf[24], text[REPORT_TEXT];
 
@@ -56,7 +56,7 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, s->sort, p->columns, c))
 			continue;
-		put(p, y, x, c, selected ? INK_SELECTED : cell_ink(c, r, most), live_cells__text(buf, c, r, &proc->rows));
+		put(p, y, x, c, selected ? INK_SELECTED : cell_ink(c, r, most), live_cells__text(buf, c, r, live_state__table(s)));
 		x += live_columns[c].width + 1;
 	}
 	if (module) {
@@ -66,7 +66,7 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	}
 	if (p->columns - x - 1 < 4)
 		return;
-	live_cells__where(text, by, proc->facts, r, p->columns - x - 1);
+	live_cells__where(text, by, proc->facts, r, p->columns - x - 1, true);
 	paint__put(p, y, x + 1, p->columns - x - 1, selected ? INK_SELECTED : INK_PLAIN, text);
 }
 
@@ -83,17 +83,19 @@ void draw_table(struct paint *p, struct live_state *s, int y, int rows)
 {
 	const struct live_proc *proc = live_state__proc(s);
 	size_t page = rows > 1 ? (size_t)rows - 1 : 0;
+	const struct live_rows *r;
 	int64_t most;
 
 	p->table_rows = (int)page;
 	draw_titles(p, s, live_state__by(s), y++);
 	if (!proc || !page)
 		return;
-	most = most_growth(&proc->rows);
+	r = live_state__table(s);
+	most = most_growth(r);
 	if (s->selected < s->first)
 		s->first = s->selected;
 	else if (s->selected >= s->first + page)
 		s->first = s->selected - page + 1;
-	for (size_t i = s->first; i < proc->rows.n && i < s->first + page; i++)
-		draw_row(p, s, proc, &proc->rows.all[i], y++, i == s->selected, most);
+	for (size_t i = s->first; i < r->shown && i < s->first + page; i++)
+		draw_row(p, s, proc, &r->all[i], y++, i == s->selected, most);
 }

@@ -115,19 +115,19 @@ static void put_rows(struct json *j, const struct live_proc *p, const struct liv
 		return;
 	model__device(p->model, (size_t)device, &d);
 	json__string(j, "device", d.name);
-	json__string(j, "by", live_by__name(p->rows.by));
+	json__string(j, "by", live_by__name(p->by));
 	json__string(j, "sort", live_sort__name(t->sort));
 	report_json__select(j, t->select);
 	json__open_array(j, "rows");
-	for (size_t i = 0; i < p->rows.n; i++) {
+	for (size_t i = 0; i < p->rows[p->by].n; i++) {
 		if (!t->top || i < t->top)
-			put_row(j, p->rows.by, &p->rows.all[i]);
+			put_row(j, p->by, &p->rows[p->by].all[i]);
 		else
-			rest += p->rows.all[i].row.bytes;
+			rest += p->rows[p->by].all[i].row.bytes;
 	}
 	json__close_array(j);
-	json__uint(j, "more_rows", t->top && p->rows.n > t->top ? p->rows.n - t->top : 0);
-	if (p->rows.by != LIVE_LAYER) /* they overlap */
+	json__uint(j, "more_rows", t->top && p->rows[p->by].n > t->top ? p->rows[p->by].n - t->top : 0);
+	if (p->by != LIVE_LAYER) /* they overlap */
 		json__uint(j, "more_bytes", rest);
 }
 

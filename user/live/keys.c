@@ -28,6 +28,7 @@ const struct live_key_help live_keys__help[] = {
 	{ "r", "growth begins anew from here" },
 	{ "Space", "pause the table; head, graph and events go on" },
 	{ "arrows, PgUp, PgDn, Home, End", "choose a row" },
+	{ "Right, Left", "tree: unfold a module, fold it" },
 	{ NULL, "Do" },
 	{ "w", "save a recording of what is kept" },
 	{ "e", "export the last saved recording as a page" },
@@ -236,6 +237,25 @@ static enum live_act press_view(struct live_state *s, int key)
 	}
 }
 
+/* In the tree: unfold; fold, or to the module around it. */
+static enum live_act unfold(struct live_state *s, bool open)
+{
+	const struct live_row *row = live_state__row(s);
+	size_t i = s->selected;
+
+	if (s->view != VIEW_TREE || !row)
+		return ACT_NONE;
+	if (row->has_inside && row->open != open) {
+		select_row(s, s->selected);
+		s->moved = true;
+		live_state__fold(s, s->selected_key);
+		return ACT_DRAW;
+	}
+	while (!open && i && live_state__table(s)->all[i].depth >= row->depth)
+		i--;
+	return open ? ACT_NONE : select_row(s, i);
+}
+
 static enum live_act press_table(struct live_state *s, int key)
 {
 	switch (key) {
@@ -249,6 +269,10 @@ static enum live_act press_table(struct live_state *s, int key)
 		return sort(s, SORT_CHURN);
 	case 'a':
 		return sort(s, SORT_ALLOCS);
+	case KEY_LIVE_RIGHT:
+		return unfold(s, true);
+	case KEY_LIVE_LEFT:
+		return unfold(s, false);
 	case '/':
 		memcpy(s->typed, s->filter, sizeof(s->typed));
 		s->typing = true;

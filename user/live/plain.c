@@ -64,24 +64,15 @@ static int output_status(const struct plain *l)
 static int refresh(struct shown *s)
 {
 	const struct live_args *a = s->plain->args;
-	struct live_rows *r = &s->proc->rows;
+	struct live_rows *r = &s->proc->rows[a->by];
 	int device = model__main_device(s->proc->model), err;
-	struct row_opts o = { 0 };
 	struct model_device d;
 
 	live_proc__rates(s->proc);
 	if (device < 0)
 		return 0;
 	model__device(s->proc->model, (size_t)device, &d);
-	if (d.device.type != r->device.type || d.device.index != r->device.index)
-		live_rows__forget(r);
-	report_select__apply(&a->select, &o);
-	r->device = d.device;
-	r->by = a->by;
-	r->innermost = a->innermost;
-	r->hide = o.hide;
-	r->keep = o.keep;
-	r->ctx = o.ctx;
+	live_proc__ask(s->proc, a->by, &(struct live_asked){ d.device, a->innermost, &a->select });
 	err = live_rows__refresh(r, s->proc->model, s->proc->now);
 	if (err)
 		return err;

@@ -4,9 +4,11 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "live/graph.h"
 #include "record/dict.h"
+#include "report_filter.h"
 
 static bool is_same(struct device a, struct device b)
 {
@@ -40,6 +42,40 @@ struct graph *live_proc__graph(const struct live_proc *p, struct device d)
 	return NULL;
 }
 
+static uint64_t cpu_time(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
+}
+
+#define READ_WITHIN UINT64_C(5000000000) /* ns */
+#define FEW_BLOCKS 100000 /* rows that nobody looks at are made of no more */
+
+/* What growth compares with, of the rows that are shown; of the others only what it begins with. */
+static int at_step(struct live_proc *p)
+{
+	uint64_t begin = cpu_time(), blocks = 0;
+	int err = 0;
+
+	/* What the program's objects say of what was there before comes a little later, and is no growth. */
+	if (!p->read && p->now < READ_WITHIN)
+		return 0;
+	p->at_step = false;
+	for (size_t i = 0; i < model__devices(p->model); i++) {
+		struct model_device d;
+
+		model__device(p->model, i, &d);
+		blocks += d.live_blocks;
+	}
+	for (int by = 0; by < LIVE_BY_NR && !err; by++)
+		if (by == (int)p->by || (!p->rows[by].has_base && blocks < FEW_BLOCKS))
+			err = live_rows__at_step(&p->rows[by], p->model, p->now);
+	p->step_cost += cpu_time() - begin;
+	return err;
+}
+
 static int on_event(struct sink *s, const struct event *e)
 {
 	struct live_proc *p = (struct live_proc *)s;
@@ -52,14 +88,34 @@ static int on_event(struct sink *s, const struct event *e)
 		g = find_graph(p, e->device);
 		if (g)
 			graph__add(g->graph, e->time, e->allocated, e->reserved);
-	} else if (e->kind == EVENT_STEP) {
-		p->steps++;
-		if (p->at_step) {
-			p->at_step = false;
-			return live_rows__at_step(&p->rows, p->model);
-		}
+	} else if (e->kind == EVENT_CENSUS) {
+		p->read = true;
+	} else if (e->kind == EVENT_STEP && p->at_step) {
+		return at_step(p);
 	}
 	return 0;
+}
+
+void live_proc__ask(struct live_proc *p, enum live_by by, const struct live_asked *a)
+{
+	struct row_opts o = { 0 };
+
+	report_select__apply(a->select, &o);
+	p->by = by;
+	for (int i = 0; i < LIVE_BY_NR; i++) {
+		struct live_rows *r = &p->rows[i];
+
+		if (r->asked && (r->device.type != a->device.type || r->device.index != a->device.index || r->keep != o.keep ||
+				 r->innermost != a->innermost))
+			live_rows__forget(r);
+		r->asked = true;
+		r->by = i;
+		r->device = a->device;
+		r->innermost = a->innermost;
+		r->hide = o.hide;
+		r->keep = o.keep;
+		r->ctx = o.ctx;
+	}
 }
 
 struct live_proc *live_proc__new(pid_t pid, struct dict *dict, struct facts *facts)
@@ -90,7 +146,8 @@ void live_proc__free(struct live_proc *p)
 {
 	if (!p)
 		return;
-	live_rows__release(&p->rows);
+	for (int by = 0; by < LIVE_BY_NR; by++)
+		live_rows__release(&p->rows[by]);
 	model__free(p->model);
 	for (size_t i = 0; i < p->ngraphs; i++)
 		graph__free(p->graphs[i].graph);
@@ -134,6 +191,7 @@ void live_proc__rates(struct live_proc *p)
 	p->rate = (double)(p->events - p->rate_events) * 1e9 / (double)span;
 	p->rate_events = p->events;
 	p->rate_time = p->now;
+	p->step_cost = 0;
 }
 
 void live_proc__end(struct live_proc *p, const char *why)

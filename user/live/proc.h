@@ -17,6 +17,7 @@
 struct dict;
 struct facts;
 struct graph;
+struct report_select;
 
 #define LIVE_DEVICES 17 /* of which there are graphs: 16, and the CPU */
 
@@ -45,10 +46,11 @@ struct live_proc {
 	struct live_graph graphs[LIVE_DEVICES];
 	size_t ngraphs, last_graph;
 
-	uint64_t steps;	  /* ends of steps seen in the stream */
 	bool at_step;	  /* wanted: rows at the next end of a step */
-	uint64_t step_wanted; /* since, ns */
-	struct live_rows rows;
+	bool read;	  /* what was there before is known as far as it ever will be */
+	struct live_rows rows[LIVE_BY_NR];
+	enum live_by by;  /* what is shown of them */
+	uint64_t step_cost; /* ns of processor time that ends of steps have taken since live_proc__rates() */
 };
 
 /* Borrows dict and facts, which must outlive it unless live_proc__own() comes. NULL on ENOMEM. */
@@ -62,6 +64,13 @@ void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_
 void live_proc__rates(struct live_proc *p);
 /* No events come any more. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
+/* What rows by this are of; a change makes their comparisons begin anew. model: of the process. */
+struct live_asked {
+	struct device device;
+	bool innermost;
+	const struct report_select *select; /* NULL: all */
+};
+void live_proc__ask(struct live_proc *p, enum live_by by, const struct live_asked *a);
 /* Of a device; NULL: nothing is known of it. */
 struct graph *live_proc__graph(const struct live_proc *p, struct device d);
 

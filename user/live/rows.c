@@ -146,12 +146,13 @@ static int compare_with(struct live_rows *r, const struct model *m, size_t devic
 	return 0;
 }
 
-int live_rows__at_step(struct live_rows *r, const struct model *m)
+int live_rows__at_step(struct live_rows *r, const struct model *m, uint64_t now)
 {
 	struct model_device d;
 	int device = find_device(r, m, &d);
 
-	return device < 0 || !r->begun ? 0 : compare_with(r, m, device, true);
+	r->now = now;
+	return device < 0 || !r->asked ? 0 : compare_with(r, m, device, true);
 }
 
 /* A row for each of the model's, put together where several are one here. */
@@ -312,7 +313,7 @@ int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now)
 	free(r->strings[0]);
 	free(r->strings[1]);
 	r->all = f.all;
-	r->n = n;
+	r->n = r->shown = n;
 	r->strings[0] = f.now;
 	r->strings[1] = f.ever;
 	r->total = d.allocated;
@@ -339,13 +340,13 @@ void live_rows__release(struct live_rows *r)
 	r->strings[0] = r->strings[1] = NULL;
 	r->seen = NULL;
 	r->index = NULL;
-	r->n = r->nseen = r->seen_room = 0;
+	r->n = r->shown = r->nseen = r->seen_room = 0;
 }
 
 void live_rows__forget(struct live_rows *r)
 {
 	live_rows__release(r);
-	r->begun = r->has_base = r->has_peak = r->growth_known = false;
+	r->asked = r->begun = r->has_base = r->has_peak = r->growth_known = false;
 	r->round = 0;
 }
 
@@ -365,10 +366,8 @@ static double value(const struct live_row *x, enum live_sort sort)
 	}
 }
 
-static int compare(const void *a, const void *b, void *ctx)
+int live_row__compare(const struct live_row *x, const struct live_row *y, enum live_sort sort)
 {
-	const struct live_row *x = a, *y = b;
-	enum live_sort sort = *(enum live_sort *)ctx;
 	double vx = value(x, sort), vy = value(y, sort);
 
 	if (x->row.filtered != y->row.filtered)
@@ -378,8 +377,14 @@ static int compare(const void *a, const void *b, void *ctx)
 	return row__compare(&x->row, &y->row);
 }
 
+static int compare(const void *a, const void *b, void *sort)
+{
+	return live_row__compare(a, b, *(enum live_sort *)sort);
+}
+
 void live_rows__sort(struct live_rows *r, enum live_sort sort)
 {
 	if (r->n)
 		qsort_r(r->all, r->n, sizeof(*r->all), compare, &sort);
+	r->shown = r->n;
 }

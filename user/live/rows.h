@@ -27,12 +27,17 @@ struct live_row {
 	int64_t growth;	      /* bytes since live_rows__reset() */
 	bool rates_known;
 	double allocs, churn; /* per second: allocations, bytes of them */
+	/* By live_rows__tree(): */
+	unsigned depth;
+	bool has_inside, open, taken;
+	const char *under; /* the module that it is in; NULL: none */
 };
 
 struct live_seen; /* of a row, from refresh to refresh */
 
 struct live_rows {
-	/* What is asked for; a change makes all comparisons begin anew. */
+	/* What is asked for; a change makes all comparisons begin anew (live_rows__forget()). */
+	bool asked;
 	struct device device;
 	enum live_by by;
 	bool innermost;
@@ -42,7 +47,7 @@ struct live_rows {
 
 	/* What there is. */
 	struct live_row *all;
-	size_t n;
+	size_t n, shown; /* shown: the first of them, the rest is inside of what is not open */
 	uint64_t total;		 /* bytes allocated on the device */
 	uint64_t since;		 /* ns: growth is since then; valid if growth_known */
 	bool growth_known, by_steps;
@@ -52,20 +57,23 @@ struct live_rows {
 	struct live_seen *seen;
 	size_t nseen, seen_room;
 	struct map64 *index;
-	uint64_t time, peak_event, now;
+	uint64_t time, peak_event, now; /* time: of the last refresh */
 	bool begun, has_peak, has_base;
 	uint32_t round;
 };
 
 /* Takes the rows as they are now (ns). 0 or -ENOMEM, -ENOENT: there is no such device. all is then as it was. */
 int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now);
-/* A step has just ended: what growth compares with. 0 or -ENOMEM. */
-int live_rows__at_step(struct live_rows *r, const struct model *m);
+/* A step has just ended, now (ns): what growth compares with. 0 or -ENOMEM. */
+int live_rows__at_step(struct live_rows *r, const struct model *m, uint64_t now);
 /* Growth begins anew. */
 void live_rows__reset(struct live_rows *r);
 /* Everything begins anew: after a change of what is asked for. */
 void live_rows__forget(struct live_rows *r);
 void live_rows__sort(struct live_rows *r, enum live_sort sort);
+/* The same of LIVE_LAYER, as a tree, of which is_open says what is unfolded. 0 or -ENOMEM. */
+int live_rows__tree(struct live_rows *r, enum live_sort sort, bool (*is_open)(void *ctx, uint64_t key, unsigned depth), void *ctx);
+int live_row__compare(const struct live_row *x, const struct live_row *y, enum live_sort sort); /* as for qsort() */
 void live_rows__release(struct live_rows *r);
 /* As the model is asked for them. */
 void live_rows__opts(const struct live_rows *r, enum row_when when, struct row_opts *ret);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/array.h"
+#include "lib/map64.h"
 #include "lib/text.h"
 
 const char *live_view__name(enum live_view v)
@@ -17,6 +18,11 @@ const char *live_view__name(enum live_view v)
 						    [VIEW_SEGMENTS] = "Segments", [VIEW_PROCESSES] = "Processes" };
 
 	return names[v];
+}
+
+static bool has_table(const struct live_state *s)
+{
+	return s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
 }
 
 static void drop_segments(struct live_state *s)
@@ -29,10 +35,13 @@ static void drop_segments(struct live_state *s)
 void live_state__release(struct live_state *s)
 {
 	drop_segments(s);
+	live_detail__release(&s->detailed);
 	for (size_t i = 0; i < s->nprocs; i++)
 		live_proc__free(s->procs[i]);
 	free(s->procs);
 	filter__free(s->select.filter);
+	map64__free(s->folded);
+	s->folded = NULL;
 	s->select.filter = NULL;
 	s->procs = NULL;
 	s->nprocs = s->procs_room = 0;
@@ -86,23 +95,11 @@ enum live_by live_state__by(const struct live_state *s)
 	}
 }
 
-/* What rows are asked for; where that has changed, comparisons begin anew. */
-static void ask(struct live_state *s, struct live_proc *p, const struct model_device *d)
+struct live_rows *live_state__table(const struct live_state *s)
 {
-	struct live_rows *r = &p->rows;
-	enum live_by by = live_state__by(s);
-	struct row_opts o = { 0 };
+	struct live_proc *p = live_state__proc(s);
 
-	report_select__apply(&s->select, &o);
-	if (r->by != by || r->device.type != d->device.type || r->device.index != d->device.index || r->keep != o.keep ||
-	    r->innermost != s->innermost)
-		live_rows__forget(r);
-	r->by = by;
-	r->device = d->device;
-	r->innermost = s->innermost;
-	r->hide = o.hide;
-	r->keep = o.keep;
-	r->ctx = o.ctx;
+	return p ? &p->rows[live_state__by(s)] : NULL;
 }
 
 static int refresh_segments(struct live_state *s, const struct live_proc *p, int device)
@@ -119,6 +116,22 @@ static int refresh_segments(struct live_state *s, const struct live_proc *p, int
 	return err == -ENOMEM ? err : 0;
 }
 
+static int refresh_detail(struct live_state *s, const struct live_proc *p)
+{
+	const struct live_row *row = live_state__row(s);
+	struct live_detail fresh;
+	int err;
+
+	if (!row || row->key != s->selected_key) /* it is gone: what there was of it stays */
+		return 0;
+	err = live_detail__take(live_state__table(s), row, p->model, p->dict, p->now, &fresh);
+	if (err)
+		return err == -ENOMEM ? err : 0;
+	live_detail__release(&s->detailed);
+	s->detailed = fresh;
+	return 0;
+}
+
 int live_state__refresh(struct live_state *s)
 {
 	struct live_proc *p = live_state__proc(s);
@@ -130,50 +143,64 @@ int live_state__refresh(struct live_state *s)
 	if (s->view == VIEW_SEGMENTS) {
 		err = refresh_segments(s, p, device);
 	} else if (s->view != VIEW_PROCESSES) {
-		ask(s, p, &d);
-		err = live_rows__refresh(&p->rows, p->model, p->now);
+		const struct live_asked a = { d.device, s->innermost, &s->select };
+
+		live_proc__ask(p, live_state__by(s), &a);
+		err = live_rows__refresh(live_state__table(s), p->model, p->now);
 		p->at_step = !p->ended;
 	}
 	if (err && err != -ENOENT)
 		return err;
 	live_state__settle(s);
-	return 0;
-}
-
-static bool has_table(const struct live_state *s)
-{
-	return s->view != VIEW_SEGMENTS && s->view != VIEW_PROCESSES;
+	return s->detail && has_table(s) ? refresh_detail(s, p) : 0;
 }
 
 size_t live_state__rows(const struct live_state *s)
 {
-	const struct live_proc *p = live_state__proc(s);
+	const struct live_rows *r = live_state__table(s);
 
 	if (s->view == VIEW_PROCESSES)
 		return s->nprocs;
 	if (s->view == VIEW_SEGMENTS)
 		return s->has_segments ? s->segments.n : 0;
-	return p ? p->rows.n : 0;
+	return r ? r->shown : 0;
 }
 
 const struct live_row *live_state__row(const struct live_state *s)
 {
-	const struct live_proc *p = live_state__proc(s);
+	const struct live_rows *r = live_state__table(s);
 
-	return p && has_table(s) && s->selected < p->rows.n ? &p->rows.all[s->selected] : NULL;
+	return r && has_table(s) && s->selected < r->shown ? &r->all[s->selected] : NULL;
+}
+
+static bool is_open(void *ctx, uint64_t key, unsigned depth)
+{
+	const struct live_state *s = ctx;
+	uint64_t ignored;
+
+	return (depth < LIVE_OPEN) != (s->folded && map64__get(s->folded, key, &ignored));
+}
+
+void live_state__fold(struct live_state *s, uint64_t key)
+{
+	if (!s->folded && !(s->folded = map64__new()))
+		return;
+	if (!map64__del(s->folded, key, NULL))
+		map64__set(s->folded, key, 1);
+	live_state__settle(s);
 }
 
 void live_state__settle(struct live_state *s)
 {
-	struct live_proc *p = live_state__proc(s);
+	struct live_rows *r = has_table(s) ? live_state__table(s) : NULL;
 	size_t n;
 
-	if (p && has_table(s))
-		live_rows__sort(&p->rows, s->sort);
+	if (r && (r->by != LIVE_LAYER || live_rows__tree(r, s->sort, is_open, s)))
+		live_rows__sort(r, s->sort);
 	n = live_state__rows(s);
-	if (p && has_table(s) && (s->moved || s->detail)) {
-		for (size_t i = 0; i < p->rows.n; i++) {
-			if (p->rows.all[i].key == s->selected_key) {
+	if (r && (s->moved || s->detail)) {
+		for (size_t i = 0; i < n; i++) {
+			if (r->all[i].key == s->selected_key) {
 				s->selected = i;
 				break;
 			}
@@ -232,7 +259,8 @@ int live_state__set_filter(struct live_state *s, const char *expr, char *why, si
 	s->select.filter = f;
 	s->select.expr = f ? s->filter : NULL;
 	for (size_t i = 0; i < s->nprocs; i++)
-		live_rows__forget(&s->procs[i]->rows);
+		for (int by = 0; by < LIVE_BY_NR; by++)
+			live_rows__forget(&s->procs[i]->rows[by]);
 	s->selected = s->first = 0;
 	s->moved = false;
 	return 0;

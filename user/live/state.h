@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "lib/log.h"
+#include "live/detail.h"
 #include "live/proc.h"
 #include "live/rows.h"
 #include "model/model.h"
@@ -19,6 +20,10 @@ enum live_view { VIEW_LINES, VIEW_MODULES, VIEW_CATEGORIES, VIEW_TREE, VIEW_SEGM
 
 #define LIVE_MESSAGES 64
 #define LIVE_TYPED 160
+
+#define LIVE_OPEN 2 /* modules less deep than that are unfolded */
+
+struct map64;
 
 struct live_message {
 	uint64_t time; /* ns since the view began */
@@ -46,6 +51,8 @@ struct live_state {
 	size_t selected, first; /* rows of the table */
 	bool moved;		/* the person chose a row: it stays chosen wherever it goes */
 	uint64_t selected_key;
+	struct map64 *folded;	/* keys of modules that are not as deep as they are would have it: open or not */
+	struct live_detail detailed; /* of the chosen row, while detail is set */
 	size_t detail_first, help_first;
 	uint64_t span;		/* of the graph, ns; 0: all there is */
 
@@ -66,8 +73,11 @@ struct live_proc *live_state__proc(const struct live_state *s); /* the chosen on
 /* Index of the chosen device in the model of the chosen process, -1: none; d may be NULL. */
 int live_state__device(const struct live_state *s, struct model_device *d);
 enum live_by live_state__by(const struct live_state *s); /* what rows are of, in a view with rows of memory */
+struct live_rows *live_state__table(const struct live_state *s); /* of the chosen process, by that; NULL: there is none */
 /* Takes the rows of what is chosen. 0 or negative. */
 int live_state__refresh(struct live_state *s);
+/* Unfolds a module, or folds it. */
+void live_state__fold(struct live_state *s, uint64_t key);
 /* Sorts, and finds the chosen row again. */
 void live_state__settle(struct live_state *s);
 /* Rows of the view that is shown, of whatever kind. */

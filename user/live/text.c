@@ -44,14 +44,14 @@ static void put(FILE *out, enum live_col c, const char *text)
 /* Its text in front of what the row is of; r NULL: the titles. Returns the columns that are left. */
 static int print_cells(FILE *out, const struct live_proc *p, const struct live_table *t, const struct live_row *r, int width)
 {
-	enum live_by by = p->rows.by;
+	enum live_by by = p->by;
 	int module = live_cells__module_width(by, width), left = width - 1;
 	char buf[24], text[REPORT_TEXT];
 
 	for (int c = 0; c < COL_NR; c++) {
 		if (!live_cells__shown(by, t->sort, width, c))
 			continue;
-		put(out, c, r ? live_cells__text(buf, c, r, &p->rows) : live_columns[c].title);
+		put(out, c, r ? live_cells__text(buf, c, r, &p->rows[p->by]) : live_columns[c].title);
 		left -= live_columns[c].width + 1;
 	}
 	if (module) {
@@ -77,19 +77,19 @@ int live_text__block(FILE *out, const struct live_proc *p, const struct live_tab
 	model__device(p->model, (size_t)device, &d);
 	print_head(out, p, &d, who);
 	print_cells(out, p, t, NULL, width);
-	fprintf(out, "%s\n", live_cells__where_title(p->rows.by));
-	for (size_t i = 0; i < p->rows.n; i++) {
-		const struct live_row *r = &p->rows.all[i];
+	fprintf(out, "%s\n", live_cells__where_title(p->by));
+	for (size_t i = 0; i < p->rows[p->by].n; i++) {
+		const struct live_row *r = &p->rows[p->by].all[i];
 
 		if (t->top && i >= t->top) {
 			rest += r->row.bytes;
 			continue;
 		}
 		left = print_cells(out, p, t, r, width);
-		fprintf(out, "%s\n", live_cells__where(where, p->rows.by, p->facts, r, left));
+		fprintf(out, "%s\n", live_cells__where(where, p->by, p->facts, r, left, false));
 	}
-	if (t->top && p->rows.n > t->top && p->rows.by != LIVE_LAYER)
-		fprintf(out, "%9s in %zu more rows\n", live__bytes(bytes, rest), p->rows.n - t->top);
+	if (t->top && p->rows[p->by].n > t->top && p->by != LIVE_LAYER)
+		fprintf(out, "%9s in %zu more rows\n", live__bytes(bytes, rest), p->rows[p->by].n - t->top);
 	fprintf(out, "\n");
 	return 0;
 }

@@ -112,19 +112,20 @@ static void draw(struct view *v)
 /* by_clock: it is time, and not a key that asked for it. */
 static void refresh(struct view *v, bool by_clock)
 {
-	uint64_t begin = cpu_time();
+	uint64_t begin = cpu_time(), cost = 0;
 
 	take_errors(v);
 	if (guard__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
-	if (by_clock)
-		for (size_t i = 0; i < v->state.nprocs; i++)
-			live_proc__rates(v->state.procs[i]);
+	for (size_t i = 0; by_clock && i < v->state.nprocs; i++) {
+		cost += v->state.procs[i]->step_cost;
+		live_proc__rates(v->state.procs[i]);
+	}
 	if ((!v->state.paused || !by_clock) && live_state__refresh(&v->state))
 		v->failed = v->loop.quit = true;
 	draw(v);
 	if (by_clock)
-		set_clock(v, pause_after(v, cpu_time() - begin));
+		set_clock(v, pause_after(v, cpu_time() - begin + cost));
 }
 
 static void on_clock(void *ctx)
@@ -145,7 +146,7 @@ static void say_not(struct view *v, const char *what)
 
 static void act(struct view *v, enum live_act a)
 {
-	const struct live_proc *p = live_state__proc(&v->state);
+	struct live_proc *p = live_state__proc(&v->state);
 
 	switch (a) {
 	case ACT_QUIT:
@@ -156,8 +157,8 @@ static void act(struct view *v, enum live_act a)
 		draw(v);
 		break;
 	case ACT_RESET:
-		if (p)
-			live_rows__reset((struct live_rows *)&p->rows);
+		for (int by = 0; p && by < LIVE_BY_NR; by++)
+			live_rows__reset(&p->rows[by]);
 		refresh(v, false);
 		break;
 	case ACT_REFRESH:
