@@ -254,8 +254,12 @@ int model__live_blocks(const struct model *m, size_t device, enum row_when when,
 	if (err)
 		return err;
 	all = calloc(*n + 1, sizeof(*all));
-	for (size_t i = 0; i < *n && all; i++)
+	for (size_t i = 0; i < *n && all; i++) {
+		const struct rec *rec = mark ? NULL : blocks__at(&dev->blocks, blocks[i].addr);
+
 		all[i] = describe(m, &blocks[i]);
+		all[i].time = rec ? rec->time : 0;
+	}
 	free(blocks);
 	*ret = all;
 	return all ? 0 : -ENOMEM;
