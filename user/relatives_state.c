@@ -153,7 +153,7 @@ static bool is_hopeless(const struct relative *p, uint64_t now)
 	const struct relatives *r = p->all;
 	size_t i, n = 0;
 
-	if (!r->opts.pick || r->opts.children || !p->picked)
+	if (!r->opts.pick || r->opts.children || !p->picked || now <= p->since)
 		return false;
 	if (!session__has_python(p->session))
 		return now - p->since > NO_PYTHON;
