@@ -14,6 +14,7 @@
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "recording_control.h"
+#include "recording_folder.h"
 #include "recording_windows.h"
 #include "relatives.h"
 
@@ -74,6 +75,8 @@ static int on_event(struct sink *s, const struct event *e)
 	struct recording *r = (struct recording *)s;
 
 	r->write_err = mtr_writer__event(r->writer, e);
+	if (r->entry)
+		recording_folder__event(r, e);
 	return r->write_err;
 }
 
@@ -88,24 +91,6 @@ static int on_tick(struct sink *s, uint64_t now)
 	return r->write_err;
 }
 
-/* Only now does the file that -f is to replace go: a capture that never began must not cost it. */
-static int on_attached(void *ctx)
-{
-	struct recording *r = ctx;
-	int err;
-
-	if (r->oom)
-		return recording_oom__attached(r);
-	if (r->ring)
-		return recording_ring__attached(r);
-	if (r->windows)
-		return recording_windows__attached(r);
-	err = outfile__replace(r->file);
-	if (err)
-		log_err("%s: %s", outfile__name(r->file), outfile__why(err));
-	return err ? EXIT_FAILED : EXIT_OK;
-}
-
 static const char *drained(void *ctx)
 {
 	const struct recording *r = ctx;
@@ -113,10 +98,10 @@ static const char *drained(void *ctx)
 
 	if (r->oom)
 		return recording_oom__drained(r);
-	if (r->ring)
-		return NULL;
 	if (r->windows)
 		return windows__over(r->windows);
+	if (r->ring || !r->writer)
+		return NULL;
 	return mtr_writer__full(r->writer, &reason) ? reason : NULL;
 }
 
@@ -158,6 +143,34 @@ static int open_output(struct recording *r)
 	return EXIT_OK;
 }
 
+/* Of a process that is attached to. */
+static int open_in_folder(struct recording *r)
+{
+	if (recording_folder__begin(r) || open_output(r) || recording_folder__note(r))
+		return EXIT_FAILED;
+	return EXIT_OK;
+}
+
+/* Only now does the file that -f is to replace go: a capture that never began must not cost it. */
+static int on_attached(void *ctx)
+{
+	struct recording *r = ctx;
+	int err;
+
+	if (r->oom)
+		return recording_oom__attached(r);
+	if (r->ring)
+		return recording_ring__attached(r);
+	if (r->windows)
+		return recording_windows__attached(r);
+	if (r->folder)
+		return EXIT_OK;
+	err = outfile__replace(r->file);
+	if (err)
+		log_err("%s: %s", outfile__name(r->file), outfile__why(err));
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
 /* The last words: how much, how whole, where, and what to do with it. */
 static void say_written(const struct recording *r, uint64_t bytes, uint64_t dropped)
 {
@@ -176,7 +189,7 @@ static void say_written(const struct recording *r, uint64_t bytes, uint64_t drop
 			 text__count(n, sizeof(n), dropped));
 	if (!events)
 		log_warn("nothing was allocated while attached");
-	else if (strcmp(outfile__name(r->file), "standard output"))
+	else if (!r->entry && strcmp(outfile__name(r->file), "standard output"))
 		log_info("next: memtrace-bpf report %s", outfile__name(r->file));
 }
 
@@ -184,7 +197,7 @@ static void say_written(const struct recording *r, uint64_t bytes, uint64_t drop
 static int close_output(struct recording *r, int status)
 {
 	bool attached = r->loop.session && session__now(r->loop.session);
-	uint64_t bytes, dropped;
+	uint64_t bytes = 0, dropped;
 	int err;
 
 	if (r->writer) {
@@ -214,6 +227,8 @@ static int close_output(struct recording *r, int status)
 			status = EXIT_FAILED;
 		}
 	}
+	if (r->writer && r->entry && recording_folder__end(r, bytes) && !status)
+		status = EXIT_FAILED;
 	return status;
 }
 
@@ -223,6 +238,27 @@ static void say_failed(const struct recording *r, int err)
 		log_err("%s: cannot write: %s; what was written before is readable", outfile__name(r->file), strerror(-r->write_err));
 	else if (err)
 		log_err("the capture broke off: %s", strerror(-err));
+}
+
+/* With the first event: many processes live and end without any. */
+static int on_late_event(struct sink *s, const struct event *e)
+{
+	struct recording *r = (struct recording *)s;
+	bool in_folder = r->of ? r->of->folder : r->folder;
+	int err = 0;
+
+	if (!r->writer) {
+		err = (in_folder ? open_in_folder(r) : open_output(r)) ? -EIO : 0;
+		if (!err && !in_folder)
+			err = outfile__replace(r->file);
+		r->said = err;
+	}
+	return err ? err : on_event(s, e);
+}
+
+static int on_late_tick(struct sink *s, uint64_t now)
+{
+	return ((struct recording *)s)->writer ? on_tick(s, now) : 0;
 }
 
 static int run_many(struct recording *r)
@@ -238,9 +274,9 @@ static int run_many(struct recording *r)
 	return status ? status : r->some_failed ? EXIT_FAILED : EXIT_OK;
 }
 
-int recording__run(struct recording *r)
+static int run(struct recording *r)
 {
-	bool many = capture_loop__many(&r->loop);
+	bool many = capture_loop__many(&r->loop), in_folder;
 	struct sink *sinks[] = { &r->sink };
 	int status;
 
@@ -250,13 +286,20 @@ int recording__run(struct recording *r)
 			r->args.oom.on ? "--on-oom" : r->args.ring.size ? "--rolling" : "-o -");
 		return EXIT_USAGE;
 	}
-	r->window_mode = !r->args.ring.size && recording_windows__wanted(r);
 	if (r->args.ring.size && r->args.windows.given) {
 		log_err("--rolling keeps all of the last time: not with windows");
 		return EXIT_USAGE;
 	}
+	in_folder = recording_folder__wanted(r);
+	r->window_mode = !in_folder && !r->args.ring.size && recording_windows__wanted(r);
 	if (r->window_mode)
 		return recording_windows__run(r);
+	if (in_folder) {
+		status = recording_folder__open(r);
+		if (status)
+			return status;
+		r->sink = (struct sink){ .event = on_late_event, .tick = on_late_tick };
+	}
 	if (many)
 		return run_many(r);
 	if (r->args.ring.size)
@@ -266,15 +309,24 @@ int recording__run(struct recording *r)
 	r->loop.sinks = sinks;
 	r->loop.n_sinks = 1;
 	status = capture_loop__open(&r->loop);
-	if (!status)
+	if (!status && !r->folder)
 		status = open_output(r);
 	if (!status) {
 		recording_control__open(r);
 		status = capture_loop__run(&r->loop);
 		recording_control__close(r);
-		say_failed(r, r->loop.err);
+		if (!r->said)
+			say_failed(r, r->loop.err);
 	}
 	return close_output(r, status);
+}
+
+int recording__run(struct recording *r)
+{
+	int status = run(r);
+
+	recording_folder__close(r);
+	return status;
 }
 
 /* ---- the other processes of --children, or all, where there is no first ---- */
@@ -297,26 +349,6 @@ static char *child_path(struct recording *r, unsigned int number)
 	return name;
 }
 
-/* With the first event: many processes live and end without any. */
-static int on_child_event(struct sink *s, const struct event *e)
-{
-	struct recording *r = (struct recording *)s;
-	int err = 0;
-
-	if (!r->writer) {
-		err = open_output(r) ? -EIO : 0;
-		if (!err)
-			err = outfile__replace(r->file);
-		r->said = err;
-	}
-	return err ? err : on_event(s, e);
-}
-
-static int on_child_tick(struct sink *s, uint64_t now)
-{
-	return ((struct recording *)s)->writer ? on_tick(s, now) : 0;
-}
-
 static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int number, struct sink **sink)
 {
 	struct recording *first = ctx, *r = calloc(1, sizeof(*r));
@@ -328,11 +360,13 @@ static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int n
 	r->loop.args = first->loop.args;
 	r->loop.args.pid = pid;
 	r->loop.session = s;
-	if (first->window_mode ? recording_windows__child(first, r) : !(r->child_path = child_path(r, number))) {
+	if (!first->window_mode)
+		r->child_path = first->folder ? strdup(first->args.output) : child_path(r, number);
+	if (first->window_mode ? recording_windows__child(first, r) : !r->child_path) {
 		free(r);
 		return NULL;
 	}
-	r->sink = (struct sink){ .event = on_child_event, .tick = on_child_tick };
+	r->sink = (struct sink){ .event = on_late_event, .tick = on_late_tick };
 	*sink = r->windows ? windows__sink(r->windows) : &r->sink;
 	r->next = first->members;
 	first->members = r;
@@ -372,6 +406,7 @@ static void child_end(void *output, const char *reason, int err)
 		say_failed(r, err);
 	if (((r->writer || r->file) && close_output(r, err ? EXIT_FAILED : EXIT_OK)) || err)
 		r->of->some_failed = true;
+	recording_folder__close(r);
 	free(r->child_path);
 	free(r);
 }

@@ -19,6 +19,7 @@
 
 struct control;
 struct folder;
+struct folder_entry;
 struct outfile;
 
 struct recording_args {
@@ -44,6 +45,9 @@ struct recording {
 	char *child_path; /* of another process's than the first */
 	struct recording *of; /* of such a one: the first, or that of all */
 	bool some_failed;     /* of those */
+	struct folder *folder;	    /* of windows, or that the files of all processes lie in; NULL: there is none */
+	bool made_folder;	    /* it was not there before */
+	struct folder_entry *entry; /* this process's */
 	int said;	  /* why there is no file, logged */
 	struct ring_recording *ring; /* with --rolling, likewise */
 	struct oom_recording *oom; /* with --on-oom: writes instead of the above */
@@ -51,7 +55,6 @@ struct recording {
 	bool window_mode;
 	struct windows *windows;
 	struct windows_opts window_opts; /* of each process */
-	struct folder *folder;		 /* NULL: there is none */
 	/* What tells it what to do while it runs. */
 	struct control *control;
 	int signals; /* descriptor, -1: none */
