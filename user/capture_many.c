@@ -38,21 +38,23 @@ static int say_nobody(const struct capture_loop *loop)
 static void say_begun(const struct capture_loop *loop)
 {
 	size_t traced = relatives__traced(loop->relatives), hopeful = relatives__hopeful(loop->relatives);
-	char until[96];
+	char until[160], passed[96];
 
 	if (!hopeful) {
 		say_waiting(loop, "");
 		return;
 	}
-	if (!traced)
+	if (!traced) {
 		log_info("%zu process%s without PyTorch so far: waiting for `import torch` (Ctrl-C to give up)", hopeful,
 			 hopeful > 1 ? "es are" : " is");
+		return;
+	}
+	if (!loop->args.duration && !loop->args.steps)
+		snprintf(until, sizeof(until), "%s", pick__open_ended(loop->pick) ? "Ctrl-C ends it" : "until their end, Ctrl-C stops earlier");
 	else
-		log_info("%zu process%s traced%s; until %s, Ctrl-C stops earlier", traced, traced > 1 ? "es are" : " is",
-			 pick__only_pids(loop->pick) && !loop->args.children ? "" : ", and each that comes",
-			 pick__open_ended(loop->pick) && !loop->args.duration ? "then" :
-			 loop->args.duration || loop->args.steps	      ? loop__say_until(until, sizeof(until), loop) :
-										"their end");
+		snprintf(until, sizeof(until), "until %s, Ctrl-C stops earlier", loop__say_until(passed, sizeof(passed), loop));
+	log_info("%zu process%s traced%s; %s", traced, traced > 1 ? "es are" : " is",
+		 pick__open_ended(loop->pick) || !pick__only_pids(loop->pick) ? ", and each that comes" : "", until);
 }
 
 /* NULL: it goes on. */

@@ -267,6 +267,7 @@ void relatives__free(struct relatives *r)
 		if (r->at[i])
 			relative__remove(r->at[i], "");
 	}
+	probes__free(r->kept);
 	if (r->wake >= 0)
 		close(r->wake);
 	free(r->seen);

@@ -73,6 +73,7 @@ struct relatives {
 	uint64_t next_scan;
 	unsigned int scans;
 	bool full_said;
+	struct probes *kept; /* programs that whoever comes next shares, also where nobody has them any more */
 };
 
 uint64_t relatives__clock(void); /* CLOCK_MONOTONIC, ns */

@@ -94,6 +94,10 @@ static void is_traced(struct relative *p)
 		return;
 	}
 	p->state = TRACED;
+	if (r->opts.pick && pick__open_ended(r->opts.pick)) {
+		probes__free(r->kept);
+		r->kept = probes__share_set(session__probes(p->session));
+	}
 	r->traced++;
 	r->ever++;
 	if (!r->begin)

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Several processes that are picked: by name, by PIDs, all; those that come later, and those that take the place of one that has ended; in
+namespaces of their own. Each has a recording with exactly what it allocated.
+"""
+import glob
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+import mtr_reader
+from harness import IS_ROOT, Skip, check, equal, finish, own, python, read_json, report, run, scratch, spawn, sudo, tool
+
+FIRST = 300007
+JOB = os.path.join(harness.WORKLOADS, "named.py")
+
+
+def job(title, seed, n, *more, prefix=()):
+    return spawn([*prefix, python(), JOB, title, str(seed), str(n), *more], env=dict(os.environ, OMP_NUM_THREADS="1"))
+
+
+def ready(p):
+    return int(p.wait_line("^ready", 120).split()[1])
+
+
+def go(p, hold=False):
+    """What it made."""
+    p.send()
+    return made_by(p, hold)
+
+
+def made_by(p, hold=False):
+    made = json.loads(p.wait_line("^made", 60)[5:])
+    if hold:
+        p.send()
+    equal(p.wait(60), 0, "exit code of the job (%s)" % p.stderr()[-300:])
+    return made
+
+
+def content(path):
+    own(path)
+    with open(path, "rb") as f:
+        r = mtr_reader.Recording(f)
+        events = list(r.events())
+    check(r.complete, "%s is not whole", path)
+    return r, [e["size"] for e in events if e["kind"] == mtr_reader.ALLOC and e["size"] >= FIRST and not (e["size"] - FIRST) % 100003 % 1013]
+
+
+def record(*options):
+    return spawn([harness.TOOL, "record", *options], root=True)
+
+
+def recordings(path):
+    return {int(re.search(r"\.(\d+)(?:-\d+)?\.mtr$", f)[1]): f for f in glob.glob(path[:-4] + ".*.mtr")}
+
+
+def check_recordings(path, truth):
+    """Each process of truth (PID: sizes) has one with just that, and nobody else has one."""
+    found = recordings(path)
+    equal(sorted(found), sorted(truth), "processes with a recording")
+    for pid, made in truth.items():
+        r, sizes = content(found[pid])
+        equal(int(r.facts["pid"]), pid, "the recording's PID")
+        equal(sizes, made, "what PID %d made" % pid)
+    return found
+
+
+def test_name():
+    """Three jobs of which two match, and a third one that comes later, found before its first tensor."""
+    a, b, other = job("alpha-one", 1, 30), job("alpha-two", 2, 31), job("beta", 3, 32)
+    for p in (a, b, other):
+        ready(p)
+    path = scratch("name.mtr")
+    recorder = record("--name", "named.py alpha-(one|two|three)", "-o", path)
+    recorder.wait_line("2 processes are traced", 60, stream="err")
+    late = job("alpha-three", 4, 33, "now", "hold")
+    late_pid = ready(late)
+    truth = {late_pid: made_by(late, True)}
+    equal(len(go(other)), 32, "what is not meant runs on")
+    for p in (a, b):
+        truth[p.popen.pid] = go(p)
+    equal(recorder.wait(60), 0, "exit code: it ends with the last of them (%s)" % recorder.stderr()[-500:])
+    found = check_recordings(path, truth)
+    equal(content(found[late_pid])[0].facts["attached_at"], "start", "attached_at of the one that came later")
+    equal(content(found[a.popen.pid])[0].facts["attached_at"], "live", "attached_at of one that was there")
+    equal(report(found[late_pid])["capture"]["lost"], 0, "events lost")
+
+
+def test_nobody():
+    """Who is nearly meant is named, and nothing is left behind."""
+    near = spawn(["sleep", "60"])
+    for options, code, words in ((("--name", "^no such program 7$"), 2, "--follow waits"), (("--name", "sleep 60$"), 2, "PID %d" % near.popen.pid),
+                                 (("--name", "("), 64, "regular expression"), (("-p", str(near.popen.pid), "-p", "999999999"), 2, "999999999"),
+                                 (("--container", "no-such"), 2, "no-such"), (("--name", "x", "--on-oom"), 64, "--on-oom"),
+                                 (("-p", str(near.popen.pid), "--name", "x", "-o", "-"), 64, "-o -")):
+        got, _, err = tool("record", *options, root=True, cwd=scratch())
+        check(got == code and words in err, "%s: %d, %r", options, got, err)
+    check(not glob.glob(scratch("memtrace-*")), "recordings of nothing: %s", glob.glob(scratch("memtrace-*")))
+
+
+def test_follow():
+    """The job ends and is started again: two lives, each recorded whole; another job, and another command line, are not taken for it."""
+    first = job("follow", 5, 30, "hold")
+    pid = ready(first)
+    path = scratch("follow.mtr")
+    recorder = record("-p", str(pid), "--follow", "-o", path)
+    recorder.wait_line(harness.ATTACHED, 60, stream="err")
+    truth = {pid: go(first, True)}
+    recorder.wait_line("waiting for a process with the same command line", 60, stream="err")
+    other = job("other", 6, 10, "hold")
+    second = job("follow", 5, 30, "hold")
+    go(other, True)
+    again = ready(second)
+    recorder.wait_line("attached to PID %d .*first allocation" % again, 30, stream="err")
+    truth[again] = go(second, True)
+    recorder.wait_line(r"follow\.%d\.mtr: " % again, 60, stream="err")
+    finish(recorder)
+    check_recordings(path, truth)
+
+
+def test_all_and_folder():
+    """Every job that has PyTorch, into a folder with an index; names that are the same are kept apart."""
+    folder = scratch("all")
+    a = job("all-one", 7, 30)
+    ready(a)
+    recorder = record("--all", "-o", folder + "/")
+    recorder.wait_line("attached to PID %d " % a.popen.pid, 60, stream="err")
+    ranks = [spawn([python(), JOB, "all-rank", str(8 + i), "12", "now", "hold"], env=dict(os.environ, RANK="0", WORLD_SIZE="2")) for i in (0, 1)]
+    pids = [ready(p) for p in ranks]
+    truth = {p.popen.pid: made_by(p, True) for p in ranks}
+    truth[a.popen.pid] = go(a)
+    for pid in truth:
+        recorder.wait_line(r"mtr: [1-9].* events", 60, stream="err")
+    limit = time.monotonic() + 30
+    while time.monotonic() < limit:
+        index = read_json(os.path.join(folder, "index.json")) if IS_ROOT else {"recordings": []}
+        if sum(1 for e in index["recordings"] if e.get("end") and e["pid"] in truth) == len(truth):
+            break
+        time.sleep(0.2)
+    finish(recorder)
+    if not IS_ROOT:
+        subprocess.run(sudo(["chown", "-R", str(os.getuid()), folder]), check=True)
+    entries = {e["pid"]: e for e in read_json(os.path.join(folder, "index.json"))["recordings"]}
+    for pid, made in truth.items():
+        check(pid in entries, "PID %d is not in the index: %s", pid, sorted(entries))
+        equal(content(os.path.join(folder, entries[pid]["file"]))[1], made, "what PID %d made" % pid)
+        equal(entries[pid]["kind"], "process", "kind")
+    equal({entries[p]["file"] for p in pids}, {"rank-0.mtr", "rank-0-2.mtr"}, "files of two that say that they are rank 0")
+    equal(entries[a.popen.pid]["file"], "named-%d.mtr" % a.popen.pid, "file of the other")
+    equal([entries[p]["rank"] for p in pids], [0, 0], "ranks")
+
+
+if __name__ == "__main__":
+    run(globals())
