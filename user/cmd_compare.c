@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "compare.h"
+#include "inputs.h"
 #include "lib/log.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_NR };
@@ -19,6 +20,7 @@ struct compare_args {
 	char *names; /* --name, cut at its commas */
 	char **files;
 	size_t n;
+	struct inputs in; /* what they are */
 };
 
 enum { OPT_DEVICE = 0x5000, OPT_NAME, OPT_FORMAT, OPT_STEPS, OPT_SKIP, OPT_COLOR };
@@ -93,11 +95,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->n = (size_t)(state->argc - state->next);
 		break;
 	case ARGP_KEY_NO_ARGS:
-		argp_error(state, "which recordings? memtrace-bpf compare FILE FILE ...");
+		argp_error(state, "which recordings? memtrace-bpf compare FILE FILE ..., or a folder of them");
 		break;
 	case ARGP_KEY_END:
-		if (a->names && count_names(a->names) != a->n)
-			argp_error(state, "--name: %zu names for %zu recordings", count_names(a->names), a->n);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -118,18 +118,50 @@ static char *split_name(char *arg, const char **path)
 	return arg;
 }
 
+/* One argument, or what is in the folder that it names. */
+static int expand(struct compare_args *args, char *arg)
+{
+	const char *path;
+	char *name = split_name(arg, &path), *const one[] = { (char *)path };
+	struct inputs in;
+	int status = inputs__expand(one, 1, INPUTS_EACH, &in);
+
+	for (size_t i = 0; i < in.n && !status; i++) {
+		char *called = NULL;
+
+		if (name && asprintf(&called, "%s%s%s", name, in.n > 1 ? " " : "", in.n > 1 ? in.names[i] : "") < 0)
+			called = NULL;
+		status = inputs__add(&args->in, strdup(in.paths[i]), called ? called : in.names[i] ? strdup(in.names[i]) : NULL);
+	}
+	inputs__free(&in);
+	return status;
+}
+
+static int expand_all(struct compare_args *args)
+{
+	int status = EXIT_OK;
+
+	for (size_t i = 0; i < args->n && !status; i++)
+		status = expand(args, args->files[i]);
+	if (!status && args->names && count_names(args->names) != args->in.n) {
+		log_err("--name: %zu names for %zu recordings", count_names(args->names), args->in.n);
+		status = EXIT_USAGE;
+	}
+	args->n = args->in.n;
+	return status;
+}
+
 static int read_all(struct compare_args *args, struct capture *all)
 {
 	char *names = args->names;
 	int status = 0;
 
 	for (size_t i = 0; i < args->n && !status; i++) {
-		const char *path;
-		char *name = split_name(args->files[i], &path);
+		const char *name = args->in.names[i];
 
 		if (names)
 			name = strsep(&names, ",");
-		status = capture__read(path, name && *name ? name : NULL, &args->opts, &all[i]);
+		status = capture__read(args->in.paths[i], name && *name ? name : NULL, &args->opts, &all[i]);
 	}
 	return status;
 }
@@ -151,7 +183,7 @@ int cmd_compare(int argc, char **argv)
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
-		.args_doc = "[NAME=]FILE ...",
+		.args_doc = "[NAME=]FILE ...\nFOLDER",
 		.doc = "Captures beside each other, one row each: peak, reserved, fragmentation, the time of a step, and where the peak falls; each "
 		       "against the first.",
 	};
@@ -160,6 +192,11 @@ int cmd_compare(int argc, char **argv)
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	status = expand_all(&args);
+	if (status) {
+		inputs__free(&args.in);
+		return status;
+	}
 	all = calloc(args.n + 1, sizeof(*all));
 	status = all ? read_all(&args, all) : EXIT_FAILED;
 	if (!all || (!status && print(&args, all))) {
@@ -169,6 +206,7 @@ int cmd_compare(int argc, char **argv)
 	for (size_t i = 0; all && i < args.n; i++)
 		capture__drop(&all[i]);
 	free(all);
+	inputs__free(&args.in);
 	if (analyze__check_output(stdout, "standard output"))
 		return EXIT_FAILED;
 	return status;

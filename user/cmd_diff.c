@@ -9,6 +9,7 @@
 #include "capture_args.h"
 #include "commands.h"
 #include "diff.h"
+#include "inputs.h"
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
@@ -117,8 +118,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (a->format == FORMAT_FLAMEGRAPH && a->opts.by != BY_LINE && a->opts.by != BY_STACK)
 			argp_error(state, "--format flamegraph is by stack");
-		if (!a->files[MATCH_NEW])
+		if (!a->files[MATCH_OLD])
 			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
+		else if (!a->files[MATCH_NEW])
+			break; /* a folder may be two */
 		else if (!strcmp(a->files[0], "-") && !strcmp(a->files[1], "-"))
 			argp_error(state, "only one of them can be standard input");
 		break;
@@ -261,12 +264,27 @@ int cmd_diff(int argc, char **argv)
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
-		.args_doc = "OLD NEW",
+		.args_doc = "OLD NEW\nFOLDER",
 		.doc = "What changed between two recordings: what grew, shrank, is new or gone, at the peak or another moment. Lines are "
 		       "matched although they moved, and files although their folder has another name.",
 	};
 	struct diff_args args = { 0 };
 
+	struct inputs in;
+	int status;
+
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
-	return run(&args);
+	status = inputs__expand((char *const *)args.files, args.files[MATCH_NEW] ? 2 : 1, INPUTS_ENDS, &in);
+	if (status)
+		return status;
+	if (in.n == MATCH_SIDES) {
+		args.files[MATCH_OLD] = in.paths[MATCH_OLD];
+		args.files[MATCH_NEW] = in.paths[MATCH_NEW];
+		status = run(&args);
+	} else {
+		log_err("which two recordings? memtrace-bpf diff OLD NEW, or a folder with several");
+		status = EXIT_USAGE;
+	}
+	inputs__free(&in);
+	return status;
 }

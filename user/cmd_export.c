@@ -10,6 +10,7 @@
 #include "analyze.h"
 #include "commands.h"
 #include "export/export.h"
+#include "inputs.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/outfile.h"
@@ -296,8 +297,14 @@ int cmd_export(int argc, char **argv)
 	struct export_run r = {0};
 	int status;
 
+	struct inputs in;
+
 	argp_parse(&argp, argc, argv, 0, NULL, &r.args);
 	name_moment(&r);
+	status = inputs__expand((char *const *)&r.args.recording, 1, INPUTS_ONE, &in);
+	if (status)
+		return status;
+	r.args.recording = in.paths[0];
 	status = analysis__open(r.args.recording, &r.args.model, &r.analysis);
 	if (!status)
 		status = open_output(&r);
@@ -312,5 +319,6 @@ int cmd_export(int argc, char **argv)
 	outfile__discard(r.file);
 	analysis__free(r.ahead);
 	analysis__free(r.analysis);
+	inputs__free(&in);
 	return status;
 }

@@ -13,6 +13,7 @@
 #include "commands.h"
 #include "leaks.h"
 #include "leaks_ranks.h"
+#include "inputs.h"
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -387,6 +388,7 @@ int cmd_leaks(int argc, char **argv)
 	};
 	struct leaks_args args = { .o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH } };
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
+	struct inputs in;
 	int status;
 
 	if (!v) {
@@ -396,7 +398,12 @@ int cmd_leaks(int argc, char **argv)
 	argp_parse(&argp, argc, v, 0, NULL, &args);
 	if (!args.top_given)
 		args.o.top = args.json ? 0 : TOP;
-	status = args.n > 1 ? from_files(&args) : args.n ? from_file(&args) : from_process(&args);
+	status = inputs__expand(args.files, args.n, INPUTS_PROCESSES, &in);
+	args.files = in.paths;
+	args.n = in.n;
+	if (!status)
+		status = args.n > 1 ? from_files(&args) : args.n ? from_file(&args) : from_process(&args);
+	inputs__free(&in);
 	free(joined);
 	free(v);
 	return status;

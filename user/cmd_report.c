@@ -8,6 +8,7 @@
 #include "analyze.h"
 #include "capture_args.h"
 #include "commands.h"
+#include "inputs.h"
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -622,8 +623,15 @@ int cmd_report(int argc, char **argv)
 	struct report_args args = { 0 };
 	int status;
 
+	struct inputs in;
+
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
-	status = report_files(&args);
+	status = inputs__expand(args.files, args.n, INPUTS_PROCESSES, &in);
+	args.files = in.paths;
+	args.n = in.n;
+	if (!status)
+		status = report_files(&args);
+	inputs__free(&in);
 	if (args.fail)
 		status = report_fail__say(args.fail, status);
 	report_fail__free(args.fail);

@@ -31,7 +31,7 @@ static int cmp_u64(const void *a, const void *b)
 static int take_steps(struct capture *c, const struct model *m, const struct compare_opts *o)
 {
 	struct model_step s;
-	uint64_t *times = NULL, first, number, n = 0;
+	uint64_t *times = NULL, first, number, n = 0, partly = !model__first_step_whole(m);
 	size_t room = 0, kept = 0;
 	int err = 0;
 
@@ -41,7 +41,7 @@ static int take_steps(struct capture *c, const struct model *m, const struct com
 	first = c->steps - kept;
 	for (size_t i = 0; i < kept && !err; i++) {
 		number = first + i; /* of all */
-		if (!number || number - 1 < o->skip || (o->steps && number - 1 - o->skip >= o->steps))
+		if (number < partly || number - partly < o->skip || (o->steps && number - partly - o->skip >= o->steps))
 			continue;
 		model__step(m, i, &s);
 		err = array__grow(&times, &room, n + 1, sizeof(*times));

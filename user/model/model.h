@@ -301,7 +301,8 @@ size_t model__steps(const struct model *m); /* steps that ended */
 bool model__steps_are_calls(const struct model *m);
 /* The last steps are kept (at most 4096): i counts from the first kept. false: out of range. */
 bool model__step(const struct model *m, size_t i, struct model_step *ret);
-/* Median duration of the steps kept but the very first, whose beginning was not seen, ns; 0: no such step. */
+bool model__first_step_whole(const struct model *m); /* the recording begins with it; else it was under way */
+/* Median duration of the steps kept, but of the very first where it was under way, ns; 0: no such step. */
 uint64_t model__step_time(const struct model *m);
 
 struct model_layer_sums {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static int steps__grow(struct model *m, enum step_kind kind)
 {
@@ -42,10 +43,25 @@ int steps__new_device(struct model *m, struct dev *dev)
 	return 0;
 }
 
+/* Of a window, when it began. */
+static uint64_t begin_of(const struct model *m)
+{
+	const char *s = facts__get(m->words->facts, "window_start_ns");
+
+	return s ? strtoull(s, NULL, 10) : 0;
+}
+
+bool model__first_step_whole(const struct model *m)
+{
+	const char *s = facts__get(m->words->facts, "window_begins");
+
+	return s && !strcmp(s, "step");
+}
+
 int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 {
 	struct steps *s = &m->steps;
-	uint64_t start = s->last_end[kind];
+	uint64_t start = s->n[kind] || s->last_end[kind] ? s->last_end[kind] : begin_of(m);
 	uint32_t i;
 	int err;
 
@@ -169,7 +185,7 @@ uint64_t model__step_time(const struct model *m)
 {
 	enum step_kind k = steps__kind(m);
 	uint64_t n = m->steps.n[k], kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
-	size_t skip = n == kept; /* the very first one is still there */
+	size_t skip = n == kept && !model__first_step_whole(m); /* the very first one is still there */
 
 	if (kept <= skip)
 		return 0;
