@@ -20,6 +20,7 @@
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "lib/log.h"
+#include "lib/progress.h"
 #include "lib/text.h"
 #include "relatives.h"
 #include "target/proc.h"
@@ -299,7 +300,7 @@ static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
 {
 	char events[32], lost[32], time[24];
 
-	if (loop->started || log__level() != LOG_INFO || !isatty(STDERR_FILENO))
+	if (loop->started || loop->prints || log__level() != LOG_INFO || !progress__visible())
 		return;
 	if (erase) {
 		fprintf(stderr, "\r\033[K");

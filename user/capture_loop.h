@@ -43,6 +43,7 @@ struct capture_loop {
 	struct loop_source sources[LOOP_SOURCES]; /* may be added and removed at any time */
 	size_t n_sources;
 	bool quit; /* set from within: ends as a signal does, "signal" is the reason */
+	bool prints; /* text comes on standard output while it runs: no line that changes, which would be in its middle */
 	bool writes_later; /* files are made while it runs: keep the right to */
 	/*
 	 * A process that we started: the terminal is its own, so that less is said and Ctrl-C is for it. signals: the caller's

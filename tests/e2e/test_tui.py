@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """The live view on a terminal: what is on the screen, what keys do, and how the terminal is left, however the view ends."""
+import atexit
+import json
 import os
+import re
+import shutil
 import signal
 import sys
+import time
 
-from harness import Skip, check, equal, run
+import harness
+from harness import OUT, TOOL, WORKLOADS, Skip, check, children_of, equal, python, run, spawn
 from terminal import Terminal
 
 # ---- what looks at the screen is looked at itself -----------------------------------------------------------------
@@ -62,6 +68,320 @@ def test_terminal():
     equal(t.end(), 128 + signal.SIGKILL, "exit code")
     left = " ".join(d.split(":")[0] for d in t.differences())
     equal(left, "termios alternate cursor mouse keys keypad attributes", "what a program that was killed leaves")
+
+
+# ---- a job to look at ---------------------------------------------------------------------------------------------
+
+_job = None
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+HOSTILE_ARGUMENT = "\x1b]0;owned\x07\x1b[2J\u202e"
+
+
+def job():
+    """The workload, under a CUDA without a device; the same one for all tests as long as it runs."""
+    global _job
+    if _job is None or not _job.alive():
+        if not harness.IS_ROOT:
+            raise Skip("signals to the program itself: needs root")
+        env = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONUTF8="1", MEMTRACE_DRYRUN_DEVICES="2", MEMTRACE_DRYRUN_VRAM="2G",
+                   LD_PRELOAD=" ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")))
+        _job = spawn([python(), os.path.join(WORKLOADS, "watched.py"), HOSTILE_ARGUMENT], env=env)
+        harness._running.remove(_job)  # it outlives a test
+        atexit.register(_job.stop)
+        harness.undo_on_signal.append(_job.stop)
+        _job.wait_line("^step 20$", 120)
+    return _job
+
+
+def paused():
+    """What PyTorch says that the job holds; it holds still."""
+    p = job()
+    said = len(p.stdout())
+    p.send("pause\n")
+    limit = time.monotonic() + 20
+    while "figures" not in p.stdout()[said:]:
+        check(time.monotonic() < limit and p.alive(), "the job does not answer: %s", p.tail(p.stderr()))
+        time.sleep(0.02)
+    return json.loads(re.search("figures (.*)", p.stdout()[said:])[1])
+
+
+def go():
+    job().send("go\n")
+
+
+def view(*options, interval="300ms", pid=None, **kwargs):
+    t = Terminal([TOOL, "-p", str(pid or job().popen.pid), "-i", interval, *options], **kwargs)
+    t.wait(r"^allocated", 30)
+    return t
+
+
+def size(text):
+    number, unit = re.fullmatch(r"([0-9.]+)\s+([KMGT]?i?B)", text).groups()
+    return float(number) * UNITS[unit], 0.051 * UNITS[unit] if "." in number else 0.51 * UNITS[unit]
+
+
+def shown(t, what):
+    """A size of the head, as bytes, and by how much it may be off for being rounded."""
+    found = re.search(r"\b%s\s+([0-9.]+ [KMG]?i?B)" % what, t.text())
+    return size(found[1]) if found else None
+
+
+def wait_size(t, what, bytes_, seconds=20):
+    def there(_):
+        s = shown(t, what)
+        return s and abs(s[0] - bytes_) <= s[1]
+    t.wait_for(there, "%s %d B" % (what, bytes_), seconds)
+
+
+def steps(t):
+    return int(re.search(r"^step ([0-9,]+)", t.text(), re.M)[1].replace(",", ""))
+
+
+def table(t):
+    """Its rows, from below the titles to the first empty one."""
+    rows = t.rows()
+    top = next((i for i, r in enumerate(rows) if re.match(r"\s+LIVE\b", r)), None)
+    found = []
+    for row in rows[top + 1:] if top is not None else ():
+        if not re.match(r"\s*[0-9.]+ [KMG]?i?B", row):
+            break
+        found.append(row)
+    return found
+
+
+def column(t, number):
+    """Sizes of a column of the table: of what is live, or was at the peak."""
+    words = [re.match(r"\s*(\S+ \S*B)\s+\S+\s+(\S+ \S*B|0)\s", r) for r in table(t)]
+    return [0 if w[number + 1] == "0" else size(w[number + 1])[0] for w in words if w]
+
+
+# ---- what is on the screen ----------------------------------------------------------------------------------------
+
+def test_figures_at_all_sizes():
+    """The head says what PyTorch says, the rows of the table add up to it, at each size; too small a terminal is said to be."""
+    has = paused()
+    t = view(columns=200, lines=60)
+    for columns, lines in ((200, 60), (80, 24), (160, 50), (40, 10), (100, 30), (80, 24)):
+        t.resize(columns, lines)
+        if columns < 80:
+            t.wait_for(lambda _: shown(t, "allocated") or re.search("(?i)small|larger", t.text()), "something at %dx%d" % (columns, lines))
+            continue
+        t.wait_for(lambda _, n=lines: t.row_of("q Quit") == n - 1 and re.match(r" (memtrace-bpf  )?PID \d+ ", t.rows()[0]), "the view at %dx%d" % (columns, lines))
+        for what in ("allocated", "reserved"):
+            wait_size(t, what, has[what])
+        check(all(c.reverse for c in t.cells(0)), "%dx%d: the head does not reach the edge:\n%s", columns, lines, t.text())
+        if lines == 60:
+            rows = [size(re.match(r"\s*([0-9.]+ [KMG]?i?B)", r)[1]) for r in table(t)]
+            check(abs(sum(r[0] for r in rows) - has["allocated"]) <= sum(r[1] for r in rows), "rows add up to %d of %d:\n%s",
+                  sum(r[0] for r in rows), has["allocated"], t.text())
+    t.send("g")
+    t.wait(r"cuda:1 \(2 of")
+    wait_size(t, "allocated", has["other"])
+    t.send("q")
+    equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
+    check(b"Max mem: " in t.raw(), "no summary:\n%s", t.text())
+
+
+def test_views_and_keys():
+    go()
+    t = view(columns=120, lines=40)
+    t.wait(r"watched\.py:\d+ \(keep\)")
+    for key, what in (("2", r"%LIVE .* MODULE$"), ("3", "%LIVE .* CATEGORY$"), ("4", "%LIVE .* MODULE, WITH ALL INSIDE$"), ("5", r"(?i)\bSIZE\b.*"),
+                      ("1", r"%LIVE .* LINE$"), ("TAB", r"%LIVE .* MODULE$"), ("BTAB", r"%LIVE .* LINE$"), ("M", r"%LIVE .* MODULE$"),
+                      ("1", r"%LIVE .* LINE$"), ("?", "next view, the one before"), ("ESC", r"%LIVE .* LINE$"), ("ENTER", r"(?i)stack"),
+                      ("ESC", r"%LIVE .* LINE$"), ("l", r"%LIVE .* FUNCTION$"), ("l", r"%LIVE .* LINE$")):
+        t.press(key, what)
+    # A filter, as it is typed and as it is in force; a wrong one is not.
+    t.press("/", "(?i)filter")
+    t.send("line:watched.py", "ENTER")
+    t.wait_for(lambda _: table(t) and all("watched.py" in r or "filter leaves out" in r for r in table(t)), "only lines of watched.py")
+    t.press("/", "(?i)filter")
+    t.send("\x15", "size:>no", "ENTER")
+    t.wait("(?i)size")
+    t.send("ESC")
+    t.press("/", "(?i)filter")
+    t.send("\x15", "ENTER")
+    t.wait(r"gpt\.py:\d+ \(")
+    # Paused: the table holds still, the head goes on.
+    t.send("SPACE")
+    t.wait("(?i)paused|go on")
+    still, step = table(t), steps(t)
+    t.wait_for(lambda _: steps(t) > step + 20, "steps that go on")
+    equal(table(t), still, "the table while paused")
+    t.send("SPACE")
+    t.wait_for(lambda _: table(t) != still, "a table that goes on")
+    # What is done beside looking says what came of it.
+    for key in "mwe":
+        line = t.rows()[-2]
+        t.send(key)
+        t.wait_for(lambda _, was=line: t.rows()[-2] != was, "a word on the line of events after '%s'" % key)
+    t.press("L", "(?i)attached to PID")
+    t.send("ESC")
+    paused()
+    for key, place in (("t", 0), ("p", 1)):
+        t.send(key)
+        t.wait_for(lambda _, at=place: len(table(t)) > 3 and sorted(column(t, at), reverse=True) == column(t, at), "sorted by '%s'" % key)
+    equal(t.unexpected(), [], "what no screen needs")
+    check("owned" in t.rows()[0] and "\\x1b" in t.rows()[0], "the command line:\n%s", t.rows()[0])
+    t.press("2", r"%LIVE .* MODULE$")
+    t.press("END", r"x07\\x1b\[2J")
+    t.send("CTRL-C")
+    equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
+
+
+# ---- how it leaves the terminal -----------------------------------------------------------------------------------
+
+def drawing(t):
+    (child,) = children_of(t.pid)
+    return child
+
+
+ENDINGS = {    "SIGINT": (lambda t: os.kill(t.pid, signal.SIGINT), 0),
+    "SIGTERM": (lambda t: os.kill(t.pid, signal.SIGTERM), 0),
+    "SIGHUP": (lambda t: os.kill(t.pid, signal.SIGHUP), 0),
+    "SIGTERM of the one that draws": (lambda t: os.kill(drawing(t), signal.SIGTERM), 0),
+    "SIGKILL of the one that draws": (lambda t: os.kill(drawing(t), signal.SIGKILL), 128 + signal.SIGKILL),
+    "SIGSEGV of the one that draws": (lambda t: os.kill(drawing(t), signal.SIGSEGV), 128 + signal.SIGSEGV),
+    "SIGKILL of the one that waits": (lambda t: os.kill(t.pid, signal.SIGKILL), 128 + signal.SIGKILL),
+}
+
+
+def gone(pid):
+    """Ended, and if nobody has asked how."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def wait_gone(pid, what, seconds=20):
+    limit = time.monotonic() + seconds
+    while not gone(pid):
+        check(time.monotonic() < limit, "%s: PID %d is still there", what, pid)
+        time.sleep(0.05)
+
+
+def test_restored_however_it_ends():
+    paused()
+    views = {name: view() for name in ENDINGS}
+    for name, t in views.items():
+        s = t.state()
+        check(s["alternate"] and not s["cursor"], "%s: no screen is up: %s", name, s)
+    for name, (end, code) in ENDINGS.items():
+        t = views[name]
+        child = drawing(t)
+        end(t)
+        equal(t.end(), code, "exit code after " + name)
+        wait_gone(child, name)
+        t.drained()
+        equal(t.differences(), [], "what is left changed after " + name)
+        if code == 0:
+            check(b"Max mem: " in t.raw(), "no summary after %s:\n%s", name, t.text())
+    check(job().alive(), "the job ended")
+    equal(harness.patched_bytes(job().popen.pid), 0, "bytes of the job's code that differ")
+
+
+def test_stopped_and_continued():
+    """Under a shell with job control: Ctrl-Z gives the terminal back, fg the screen."""
+    if not shutil.which("bash"):
+        raise Skip("no bash")
+    go()
+    t = Terminal(["bash", "--norc", "--noprofile", "-i"], env={"PS1": "ready> ", "HISTFILE": None})
+    t.wait("^ready>$")
+    t.send("stty -g >%s\n" % harness.scratch("before"))
+    t.send("%s -p %d -i 300ms\n" % (TOOL, job().popen.pid))
+    t.wait("^allocated", 30)
+    for _ in range(2):
+        t.send("CTRL-Z")
+        t.wait(r"Stopped[^\n]*\n(?:.*\n)*ready>$")
+        s = t.state()
+        check(not s["alternate"] and s["cursor"] and not s["keypad"], "stopped, and left: %s", s)
+        t.send("stty -g >%s\n" % harness.scratch("stopped"))
+        t.wait_for(lambda _: os.path.exists(harness.scratch("stopped")) and os.path.getsize(harness.scratch("stopped")), "stty")
+        with open(harness.scratch("before"), encoding="ascii") as a, open(harness.scratch("stopped"), encoding="ascii") as b:
+            equal(b.read(), a.read(), "stty -g while stopped")
+        os.unlink(harness.scratch("stopped"))
+        t.send("fg\n")
+        t.wait_for(lambda _: t.state()["alternate"] and t.row_of("q Quit") == 23, "the screen again")
+    t.send("q")
+    t.wait(r"events .*\n(?:.*\n)*ready>$")
+    check(b"Max mem: " in t.raw(), "no summary:\n%s", t.text())
+    t.send("exit\n")
+    equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
+
+
+def cpu_seconds(pid):
+    with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_closed_terminal():
+    go()
+    t = view()
+    pids = [t.pid, drawing(t)]
+    t.hang_up()
+    for pid in pids:
+        wait_gone(pid, "after the terminal was closed", 20)
+    check(job().alive(), "the job ended")
+
+
+# ---- other terminals ----------------------------------------------------------------------------------------------
+
+def test_other_terminals():
+    go()
+    pid = str(job().popen.pid)
+    plain = {"TERM=dumb": Terminal([TOOL, "-p", pid, "-i", "300ms"], term="dumb"),
+             "an unknown TERM": Terminal([TOOL, "-p", pid, "-i", "300ms"], term="no-such-terminal")}
+    grey, ascii_, colour = view(env={"NO_COLOR": "1"}), view(locale="C"), view()
+    vt100 = view(term="vt100")
+    for what, t in plain.items():
+        t.wait_for(lambda _, t=t: t.raw().count(b"allocated ") > 1, "two blocks of text with " + what, 30)
+        t.send("CTRL-C")
+        equal((t.end(), t.differences()), (0, []), "exit code with " + what)
+        check(what != "TERM=dumb" or b"\x1b" not in t.raw(), "%s: an escape sequence in %r", what, t.raw()[:300])
+        check(b"Max mem: " in t.raw(), "%s: no summary:\n%s", what, t.text())
+    for t in (grey, ascii_, colour, vt100):
+        t.wait(r"watched\.py:\d+ \(keep\)")
+    equal(grey.colours(), set(), "colours with NO_COLOR")
+    check(colour.colours(), "no colours without NO_COLOR")
+    check(not re.search("[^\n -~]", ascii_.text()), "not ASCII:\n%s", ascii_.text())
+    for t in (grey, ascii_, colour, vt100):
+        check(t.row_of("now") > 3, "no graph:\n%s", t.text())
+        t.send("q")
+        equal((t.end(), t.differences(), t.unexpected()), (0, [], []), "exit code, what is left changed, what no screen needs")
+
+
+def test_quiet_cost():
+    """A view of a job that stands still costs next to nothing: asserted loosely, docs/LIVE.md has figures."""
+    paused()
+    t = view(interval="1s")
+    child = drawing(t)
+    before, begin = cpu_seconds(child) + cpu_seconds(t.pid), time.monotonic()
+    time.sleep(3)
+    used = cpu_seconds(child) + cpu_seconds(t.pid) - before
+    check(used < 0.15 * (time.monotonic() - begin), "%.2f s of CPU time in %.1f s", used, time.monotonic() - begin)
+    t.send("q")
+    equal(t.end(), 0, "exit code")
+
+
+def test_target_ends():
+    """The last picture stays, and can be looked at, until q."""
+    go()
+    t = view()
+    t.wait(r"watched\.py:\d+ \(keep\)")
+    wait_size(t, "allocated", paused()["allocated"])
+    job().send("end\n")
+    t.wait(r"PID \d+ ENDED.*\n(?:.*\n)*PID \d+ has ended")
+    t.press("2", r"%LIVE .* MODULE$")
+    t.resize(100, 30)
+    t.wait_for(lambda _: t.row_of("q Quit") == 29, "the footer")
+    t.send("1")
+    t.wait(r"watched\.py:\d+ \(")
+    t.send("q")
+    equal((t.end(), t.differences()), (0, []), "exit code, and what is left changed")
+    check(b"Max mem: " in t.raw(), "no summary:\n%s", t.text())
 
 
 if __name__ == "__main__":

@@ -26,8 +26,7 @@ static uint64_t now(void)
 	return (uint64_t)t.tv_sec * SECOND + (uint64_t)t.tv_nsec;
 }
 
-/* A terminal that can go back to the start of a line. */
-static bool can_see(void)
+bool progress__visible(void)
 {
 	const char *term = getenv("TERM");
 
@@ -36,7 +35,7 @@ static bool can_see(void)
 
 struct progress progress__begin(const char *what, uint64_t total, const char *noun)
 {
-	struct progress p = { .on = !under_way && can_see(), .noun = noun, .total = total };
+	struct progress p = { .on = !under_way && progress__visible(), .noun = noun, .total = total };
 
 	if (!p.on)
 		return p;

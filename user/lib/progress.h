@@ -35,5 +35,7 @@ void progress__at(struct progress *p, uint64_t done, uint64_t count);
 void progress__end(struct progress *p);
 /* Takes the line that stands, if one does, off the terminal: before something else is written there. It comes again. */
 void progress__clear(void);
+/* Is standard error a terminal that can go back to the start of a line? */
+bool progress__visible(void);
 
 #endif

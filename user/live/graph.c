@@ -118,12 +118,13 @@ void graph__peak(struct graph *g, uint64_t allocated)
 		g->now.most = allocated;
 }
 
-void graph__pass(struct graph *g, uint64_t now)
+bool graph__pass(struct graph *g, uint64_t now)
 {
-	if (now <= g->time)
-		return;
-	reach(g, now);
-	g->time = now;
+	if (g->begun && now > g->time) {
+		reach(g, now);
+		g->time = now;
+	}
+	return g->begun;
 }
 
 /* Of the finest buckets [from, to). */

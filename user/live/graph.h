@@ -26,8 +26,8 @@ void graph__free(struct graph *g); /* NULL is fine */
 void graph__add(struct graph *g, uint64_t time, uint64_t allocated, uint64_t reserved);
 /* Between the last time and now so much was allocated for a moment: what a device without totals knows of its peak. */
 void graph__peak(struct graph *g, uint64_t allocated);
-/* Nothing changed until now. */
-void graph__pass(struct graph *g, uint64_t now);
+/* Nothing changed until now. False: nothing was added yet. */
+bool graph__pass(struct graph *g, uint64_t now);
 /*
  * The time until now, so many columns of the same width; the last one is still under way. span: ns, 0: all there is. Returns the
  * columns' width, ns: a whole number of steps, and columns begin at whole numbers of it, so that they do not move about.

@@ -227,6 +227,7 @@ int live_plain__run(const struct live_args *args)
 
 	l.table = (struct live_table){ .sort = args->sort, .top = args->top, .select = &args->select };
 	l.several = args->capture.children || pick_args__many(&args->capture.pick);
+	l.loop.prints = true;
 	l.loop.ctx = &l;
 	l.loop.output = &children_output;
 	status = run(&l);

@@ -171,11 +171,9 @@ void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_
 		g = find_graph(p, d.device);
 		if (!g)
 			continue;
-		if (d.has_totals) {
-			graph__pass(g->graph, p->now);
+		if (d.has_totals && graph__pass(g->graph, p->now))
 			continue;
-		}
-		graph__add(g->graph, p->now, d.allocated, 0);
+		graph__add(g->graph, p->now, d.allocated, d.has_totals ? d.reserved : 0);
 		if (d.peak_allocated > g->peak)
 			graph__peak(g->graph, d.peak_allocated);
 		g->peak = d.peak_allocated;
