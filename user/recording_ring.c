@@ -49,7 +49,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPT_ROLLING:
 		if (text__parse_size(arg, &a->size) || a->size < RING_SIZE_MIN || a->size > RING_SIZE_MAX)
-			argp_error(state, "--rolling: '%s' is no size of at least 4M; try 10G", arg);
+			argp_error(state, "--rolling: '%s' is no size of at least 1M; try 10G", arg);
 		break;
 	case OPT_SEGMENT:
 		if (text__parse_size(arg, &a->segment) || !a->segment)

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""record --rolling: a folder that never takes more than it may, what was dropped is said, totals stay exact, whatever happens to it."""
+import glob
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+import harness
+from harness import Skip, check, device, equal, finish, own, record, report, run, scratch, spawn, sudo, tool, workload
+
+SIZE = 1 << 20
+SECONDS = 7
+
+
+def taken(folder):
+    """Bytes that its files have on the disk, those with temporary names too."""
+    total = 0
+    for name in os.listdir(folder):
+        try:
+            total += (os.stat(os.path.join(folder, name)).st_size + 4095) // 4096 * 4096
+        except FileNotFoundError:
+            pass
+    return total
+
+
+class Watcher(threading.Thread):
+    """The most that a folder ever took, looked at some hundred times a second."""
+
+    def __init__(self, folder):
+        super().__init__(daemon=True)
+        self.folder, self.most, self.looks, self.done = folder, 0, 0, threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.done.wait(0.003):
+            if os.path.isdir(self.folder):
+                self.most = max(self.most, taken(self.folder))
+                self.looks += 1
+
+    def end(self):
+        self.done.set()
+        self.join(5)
+        return self.most
+
+
+def index_of(folder):
+    own(folder)
+    return harness.read_json(os.path.join(folder, "index.json"))
+
+
+def lines_of(rows):
+    found = {}
+    for row in rows:
+        entry = found.setdefault(row["line"], [0, 0])
+        entry[0] += row["count"]
+        entry[1] += row["bytes"]
+    return found
+
+
+def lines_alive(truth):
+    found = {}
+    for _, size, line, _ in truth["live"]:
+        entry = found.setdefault(line, [0, 0])
+        entry[0] += 1
+        entry[1] += size
+    return found
+
+
+def churn(seconds=SECONDS):
+    target = workload("churn.py", "--seconds", str(seconds), "--rate", "60000", "--threads", "3")
+    target.wait_line("^ready", 120)
+    return target
+
+
+def test_rolls():
+    folder, whole = scratch("run"), scratch("whole.mtr")
+    target = churn()
+    recorders = [record(target.popen.pid, whole), record(target.popen.pid, folder + "/", "--rolling", "1M")]
+    watcher = Watcher(folder)
+    target.send()
+    truth = json.loads(target.wait_line("^{", SECONDS + 60))
+    for recorder in recorders:
+        finish(recorder)
+    most = watcher.end()
+    check(SIZE // 2 < most <= SIZE, "the folder took %d bytes of %d (%d looks)", most, SIZE, watcher.looks)
+
+    index = index_of(folder)
+    segments = index["recordings"]
+    equal([os.path.basename(p) for p in sorted(glob.glob(os.path.join(folder, "*.mtr")))], [s["file"] for s in segments], "files")
+    equal({s["kind"] for s in segments}, {"segment"}, "kinds")
+    check(segments[0]["file"] > "segment-000001.mtr" and len(segments) > 3, "nothing was dropped: %s", [s["file"] for s in segments])
+    equal(len(index["gaps"]), 1, "gaps")
+    gap = index["gaps"][0]
+    check(gap["to"] <= segments[0]["from"] and gap["events"] > 0, "gap %s before %s", gap, segments[0])
+
+    # All in numbers, as a recording of everything has it.
+    doc, totals = report(whole), harness.read_json(os.path.join(folder, "totals.json"))
+    cpu, all_of_it = device(doc), totals["whole"]
+    of_cpu = [d for d in all_of_it["devices"] if d["device"] == "cpu"][0]
+    equal(all_of_it["lost"], 0, "lost")
+    equal(sum(s["events"] for s in segments) + gap["events"], all_of_it["events"], "events of segments and gap")
+    equal((of_cpu["allocs"], of_cpu["frees"]), (truth["allocs"], truth["frees"]), "allocations and frees")
+    equal((of_cpu["peak_allocated"], of_cpu["total_allocated"], of_cpu["allocated"]),
+          (cpu["peak_allocated"], cpu["total_allocated"], cpu["allocated"]), "peak, sum and end")
+    for series in totals["series"]:
+        column = series["columns"].index("events" if series["of"] == "process" else "allocs")
+        want = all_of_it["events"] if series["of"] == "process" else of_cpu["allocs"]
+        equal([sum(row[column] for row in level["rows"]) for level in series["levels"]], [want] * 5, "sums of " + series["of"])
+
+    # Each segment reads alone; the last has all that is live, with its lines, most of which came before it.
+    for s in segments:
+        one = report(os.path.join(folder, s["file"]))
+        equal(one["allocated"], device(s, "cpu")["allocated"], "end of " + s["file"])
+        equal(sum(r["bytes"] for r in one["rows"]), one["allocated"], "rows of " + s["file"])
+    end = report(folder)
+    equal(lines_of(end["rows"]), lines_alive(truth), "blocks and bytes alive by line")
+    equal(end["rolling"]["segment"], segments[-1]["file"], "segment of the end")
+    equal(end["rolling"]["dropped_events"], gap["events"], "dropped")
+    peak = report(folder, at="peak")
+    highest = max(device(s, "cpu")["peak_allocated"] for s in segments)
+    equal((peak["allocated"], peak["rolling"]["peak_dropped"]), (highest, highest < of_cpu["peak_allocated"]), "highest that is there")
+    code, out, err = tool("report", folder)
+    check(code == 0 and "are dropped" in out and "From here on of segment-" in out, "report: %d %s %s", code, out[:800], err)
+    code, _, err = tool("report", "--at", "0.001", folder)
+    check(code == 2 and "is dropped" in err, "a moment that is gone: %d %s", code, err)
+    number = int(segments[2]["file"][8:14])
+    code, out, err = tool("report", "--format", "json", "%s#%d" % (folder, number))
+    equal((code, json.loads(out)["capture"]["events"] if out else err), (0, report(os.path.join(folder, segments[2]["file"]))
+                                                                       ["capture"]["events"]), "FOLDER#N")
+    equal(tool("report", folder + "#1")[0], 2, "a segment that is gone")
+    code, _, err = tool("export", "folded", folder, "-o", "-")
+    check(code == 2 and "#N" in err, "export of a folder: %d %s", code, err)
+
+
+def test_killed():
+    folder = scratch("killed")
+    target = churn(60)
+    recorder = record(target.popen.pid, folder, "--rolling", "1M")
+    target.send()
+    deadline = time.monotonic() + 40
+    while len(glob.glob(os.path.join(folder, "segment-*.mtr"))) < 3 or not os.path.exists(os.path.join(folder, "totals.json")):
+        check(time.monotonic() < deadline and recorder.alive(), "no segments: %s", recorder.stderr())
+        time.sleep(0.1)
+    recorder.signal(signal.SIGKILL)
+    recorder.wait(10)
+    segments = index_of(folder)["recordings"]
+    equal(sorted(s["file"] for s in segments), sorted(os.path.basename(p) for p in glob.glob(os.path.join(folder, "*.mtr"))), "index")
+    equal([s["file"] for s in segments if not s.get("ended")], [segments[-1]["file"]], "not ended")
+    for s in segments:
+        doc = report(os.path.join(folder, s["file"]))
+        equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "rows of " + s["file"])
+        equal(doc["capture"]["complete"], s is not segments[-1], "complete: " + s["file"])
+    check(report(folder)["rows"], "no rows")
+    # Who comes next does not write into what is there.
+    code, _, err = tool("record", "-p", str(target.popen.pid), "--rolling", "1M", "-o", folder, root=True)
+    check(code == 1 and "recordings in it" in err, "a folder that is taken: %d %s", code, err)
+    check(target.alive(), "the target ended")
+
+
+def test_disk_full():
+    mount, folder = scratch("small"), scratch("small/run")
+    os.mkdir(mount)
+    if subprocess.run(sudo(["mount", "-t", "tmpfs", "-o", "size=600k", "none", mount]), capture_output=True, check=False).returncode:
+        raise Skip("no tmpfs can be mounted here")
+    try:
+        target = churn(30)
+        recorder = record(target.popen.pid, folder, "--rolling", "2M", "--segment", "128K")
+        target.send()
+        equal(recorder.wait(40), 1, "exit code of record")
+        check("the disk is full" in recorder.stderr(), "no word of the disk: %s", recorder.stderr())
+        check(target.alive(), "the target ended")
+        segments = index_of(folder)["recordings"]
+        check(len(segments) > 1, "segments: %s", segments)
+        for s in segments[:-1]:
+            doc = report(os.path.join(folder, s["file"]))
+            check(doc["capture"]["complete"] and doc["rows"], "%s is not whole", s["file"])
+        harness.stop_all()
+    finally:
+        subprocess.run(sudo(["umount", "-l", mount]), check=True)
+
+
+def test_soak():
+    """Made-up records through the program itself, and a flight recorder beside: exact, and within the folder's size."""
+    p = spawn([os.path.join(harness.OUT, "tests", "tools", "soak"), "-n", "2500000", "-s", "4M", "-F", "-w", scratch("soak")])
+    code = p.wait(120)
+    check(code == 0 and "exact: 2500000 events" in p.stdout(), "%d: %s %s", code, p.stdout()[-1500:], p.stderr()[-500:])
+    check(" 0 gone" not in p.stdout().splitlines()[-3], "nothing was dropped: %s", p.stdout()[-500:])
+
+
+if __name__ == "__main__":
+    run(globals())
