@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "folder_path.h"
 #include "lib/log.h"
 #include "lib/progress.h"
 #include "lib/text.h"
@@ -55,8 +54,6 @@ static int say_open(const char *path, int err, const char *why)
 		log_err("%s: cannot read: %s", name, strerror(err));
 		return EXIT_FAILED;
 	}
-	if (err == EISDIR)
-		return folder_path__say_folder(path);
 	log_err("%s: cannot open: %s", name, strerror(err));
 	return EXIT_UNUSABLE;
 }
@@ -65,7 +62,6 @@ int analysis__open(const char *path, const struct model_opts *opts, struct analy
 {
 	struct analysis *a = calloc(1, sizeof(*a));
 	const char *why = NULL;
-	char *file;
 	int status;
 
 	if (!a)
@@ -74,13 +70,7 @@ int analysis__open(const char *path, const struct model_opts *opts, struct analy
 	a->name = make_name(path);
 	if (!a->path || !a->name)
 		goto nomem;
-	status = folder_path__resolve(path, &file);
-	if (status) {
-		analysis__free(a);
-		return status;
-	}
-	a->reader = mtr_reader__open(file ? file : path, &why);
-	free(file);
+	a->reader = mtr_reader__open(path, &why);
 	if (!a->reader) {
 		status = say_open(path, errno, why);
 		analysis__free(a);

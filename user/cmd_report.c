@@ -626,7 +626,7 @@ int cmd_report(int argc, char **argv)
 	struct inputs in;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
-	status = inputs__expand(args.files, args.n, INPUTS_PROCESSES, &in);
+	status = inputs__expand(args.files, args.n, INPUTS_REPORT, &in);
 	args.files = in.paths;
 	args.n = in.n;
 	if (!status)

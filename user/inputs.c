@@ -11,6 +11,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "ring_view.h"
 
 #define LISTED 12 /* names in a message */
 
@@ -68,6 +69,14 @@ static int add_entry(struct inputs *in, const struct folder *f, const struct fol
 	return inputs__add(in, path, name);
 }
 
+/* What comes after "#", unless it is a name. */
+static unsigned long number_of(const struct folder_entry *e, size_t i)
+{
+	unsigned long number;
+
+	return !strcmp(e->kind, "segment") && sscanf(e->file, "segment-%lu.mtr", &number) == 1 ? number : (unsigned long)i + 1;
+}
+
 /* What there is to choose from. */
 static int which(const struct folder *f, const char *why)
 {
@@ -79,7 +88,7 @@ static int which(const struct folder *f, const char *why)
 	e = folder__entries(f, &n);
 	log_err("%s: %s:", path, why);
 	for (size_t i = 0; i < n && i < LISTED; i++)
-		log_err("  %s#%zu  %s", path, i + 1, title(&e[i], buf));
+		log_err("  %s#%lu  %s", path, number_of(&e[i], i), title(&e[i], buf));
 	if (n > LISTED)
 		log_err("  and %zu more", n - LISTED);
 	return EXIT_USAGE;
@@ -100,9 +109,11 @@ static int add_named(struct inputs *in, const struct folder *f, const char *name
 		}
 	}
 	number = strtoul(name, &end, 10);
-	if (!times && !*end && number >= 1 && number <= n) {
-		found = number - 1;
-		times = 1;
+	for (size_t i = 0; !times && !*end && i < n; i++) {
+		if (number_of(&e[i], i) == number) {
+			found = i;
+			times = 1;
+		}
 	}
 	return times == 1 ? add_entry(in, f, &e[found]) : which(f, times ? "several are called that" : "no such one; there are");
 }
@@ -124,7 +135,9 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 	}
 	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
 		return which(f, "which one?");
-	for (size_t i = 0; what == INPUTS_PROCESSES && i < n; i++) {
+	if (what == INPUTS_REPORT && ring_view__is(folder__path(f)))
+		return inputs__add(in, strdup(folder__path(f)), NULL);
+	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
 			if (e[k].pid == e[i].pid)
 				return which(f, "several are of one process, and their memory is not to be added; which one?");

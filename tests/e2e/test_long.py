@@ -4,6 +4,7 @@
 import glob
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -131,9 +132,11 @@ def test_rolls():
     code, out, err = tool("report", "--format", "json", "%s#%d" % (folder, number))
     equal((code, json.loads(out)["capture"]["events"] if out else err), (0, report(os.path.join(folder, segments[2]["file"]))
                                                                        ["capture"]["events"]), "FOLDER#N")
-    equal(tool("report", folder + "#1")[0], 2, "a segment that is gone")
+    equal(tool("report", folder + "#1")[0], 64, "a segment that is gone")
     code, _, err = tool("export", "folded", folder, "-o", "-")
-    check(code == 2 and "#N" in err, "export of a folder: %d %s", code, err)
+    check(code == 64 and "#%d" % number in err, "export of a folder: %d %s", code, err)
+    code, out, err = tool("compare", folder)
+    check(code == 0 and len(re.findall(r"(?m)^run#\d+ ", out)) == len(segments), "compare: %d %s %s", code, out, err)
 
 
 def test_killed():
