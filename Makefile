@@ -4,6 +4,7 @@
 OUTPUT ?= .output
 ARCH := $(shell uname -m)
 PREFIX ?= /usr/local
+UNITDIR ?= $(PREFIX)/lib/systemd/system
 VERSION := 0.1.0
 CLANG ?= clang
 BPFTOOL ?= $(shell command -v bpftool || echo /usr/sbin/bpftool)
@@ -263,10 +264,14 @@ install: all
 	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
 	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
 	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|@BINDIR@|$(PREFIX)/bin|' tools/systemd/memtrace-bpf-watch@.service >$(DESTDIR)$(UNITDIR)/memtrace-bpf-watch@.service
+	chmod 0644 $(DESTDIR)$(UNITDIR)/memtrace-bpf-watch@.service
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/share/man/man8/memtrace-bpf.8
 	rm -rf $(DESTDIR)$(PREFIX)/lib/memtrace-bpf
+	rm -f $(DESTDIR)$(UNITDIR)/memtrace-bpf-watch@.service
 
 format:
 	clang-format -i $(SRCS) $(wildcard user/*.h user/*/*.h)

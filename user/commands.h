@@ -10,6 +10,7 @@ int cmd_compare(int argc, char **argv);
 int cmd_diff(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_dump(int argc, char **argv);
+int cmd_watch(int argc, char **argv);
 int cmd_leaks(int argc, char **argv);
 int cmd_ctl(int argc, char **argv);
 int cmd_check(int argc, char **argv);

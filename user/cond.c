@@ -399,7 +399,7 @@ uint64_t cond__shortest_window(const struct cond *c)
 /* ---- growth ---- */
 
 /* NULL: no memory, or there are no more of them. */
-static struct growth_series *series(struct term *t, unsigned number)
+static struct growth_series *series(struct term *t, unsigned number, bool sampled)
 {
 	if (number >= COND_SERIES)
 		return NULL;
@@ -413,7 +413,7 @@ static struct growth_series *series(struct term *t, unsigned number)
 		t->nseries = number + 1;
 	}
 	if (!t->series[number])
-		t->series[number] = growth_series__new(&t->window);
+		t->series[number] = growth_series__new(&t->window, sampled);
 	return t->series[number];
 }
 
@@ -422,14 +422,18 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 	for (size_t i = 0; i < c->n; i++) {
 		struct term *t = &c->terms[i];
 		const struct cond_value *of = &v->v[base(t)];
+		uint64_t where = t->window.steps ? v->step : v->time;
 		struct growth_series *s;
 
 		if (!is_growth(t->figure) || !of->known || (t->window.steps && !v->has_steps))
 			continue;
-		s = series(t, v->series);
+		s = series(t, v->series, v->sampled);
 		if (!s)
 			return -ENOMEM;
-		growth_series__add(s, &t->window, t->window.steps ? v->step : v->time, v->time, of->value, v->sampled);
+		if (growth_series__sampled(s))
+			growth_series__look(s, &t->window, where, v->time, v->has_steps ? v->step : 0, of->value);
+		else
+			growth_series__add(s, &t->window, where, v->time, of->value);
 	}
 	return 0;
 }

@@ -10,6 +10,13 @@
 #define MOST_UNITS 4096u /* in a window of steps */
 #define TIME_UNITS 128u
 #define TIME_WIDTH 4u /* units whose low counts */
+#define SLOTS 64u     /* that are kept: more than three windows of the shortest */
+#define SLOT_PART 16u /* of a window */
+#define SLOT_LOOKS 16u
+
+struct slot {
+	uint64_t from, low;
+};
 
 struct growth_series {
 	unsigned room;	/* lows that are kept: a ring */
@@ -21,6 +28,12 @@ struct growth_series {
 	bool known;
 	int64_t by, most;
 	uint64_t at, most_at;
+	/* Of looks: the slot under way, how many it had, the step that it began in. */
+	struct slot slot;
+	unsigned looks;
+	uint64_t step;
+	uint64_t longest; /* from the first slot to the last that is over */
+	struct slot *slots; /* SLOTS of them, a ring: done is how many there were; NULL: no looks, but all values */
 	uint64_t lows[];
 };
 
@@ -52,39 +65,47 @@ const char *growth_window__say(const struct growth_window *w, char *buf, size_t 
 
 const char *growth_window__say_short(const struct growth_window *w, const struct growth_series *s, char *buf, size_t size)
 {
-	uint64_t units = s ? s->done : 0;
+	uint64_t length = !s ? 0 : s->slots ? s->longest : s->done * w->unit;
 	char whole[48], part[32];
 
-	units = units < w->span ? units : w->span;
+	length = length < w->length ? length : w->length;
 	growth_window__say(w, whole, sizeof(whole));
 	if (w->steps)
-		text__count(part, sizeof(part), units * w->unit);
+		text__count(part, sizeof(part), length);
 	else
-		text__time(part, sizeof(part), units * w->unit);
-	snprintf(buf, size, "%s of %s so far%s", part, whole, units == w->span ? ", and a little more is needed" : "");
+		text__time(part, sizeof(part), length);
+	snprintf(buf, size, "%s of %s so far%s", part, whole, length == w->length ? ", and a little more is needed" : "");
 	return buf;
 }
 
-static unsigned width_of(const struct growth_window *w, bool sampled)
+struct growth_series *growth_series__new(const struct growth_window *w, bool sampled)
 {
-	if (!w->steps)
-		return TIME_WIDTH;
-	return sampled && w->span >= 64 ? w->span / 32 : 1;
-}
-
-struct growth_series *growth_series__new(const struct growth_window *w)
-{
-	unsigned room = w->span + (width_of(w, true) > width_of(w, false) ? width_of(w, true) : width_of(w, false));
+	unsigned width = w->steps ? 1 : TIME_WIDTH, room = sampled ? 0 : w->span + width;
 	struct growth_series *s = calloc(1, sizeof(*s) + room * sizeof(*s->lows));
 
-	if (s)
-		s->room = room;
+	if (!s)
+		return NULL;
+	s->room = room;
+	s->width = width;
+	s->slots = sampled ? calloc(SLOTS, sizeof(*s->slots)) : NULL;
+	if (sampled && !s->slots) {
+		free(s);
+		return NULL;
+	}
 	return s;
 }
 
 void growth_series__free(struct growth_series *s)
 {
+	if (!s)
+		return;
+	free(s->slots);
 	free(s);
+}
+
+bool growth_series__sampled(const struct growth_series *s)
+{
+	return s->slots;
 }
 
 /* The lowest of as many units as count, the last of which is so many back. */
@@ -100,29 +121,31 @@ static uint64_t low_of(const struct growth_series *s, unsigned back)
 	return low;
 }
 
-static void end_unit(struct growth_series *s, const struct growth_window *w, uint64_t low, uint64_t time)
+static void found(struct growth_series *s, int64_t by, uint64_t time)
 {
-	s->lows[s->done % s->room] = low;
-	s->done++;
-	if (s->done < w->span + s->width)
-		return;
-	s->by = (int64_t)(low_of(s, 0) - low_of(s, w->span));
+	s->by = by;
 	s->at = time;
-	if (!s->known || s->by > s->most) {
-		s->most = s->by;
+	if (!s->known || by > s->most) {
+		s->most = by;
 		s->most_at = time;
 	}
 	s->known = true;
 }
 
-void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t value,
-			bool sampled)
+static void end_unit(struct growth_series *s, const struct growth_window *w, uint64_t low, uint64_t time)
+{
+	s->lows[s->done % s->room] = low;
+	s->done++;
+	if (s->done >= w->span + s->width)
+		found(s, (int64_t)(low_of(s, 0) - low_of(s, w->span)), time);
+}
+
+void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t value)
 {
 	uint64_t unit = where / w->unit;
 
 	if (!s->begun) {
 		s->begun = true;
-		s->width = width_of(w, sampled);
 		s->unit = unit;
 		s->low = s->last = value;
 		return;
@@ -139,6 +162,59 @@ void growth_series__add(struct growth_series *s, const struct growth_window *w, 
 	}
 	s->low = value < s->low ? value : s->low;
 	s->last = value;
+}
+
+static void end_slot(struct growth_series *s, const struct growth_window *w, uint64_t time)
+{
+	uint64_t kept = s->done < SLOTS ? s->done : SLOTS - 1, apart;
+	const struct slot *now = &s->slot, *then = NULL;
+	int64_t by;
+
+	/* The last one that is far enough. */
+	for (uint64_t i = 1; i <= kept && !then; i++) {
+		const struct slot *at = &s->slots[(s->done - i) % SLOTS];
+
+		s->longest = now->from - at->from;
+		if (now->from - at->from >= w->length)
+			then = at;
+	}
+	s->slots[s->done % SLOTS] = *now;
+	s->done++;
+	if (!then)
+		return;
+	apart = now->from - then->from;
+	by = (int64_t)(now->low - then->low);
+	if (apart > w->length)
+		by = (int64_t)((double)by * ((double)w->length / (double)apart));
+	found(s, by, time);
+}
+
+static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, uint64_t value)
+{
+	s->slot = (struct slot){ .from = where, .low = value };
+	s->looks = 1;
+	s->step = step;
+	s->begun = true;
+}
+
+void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t step,
+			 uint64_t value)
+{
+	uint64_t part = (w->length - 1) / SLOT_PART + 1, length;
+
+	if (!s->begun) {
+		begin_slot(s, where, step, value);
+		return;
+	}
+	length = where > s->slot.from ? where - s->slot.from : 0;
+	/* A program that takes no step for long, or never, is looked at by time alone. */
+	if (length >= part && s->looks >= SLOT_LOOKS && (!step || step > s->step || length / 4 >= part)) {
+		end_slot(s, w, time);
+		begin_slot(s, where, step, value);
+		return;
+	}
+	s->looks++;
+	s->slot.low = value < s->slot.low ? value : s->slot.low;
 }
 
 bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at)

@@ -21,6 +21,7 @@ static const struct command {
 	{ "diff", cmd_diff, "what changed between two recordings, by line, stack, module or phase" },
 	{ "export", cmd_export, "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a recording" },
 	{ "leaks", cmd_leaks, "what grows from step to step, and how sure that is; from a recording or a process" },
+	{ "watch", cmd_watch, "look at processes in production from outside, and capture when a rule holds" },
 	{ "dump", cmd_dump, "what tensors a process holds right now, with their names; attaches nothing" },
 	{ "ctl", cmd_ctl, "tell a capture that runs: begin or end a window, note a mark, save, status" },
 	{ "check", cmd_check, "what will work here and what will not, and why" },

@@ -73,5 +73,116 @@ def test_fail_if_cannot_be_judged():
     equal((code, json.loads(out)["failed"][0]["holds"]), (1, None), "of the CPU: %s" % err)
 
 
+# ---- watch ----
+
+PRELOAD = " ".join(os.path.join(harness.OUT, "dryrun", name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
+OOM = """
+import sys, torch
+torch.zeros(1 << 20, device="cuda")
+kept = torch.zeros(3 << 20, dtype=torch.uint8, device="cuda")
+print("ready", flush=True)
+for line in sys.stdin:
+    try:
+        torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError:
+        print("oom", flush=True)
+"""
+
+
+def job(*args):
+    """On a GPU that is not there."""
+    env = dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1", LD_PRELOAD=PRELOAD, MEMTRACE_DRYRUN_VRAM="16G")
+    return spawn([python(), *args], env=env)
+
+
+def watching(*args):
+    return spawn([harness.TOOL, "watch", "--format", "json", "--every", "200ms", *args], root=True)
+
+
+def events(w, kind):
+    return [e for e in map(json.loads, w.stdout().splitlines()) if e["event"] == kind]
+
+
+def wait_event(w, kind, seconds=60):
+    return json.loads(w.wait_line('"event":"%s"' % kind, seconds))
+
+
+def test_leak_is_captured():
+    """Of two jobs the one that leaks is captured, with its line, and the healthy one is not; then both end, and so does watching."""
+    bad = job(LEAK, "list", "--device", "cuda", "--steps", "100000", "--pause", "0.01")
+    good = job(LEAK, "none", "--device", "cuda", "--steps", "100000", "--pause", "0.01")
+    for p in (bad, good):
+        p.wait_line("^step 20$", 60)
+    folder, told, metrics = scratch("captures"), scratch("told"), scratch("metrics.prom")
+    w = watching("-p", str(bad.pid), "-p", str(good.pid), "--rule", "growth>%d/20steps" % (10 * STEP), "--rule", "rss>1T", "-o", folder,
+                 "--capture", "2s", "--metrics", metrics, "--exec", "echo $MEMTRACE_EVENT $MEMTRACE_PID $MEMTRACE_BLAME >>" + told)
+    fired = wait_event(w, "fired", 60)
+    equal((fired["pid"], fired["device"], fired["figure"]), (bad.pid, "cuda:0", "growth"), "who fired")
+    check(fired["value"] > fired["limit"] == 10 * STEP, "what fired: %s", fired)
+    captured = wait_event(w, "captured", 40)
+    check("leak.py:%d" % LINES["list"] in captured["blame"], "who is to blame: %s", captured)
+    for path in (folder, captured["file"], captured["snapshot"]):
+        harness.own(path)
+    doc = harness.report(captured["file"])
+    check(doc["capture"]["steps"] > 5 and harness.device(doc, "cuda:0")["drift"] == 0, "the recording: %s", doc["capture"])
+    live = harness.read_json(captured["snapshot"])
+    check(live["devices"], "what was live: %s", str(live)[:300])
+    index = harness.read_json(os.path.join(folder, "index.json"))
+    check("growth" in json.dumps(index), "why it was captured is not in the index: %s", index)
+    for p in (bad, good):
+        p.stop()
+    equal(w.wait(30), 0, "exit code when all have ended: %s" % w.stderr()[-500:])
+    equal({e["pid"] for e in events(w, "fired")}, {bad.pid}, "who fired")
+    equal(len(events(w, "ended")), 2, "ends told of")
+    harness.own(told)
+    with open(told, encoding="utf-8") as f:
+        check(re.search(r"^captured %d leak.py:%d" % (bad.pid, LINES["list"]), f.read(), re.M), "--exec was not run with the capture")
+    with open(metrics, encoding="utf-8") as f:
+        text = f.read()
+    check(text.endswith("# EOF\n") and 'memtrace_watch_captures_total{result="made"} 1' in text, "metrics: %s", text[-600:])
+
+
+def test_out_of_memory():
+    """Each out of memory fires; of the captures the newest is kept."""
+    p = job("-c", OOM)
+    p.wait_line("ready", 60)
+    folder = scratch("ooms")
+    w = watching("-p", str(p.pid), "--rule", "ooms>0", "-o", folder, "--capture", "500ms", "--cooldown", "0s", "--max-captures", "1")
+    check("allocator" in wait_event(w, "watching")["text"], "what is read: %s", w.stdout())
+    for n in (1, 2):
+        p.send()
+        p.wait_line("oom", 30)
+        for _ in range(200):
+            if len(events(w, "captured")) == n:
+                break
+            harness.time.sleep(0.1)
+        equal(len(events(w, "captured")), n, "captures: %s %s" % (w.stdout()[-1000:], w.stderr()[-500:]))
+    equal([e["value"] for e in events(w, "fired")], [1, 1], "what fired")
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr()[-500:])
+    harness.own(folder)
+    kept = [name for name in os.listdir(folder) if name.endswith(".mtr")]
+    equal(kept, [os.path.basename(events(w, "captured")[1]["file"])], "recordings that are kept")
+    p.stop()
+
+
+def test_bad_places():
+    """What cannot be written to, watched or understood is an error before anything is done."""
+    p = spawn(["sleep", "60"])
+    plain, link = scratch("plain"), scratch("link")
+    with open(plain, "w", encoding="utf-8") as f:
+        f.write("x")
+    os.symlink(scratch("nowhere"), link)
+    pid = ("-p", str(p.pid))
+    for args, code, words in ((("-o", plain), 1, "plain"), (("-o", link), 1, "link"), (("-o", "/proc/nothing/here"), 1, "/proc"),
+                              (("--rule", "peak<"), 64, "peak<"), (("--rule", "lost>0"), 64, "--fail-if"), (("--capture", "x"), 64, "'x'"),
+                              ((), 0, "")):
+        got, out, err = tool("watch", *pid, "-d", "100ms", *args, root=True)
+        equal(got, code, "exit code with %s: %s%s" % (args, out, err))
+        check(words in err, "%s: no '%s' in: %s", args, words, err)
+    p.stop()
+    got, _, err = tool("watch", *pid, root=True)
+    equal(got, 2, "exit code where there is no such process: %s" % err)
+
+
 if __name__ == "__main__":
     run(globals())

@@ -278,6 +278,40 @@ static void test_sampled(void **state)
 	cond__free(c);
 }
 
+/*
+ * Looks 20 times a second at a job whose activations rise to 20 GiB and fall again in each step of 0.7 s: for two hours without a leak,
+ * and with one of 2 GiB in ten minutes.
+ */
+static void test_looks_at_a_job(void **state)
+{
+	(void)state;
+	for (uint64_t leak = 0; leak < 2; leak++) {
+		struct cond *c = parse("growth>1G/10m"), *all = parse("growth>10M/10m");
+		struct cond_values v = { .sampled = true };
+		struct cond_result r, x;
+		uint64_t first = 0;
+
+		for (uint64_t i = 0; i < 2 * 3600 * 20; i++) {
+			uint64_t ms = i * 50 + i * 7919 % 13, phase = ms % 700;
+			uint64_t part = phase < 350 ? phase : 700 - phase;
+
+			v.time = ms * 1000000;
+			v.v[COND_ALLOCATED] = (struct cond_value){ true, 4 * GIB + leak * ms * (2 * GIB / 600000) + 20 * GIB / 350 * part, 0 };
+			assert_int_equal(cond__eval(c, &v, &r), 0);
+			assert_int_equal(cond__eval(all, &v, &x), 0);
+			first = !first && r.verdict == COND_HOLDS ? ms : first;
+			if (!leak && (r.verdict == COND_HOLDS || (x.verdict == COND_HOLDS && x.value > GIB / 4)))
+				fail_msg("at %lu ms: %s", (unsigned long)ms, x.text);
+		}
+		if (leak) {
+			assert_true(first > 600000 && first < 720000);
+			assert_true(r.verdict == COND_HOLDS && r.value > 19 * GIB / 10 && r.value < 21 * GIB / 10);
+		}
+		cond__free(c);
+		cond__free(all);
+	}
+}
+
 /* Windows so long that a unit is several steps, jumps, and numbers that a broken recording may have. */
 static void test_extremes(void **state)
 {
@@ -313,7 +347,7 @@ int main(void)
 		cmocka_unit_test(test_and_or),		cmocka_unit_test(test_refused),
 		cmocka_unit_test(test_needs),		cmocka_unit_test(test_growth_by_steps),
 		cmocka_unit_test(test_growth_by_time),	cmocka_unit_test(test_sampled),
-		cmocka_unit_test(test_extremes),
+		cmocka_unit_test(test_looks_at_a_job),	cmocka_unit_test(test_extremes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,6 +57,8 @@ struct session *session__make(const struct session_opts *opts, struct failure *f
 	/* Large buffers are few and come and go: they are to be the system's again at once. Set, it also stays so. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 20);
 	s->opts = *opts;
+	if (opts->steps_only)
+		s->opts.no_autograd = s->opts.no_modules = s->opts.no_census = true;
 	s->image = -1;
 	s->dict = dict__new();
 	s->facts = facts__new();
@@ -172,6 +174,8 @@ static int attach_all(struct session *s, struct failure *f)
 		/* Which frames are modules' is known before the first event comes. */
 		if (i == 1)
 			look_into_torch(s, 0);
+		if (i && s->opts.steps_only)
+			break;
 		if (probes__attached(s->probes, order[i]))
 			continue;
 		if (!h->found) {
@@ -229,10 +233,10 @@ static int attach(struct session *s, struct failure *f)
 	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || session__catch_up(s) || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
-	if (session__open_state(s) || session__before_state(s))
+	if (session__open_state(s) || (!s->opts.steps_only && session__before_state(s)))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	/* Segments before blocks: the total that comes with a block has all segments in it that were taken until then. */
-	if (calls__attach(s))
+	if (!s->opts.steps_only && calls__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (!s->opts.no_autograd && autograd__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
@@ -248,7 +252,7 @@ static int attach(struct session *s, struct failure *f)
 	if (facts__set(s->facts, "attached_at", s->from_start ? "start" : "live"))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	s->attached = true;
-	if (session__begin_state(s) || session__open_census(s))
+	if ((!s->opts.steps_only && session__begin_state(s)) || session__open_census(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	return 0;
 }

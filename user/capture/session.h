@@ -37,6 +37,7 @@ struct session_opts {
 	bool no_autograd; /* what backward allocates is not traced to lines of forward */
 	bool no_modules; /* calls of modules are not told of, but for those that steps are counted by */
 	bool no_census; /* what blocks are for is not read from the program's objects */
+	bool steps_only; /* nothing but the ends of an optimizer's steps: no probe is hit by anything else, but for ends of code objects */
 	uint64_t steps; /* the stream ends with so many whole steps, to the event; 0: no bound */
 };
 

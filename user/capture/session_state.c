@@ -73,7 +73,7 @@ int session__open_state(struct session *s)
 	st->segments = map64__new();
 	if (!st->segments)
 		return -ENOMEM;
-	if (s->target.torch.cuda)
+	if (s->target.torch.cuda && !s->opts.steps_only)
 		open_allocator(s, &s->target.maps);
 	set_backend_fact(s);
 	return 0;

@@ -115,6 +115,20 @@ struct cudaalloc_state {
 int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret);
 void cudaalloc_state__free(struct cudaalloc_state *s); /* what it holds, not s; zeroes it */
 
+/* What the allocator says of a device, and no block of it: some four short reads for all of them. */
+struct cuda_figures {
+	uint64_t allocated, reserved, peak_allocated, peak_reserved;
+	uint64_t blocks; /* live */
+	bool counts_known; /* those below were found in this build */
+	uint64_t ooms, retries; /* since the process began */
+};
+
+/*
+ * The figures of the first max devices, as they are now; the program goes on, so two of them may be of two moments. How many
+ * devices; or -errno as cudaalloc__read(), -EINVAL not calibrated.
+ */
+int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max);
+
 /* How many devices the allocator knows, used or not; 0 before CUDA's first use. Or -errno. */
 int cudaalloc__devices(struct cudaalloc *a);
 

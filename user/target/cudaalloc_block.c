@@ -454,7 +454,7 @@ void stat_array__parse(const uint8_t *p, struct stat_array *ret)
 	}
 }
 
-static bool stat_array_like(const struct stat_array *s)
+bool stat_array__like(const struct stat_array *s)
 {
 	for (int i = 0; i < 3; i++) {
 		if (s->current[i] >> 62 || s->peak[i] >> 62 || s->current[i] > s->peak[i])
@@ -474,7 +474,7 @@ static bool stats_like(const uint8_t *p, uint64_t some_live, uint64_t some_bytes
 
 	for (int i = 0; i < 6; i++) {
 		stat_array__parse(p + i * (int)STAT_ARRAY, &s[i]);
-		if (!stat_array_like(&s[i]))
+		if (!stat_array__like(&s[i]))
 			return false;
 	}
 	return s[0].current[0] >= some_live - some_live / 4 && s[2].current[0] >= s[0].current[0] &&

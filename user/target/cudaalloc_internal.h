@@ -61,6 +61,9 @@ struct cudaalloc {
 	struct layout layout;
 	bool calibrated;
 	int active_bytes, requested_bytes; /* from DeviceStats; -1: not found yet */
+	/* Where the devices were when figures were last read, so that one system call reads them again. */
+	uint64_t figures_vector[2], figures_at[MAX_DEVICES];
+	size_t figures_n; /* 0: not known */
 	char why[192];
 };
 
@@ -172,6 +175,7 @@ struct stat_array {
 };
 #define STAT_ARRAY 96u
 void stat_array__parse(const uint8_t *p, struct stat_array *ret);
+bool stat_array__like(const struct stat_array *s); /* does it add up? */
 
 /*
  * One look: finds all fields that can be told from what is in memory now. Fields that cannot are -1. 0, -EAGAIN with
