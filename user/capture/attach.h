@@ -60,6 +60,8 @@ enum {
  * this process. 0 or -errno.
  */
 int caps__limit(unsigned int keep);
+/* The same in a process that captures nothing: nothing but those. */
+int caps__only(unsigned int keep);
 /* Fills *f. Returns err for the caller to return. */
 int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));

@@ -79,7 +79,7 @@ static void lock(const uint32_t mask[2])
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-int caps__limit(unsigned int keep)
+static int limit(unsigned int keep, bool capturing)
 {
 	/*
 	 * BPF, PERFMON: probes are added when the first module is seen and when pages are missing.
@@ -95,7 +95,8 @@ int caps__limit(unsigned int keep)
 	uint32_t mask[2] = { 0 };
 	int i, err;
 
-	add(mask, always, sizeof(always) / sizeof(always[0]));
+	if (capturing)
+		add(mask, always, sizeof(always) / sizeof(always[0]));
 	if (keep & CAPS_PERF)
 		add(mask, for_perf, 1);
 	if (keep & CAPS_KILL)
@@ -112,4 +113,14 @@ int caps__limit(unsigned int keep)
 		data[i].inheritable = 0;
 	}
 	return syscall(SYS_capset, &h, data) ? -errno : 0;
+}
+
+int caps__limit(unsigned int keep)
+{
+	return limit(keep, true);
+}
+
+int caps__only(unsigned int keep)
+{
+	return limit(keep, false);
 }

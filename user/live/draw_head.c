@@ -147,7 +147,7 @@ void draw_tabs(struct paint *p, const struct live_state *s, int y)
 		x += 2;
 	}
 	if (s->typing)
-		snprintf(text, sizeof(text), "/%s_", s->typed);
+		snprintf(text, sizeof(text), "%s%s_", s->typing == TYPING_FILTER ? "/" : "name: ", s->typed);
 	else if (s->filter[0])
 		snprintf(text, sizeof(text), "/%s%s", s->filter, s->paused ? "  PAUSED" : "");
 	else if (s->paused)
@@ -215,7 +215,7 @@ void draw_foot(struct paint *p, const struct live_state *s)
 
 	draw_events(p, s, p->rows - 2);
 	if (s->typing) {
-		x = key(p, x, "Enter", "Filter");
+		x = key(p, x, "Enter", s->typing == TYPING_FILTER ? "Filter" : "Mark");
 		x = key(p, x, "Esc", "Leave it as it was");
 		key(p, x, "Ctrl-U", "Clear");
 		return;

@@ -2,6 +2,7 @@
 #include "live/keys.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "live/graph.h"
@@ -30,9 +31,9 @@ const struct live_key_help live_keys__help[] = {
 	{ "arrows, PgUp, PgDn, Home, End", "choose a row" },
 	{ "Right, Left", "tree: unfold a module, fold it" },
 	{ NULL, "Do" },
-	{ "w", "save a recording of what is kept" },
-	{ "e", "export the last saved recording as a page" },
-	{ "m", "put a mark into the stream" },
+	{ "w", "save a recording of the last five minutes, or what 64 MiB have room for" },
+	{ "e, E", "export it as a page to look at, as a flame graph; saves first if need be" },
+	{ "m", "put a mark into the stream, by a name" },
 	{ "L", "messages so far" },
 	{ "Ctrl-L", "draw all anew" },
 	{ "?", "this list" },
@@ -47,14 +48,18 @@ static enum live_act type(struct live_state *s, int key)
 
 	switch (key) {
 	case KEY_LIVE_ESCAPE:
-		s->typing = false;
+		s->typing = TYPING_NOTHING;
 		return ACT_DRAW;
 	case KEY_LIVE_ENTER:
+		if (s->typing == TYPING_MARK) {
+			s->typing = TYPING_NOTHING;
+			return ACT_MARK;
+		}
 		if (live_state__set_filter(s, s->typed, why, sizeof(why))) {
 			live_state__say(s, LOG_WARN, true, "%s", why);
 			return ACT_DRAW;
 		}
-		s->typing = false;
+		s->typing = TYPING_NOTHING;
 		return ACT_REFRESH;
 	case KEY_LIVE_BACKSPACE:
 		while (len && (s->typed[len - 1] & 0xc0) == 0x80) /* all of a character */
@@ -275,7 +280,7 @@ static enum live_act press_table(struct live_state *s, int key)
 		return unfold(s, false);
 	case '/':
 		memcpy(s->typed, s->filter, sizeof(s->typed));
-		s->typing = true;
+		s->typing = TYPING_FILTER;
 		return ACT_DRAW;
 	case 'r':
 		return ACT_RESET;
@@ -329,8 +334,12 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 		return ACT_SAVE;
 	case 'e':
 		return ACT_EXPORT;
+	case 'E':
+		return ACT_FLAME;
 	case 'm':
-		return ACT_MARK;
+		snprintf(s->typed, sizeof(s->typed), "mark %u", s->marks + 1);
+		s->typing = TYPING_MARK;
+		return ACT_DRAW;
 	}
 	act = s->detail ? scroll(&s->detail_first, key, page) : move(s, key, page);
 	if (act == ACT_NONE)

@@ -30,7 +30,8 @@ enum live_act {
 	ACT_QUIT,
 	ACT_SAVE,
 	ACT_EXPORT,
-	ACT_MARK,
+	ACT_MARK, /* of the name in typed */
+	ACT_FLAME,
 };
 
 /* page: rows of the table on the screen. */

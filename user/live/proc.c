@@ -84,6 +84,8 @@ static int on_event(struct sink *s, const struct event *e)
 
 	if (err)
 		return err;
+	if (p->also)
+		p->also->event(p->also, e);
 	if (e->totals && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)) {
 		g = find_graph(p, e->device);
 		if (g)

@@ -35,6 +35,7 @@ struct live_proc {
 	bool owns; /* dict and facts: the capture is over */
 	struct model *model;
 	void *owner, *view; /* whose capture it is, and who shows it: theirs */
+	struct sink *also;  /* what else its events go to, NULL: nothing; its errors do not count */
 
 	uint64_t now;	       /* ns since its capture's start */
 	uint64_t events, lost; /* the capture's figures */

@@ -45,8 +45,9 @@ struct live_state {
 	bool paused, help, detail, log;
 	struct report_select select; /* expr is typed or points elsewhere; filter is owned */
 	char filter[LIVE_TYPED];
-	bool typing;
+	enum { TYPING_NOTHING, TYPING_FILTER, TYPING_MARK } typing;
 	char typed[LIVE_TYPED];
+	unsigned marks;
 
 	size_t selected, first; /* rows of the table */
 	bool moved;		/* the person chose a row: it stays chosen wherever it goes */

@@ -20,6 +20,7 @@
 #include "live/args.h"
 #include "live/guard.h"
 #include "live/keys.h"
+#include "live/save.h"
 #include "live/screen.h"
 #include "live/state.h"
 #include "live/words.h"
@@ -44,6 +45,12 @@ struct view {
 	bool gone;		 /* the terminal is */
 	bool quit;		 /* the person has asked for it */
 	bool failed;		 /* out of memory while it refreshed */
+	struct live_export exporting;
+};
+
+struct source { /* of a process: owner of its struct live_proc */
+	struct session *session; /* NULL: it is over */
+	struct live_save *save;
 };
 
 static uint64_t monotonic(void)
@@ -73,11 +80,16 @@ static void on_message(void *ctx, enum log_level level, const char *text)
 /* What others than log.h had to say: libraries, a sanitizer. */
 static void take_errors(struct view *v)
 {
+	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
 	char buf[1024], *line, *rest;
 
 	while (guard__caught(v->guard, buf, sizeof(buf)) > 0) {
-		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-			on_message(v, LOG_WARN, line);
+		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+			bool said = !strncmp(line, ours, sizeof(ours) - 1); /* by an export */
+
+			line += said ? sizeof(ours) - 1 : 0;
+			on_message(v, said && strncmp(line, warning, sizeof(warning) - 1) ? LOG_INFO : LOG_WARN, line);
+		}
 	}
 }
 
@@ -139,9 +151,77 @@ static void on_clock(void *ctx)
 
 /* ---- keys and signals ---- */
 
-static void say_not(struct view *v, const char *what)
+static struct source *source_of(const struct live_proc *p)
 {
-	live_state__say(&v->state, LOG_INFO, true, "%s", what);
+	return p ? p->owner : NULL;
+}
+
+/* True: there is a file. */
+static bool save(struct view *v)
+{
+	struct live_proc *p = live_state__proc(&v->state);
+	struct source *from = source_of(p);
+	char say[256];
+	int err;
+
+	if (!from || !from->save) {
+		live_state__say(&v->state, LOG_INFO, true, "nothing is kept that could be saved");
+		return false;
+	}
+	err = live_save__write(from->save, say, sizeof(say));
+	/* Where it lies is worth knowing afterwards. */
+	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, false, "%s", say);
+	return !err;
+}
+
+static void drop_source(struct view *v, int fd);
+static void add_source(struct view *v, int fd, void (*ready)(void *ctx));
+
+static void on_exported(void *ctx)
+{
+	struct view *v = ctx;
+
+	drop_source(v, v->exporting.fd);
+	take_errors(v);
+	if (!live_export__end(&v->exporting, false))
+		live_state__say(&v->state, LOG_WARN, true, "the export failed: L has what was said");
+}
+
+static void export(struct view *v, const char *format)
+{
+	struct source *from = source_of(live_state__proc(&v->state));
+	const char *last = from && from->save ? live_save__last(from->save) : "";
+	int err;
+
+	if (v->exporting.pid) {
+		live_state__say(&v->state, LOG_INFO, true, "one export at a time");
+		return;
+	}
+	if (!*last && !save(v))
+		return;
+	last = live_save__last(from->save);
+	err = live_export__begin(&v->exporting, last, format);
+	if (err) {
+		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
+		return;
+	}
+	live_state__say(&v->state, LOG_INFO, true, "exporting %s as %s ...", last, format);
+	add_source(v, v->exporting.fd, on_exported);
+}
+
+static void mark(struct view *v)
+{
+	struct live_proc *p = live_state__proc(&v->state);
+	struct source *from = source_of(p);
+
+	if (!from || !from->session || p->ended) {
+		live_state__say(&v->state, LOG_INFO, true, "%s: nothing comes that could be marked", p ? p->end : "no process");
+		return;
+	}
+	v->state.marks++;
+	if (session__mark(from->session, v->state.typed))
+		v->failed = v->loop.quit = true;
+	live_state__say(&v->state, LOG_INFO, true, "marked: %s", v->state.typed);
 }
 
 static void act(struct view *v, enum live_act a)
@@ -165,15 +245,16 @@ static void act(struct view *v, enum live_act a)
 		refresh(v, false);
 		break;
 	case ACT_SAVE:
-		say_not(v, "no recording is kept here: memtrace-bpf record -p PID makes one");
+		save(v);
 		draw(v);
 		break;
 	case ACT_EXPORT:
-		say_not(v, "there is no saved recording to export");
+	case ACT_FLAME:
+		export(v, a == ACT_EXPORT ? "html" : "flamegraph");
 		draw(v);
 		break;
 	case ACT_MARK:
-		say_not(v, "nothing is recorded that a mark could go into");
+		mark(v);
 		draw(v);
 		break;
 	case ACT_DRAW:
@@ -281,20 +362,41 @@ static int show(struct view *v)
 static int on_tick(struct sink *s, uint64_t now)
 {
 	struct live_proc *p = (struct live_proc *)s;
-	struct session *session = p->owner;
+	const struct source *from = p->owner;
 
-	live_proc__pass(p, now, session__events(session), session__lost(session));
+	live_proc__pass(p, now, session__events(from->session), session__lost(from->session));
+	if (p->also)
+		p->also->tick(p->also, now);
 	return 0;
+}
+
+static void free_source(struct live_proc *p)
+{
+	struct source *from = source_of(p);
+
+	if (from)
+		live_save__free(from->save);
+	free(from);
+	p->owner = NULL;
+	p->also = NULL;
 }
 
 static struct live_proc *new_proc(struct view *v, struct session *s, pid_t pid)
 {
 	struct live_proc *p = live_proc__new(pid, session__dict(s), session__facts(s));
+	struct source *from = calloc(1, sizeof(*from));
 
-	if (!p)
+	if (from)
+		from->save = live_save__new(pid, session__dict(s), session__facts(s));
+	if (!p || !from || !from->save) {
+		free(from);
+		live_proc__free(p);
 		return NULL;
+	}
+	from->session = s;
 	p->sink.tick = on_tick;
-	p->owner = s;
+	p->owner = from;
+	p->also = live_save__sink(from->save);
 	p->view = v;
 	return p;
 }
@@ -340,7 +442,10 @@ static void *child_begin(void *ctx, struct session *s, pid_t pid, unsigned int n
 	if (show(v))
 		return NULL;
 	p = new_proc(v, s, pid);
-	if (!p || live_state__add(&v->state, p)) {
+	if (!p)
+		return NULL;
+	if (live_state__add(&v->state, p)) {
+		free_source(p);
 		live_proc__free(p);
 		return NULL;
 	}
@@ -358,7 +463,8 @@ static const char *child_full(void *output)
 static void child_end(void *output, const char *reason, int err)
 {
 	struct live_proc *p = output;
-	struct session *s = p->owner;
+	struct source *from = p->owner;
+	struct session *s = from->session;
 	struct dict *dict;
 	struct facts *facts;
 
@@ -366,7 +472,7 @@ static void child_end(void *output, const char *reason, int err)
 	live_proc__pass(p, p->now, session__events(s), session__lost(s));
 	session__give_words(s, &dict, &facts);
 	live_proc__own(p);
-	p->owner = NULL;
+	from->session = NULL;
 	say_end(p->view, p, reason, err);
 }
 
@@ -407,6 +513,10 @@ static void print_summary(const struct view *v, const struct live_proc *p)
 /* The terminal as it was, then what was said meanwhile, and the summary. */
 static void leave(struct view *v)
 {
+	if (v->exporting.pid) {
+		live_export__end(&v->exporting, true);
+		live_state__say(&v->state, LOG_WARN, false, "the export was not waited for: memtrace-bpf export makes it");
+	}
 	v->gone |= guard__orphaned(v->guard);
 	take_errors(v);
 	if (v->gone)
@@ -505,15 +615,20 @@ int live_view__run(const struct live_args *args, struct guard *g)
 	v.loop.attached = on_attached;
 	v.loop.ctx = &v;
 	v.loop.output = &children_output;
+	v.loop.writes_later = true;
 	set_state(&v.state, args);
 	v.begun = monotonic();
 	/* Before there is a screen, Ctrl-Z is what it always is. */
 	v.signals = block(-1, heard, sizeof(heard) / sizeof(*heard));
 	add_source(&v, v.signals, on_signal);
 	status = capture(&v);
+	for (size_t i = 0; i < v.state.nprocs; i++)
+		free_source(v.state.procs[i]);
 	live_state__release(&v.state);
-	if (!v.listed)
+	if (!v.listed && v.first) {
+		free_source(v.first);
 		live_proc__free(v.first);
+	}
 	capture_loop__close(&v.loop);
 	if (v.clock >= 0)
 		close(v.clock);

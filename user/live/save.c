@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/save.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "commands.h"
+#include "lib/log.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "record/flight.h"
+
+#define KEPT UINT64_C(300000000000) /* ns, as far as FLIGHT_BYTES have room */
+#define NAMES 100 /* tried, of files in one second */
+
+struct live_save {
+	struct sink sink; /* first */
+	struct flight *flight;
+	pid_t pid;
+	int err; /* why nothing is kept, negative */
+	struct outfile *file;
+	char path[64], last[64];
+	struct flight_report written;
+};
+
+static int open_file(void *ctx, unsigned int number)
+{
+	struct live_save *s = ctx;
+	time_t now = time(NULL);
+	char when[32], more[16] = "";
+	struct tm tm;
+	int err = -EEXIST;
+
+	(void)number;
+	localtime_r(&now, &tm);
+	strftime(when, sizeof(when), "%Y%m%dT%H%M%S", &tm);
+	for (int i = 1; i < NAMES && err == -EEXIST; i++) {
+		if (i > 1)
+			snprintf(more, sizeof(more), "-%d", i);
+		snprintf(s->path, sizeof(s->path), "memtrace-%d-%s%s.mtr", (int)s->pid, when, more);
+		err = outfile__create(s->path, OUTFILE_RENAME, false, &s->file);
+	}
+	return err ? err : outfile__fd(s->file);
+}
+
+static int file_done(void *ctx, const struct flight_report *r, int err)
+{
+	struct live_save *s = ctx;
+
+	if (err)
+		outfile__discard(s->file);
+	else
+		err = outfile__commit(s->file);
+	s->file = NULL;
+	if (!err) {
+		memcpy(s->last, s->path, sizeof(s->last));
+		s->written = *r;
+	}
+	return err;
+}
+
+/* What goes wrong here is no reason to stop looking. */
+static int on_event(struct sink *sink, const struct event *e)
+{
+	struct live_save *s = (struct live_save *)sink;
+
+	if (!s->err)
+		s->err = flight__event(s->flight, e);
+	if (s->err == -EINVAL) /* one that no recording can hold */
+		s->err = 0;
+	return 0;
+}
+
+static int on_tick(struct sink *sink, uint64_t now)
+{
+	struct live_save *s = (struct live_save *)sink;
+
+	if (!s->err)
+		s->err = flight__tick(s->flight, now);
+	return 0;
+}
+
+struct live_save *live_save__new(pid_t pid, struct dict *dict, const struct facts *facts)
+{
+	struct live_save *s = calloc(1, sizeof(*s));
+	struct flight_opts opts = { .window = KEPT, .no_oom = true, .open = open_file, .done = file_done, .ctx = s };
+
+	if (!s)
+		return NULL;
+	s->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	s->pid = pid;
+	s->flight = flight__new(dict, facts, &opts);
+	if (!s->flight) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void live_save__free(struct live_save *s)
+{
+	if (!s)
+		return;
+	flight__free(s->flight);
+	free(s);
+}
+
+struct sink *live_save__sink(struct live_save *s)
+{
+	return &s->sink;
+}
+
+int live_save__write(struct live_save *s, char *say, size_t size)
+{
+	char events[32], span[24], bytes[24];
+	const struct flight_report *r = &s->written;
+	int err = s->err ? s->err : flight__save(s->flight, "the live view");
+
+	if (err && s->err) {
+		snprintf(say, size, "nothing is kept any more: %s", strerror(-s->err));
+		return err;
+	}
+	if (err) {
+		snprintf(say, size, "%s: %s", s->path, outfile__why(err));
+		return err;
+	}
+	snprintf(say, size, "saved %s: %s events of the last %s, %s", s->last, text__count(events, sizeof(events), r->events),
+		 text__time(span, sizeof(span), r->to > r->from ? r->to - r->from : 0), text__bytes(bytes, sizeof(bytes), r->bytes));
+	return 0;
+}
+
+const char *live_save__last(const struct live_save *s)
+{
+	return s->last;
+}
+
+/* ---- export ---- */
+
+/* In the child: all that is open is ours no longer, and of our rights only those to make a file are needed. */
+static void export_it(const char *path, const char *format)
+{
+	char name[] = "memtrace-bpf export", *argv[] = { name, (char *)(uintptr_t)format, (char *)(uintptr_t)path, NULL };
+	int null = open("/dev/null", O_RDWR);
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
+	log__divert(NULL, NULL);
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	syscall(SYS_close_range, 3u, ~0u, 0u);
+	caps__only(CAPS_FILES);
+	setpriority(PRIO_PROCESS, 0, 10);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	_exit(cmd_export(3, argv));
+}
+
+int live_export__begin(struct live_export *x, const char *path, const char *format)
+{
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return -errno;
+	if (!pid)
+		export_it(path, format);
+	x->pid = pid;
+	x->fd = (int)syscall(SYS_pidfd_open, pid, 0u);
+	return 0;
+}
+
+bool live_export__end(struct live_export *x, bool kill_it)
+{
+	int st = 1;
+
+	if (kill_it)
+		kill(x->pid, SIGTERM);
+	if (waitpid(x->pid, &st, 0) < 0)
+		st = 1;
+	if (x->fd >= 0)
+		close(x->fd);
+	x->pid = 0;
+	return !st;
+}
