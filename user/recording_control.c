@@ -55,7 +55,8 @@ static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *
 	if (j)
 		json__open_array(j, "processes");
 	for_each (at, r) {
-		one = at->windows ? fn(at->windows, who) : -EPERM;
+		/* What has happened by now comes before it. */
+		one = at->windows ? session__catch(at->loop.session) ?: fn(at->windows, who) : -EPERM;
 		if (j) {
 			json__open_object(j, NULL);
 			json__int(j, "pid", at->loop.args.pid);

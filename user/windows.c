@@ -179,7 +179,8 @@ static bool is_named(const struct windows *w, const struct event *e, const char 
 	return name && !strcmp(dict__str(w->dict, e->name), name);
 }
 
-static int judge(struct windows *w, uint64_t now)
+/* step: a step has just ended. */
+static int judge(struct windows *w, uint64_t now, bool step)
 {
 	struct cond_result r;
 	char why[160];
@@ -189,7 +190,7 @@ static int judge(struct windows *w, uint64_t now)
 		err = values__judge(w->values, w->on, now, &r);
 		if (!err && r.verdict == COND_HOLDS && !w->held && !is_open(w) && !has_all(w)) {
 			snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r.text);
-			err = begin(w, now, false, why);
+			err = begin(w, now, step, why);
 		}
 		w->held = r.verdict == COND_HOLDS;
 	}
@@ -238,7 +239,7 @@ static int take(struct windows *w, const struct event *e)
 	if (!err && e->kind == EVENT_STEP)
 		err = look_at_step(w, e);
 	if (!err && news)
-		err = judge(w, e->time);
+		err = judge(w, e->time, e->kind == EVENT_STEP);
 	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.to_mark) && is_open(w) && w->begun < e->time) {
 		snprintf(why, sizeof(why), "mark %s", w->opts.args.to_mark);
 		err = end(w, "mark", why);
@@ -282,7 +283,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	w->now = now;
 	err = windows__attached(w) ?: look_at_time(w, now) ?: look_at_clock(w, now) ?: flight__tick(w->flight, now);
 	if (!err && w->values)
-		err = judge(w, now);
+		err = judge(w, now, false);
 	return note(w, err);
 }
 

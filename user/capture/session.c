@@ -573,15 +573,22 @@ int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	return go_round(s, true);
 }
 
+int session__catch(struct session *s)
+{
+	int err = 0;
+
+	/* What the first round drains while it makes sure of names waits for the next one. */
+	for (int i = 0; i < 2 && !err && s->attached && s->n_sinks; i++)
+		err = session__round(s);
+	return err;
+}
+
 int session__mark(struct session *s, const char *name)
 {
 	struct event e = { .kind = EVENT_MARK };
-	int err;
+	int err = session__catch(s);
 
-	if (!s->attached || !s->n_sinks)
-		return 0;
-	err = session__round(s);
-	if (err)
+	if (err || !s->attached || !s->n_sinks)
 		return err;
 	e.time = session__now(s);
 	e.name = dict__string(s->dict, name, strlen(name));

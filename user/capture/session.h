@@ -80,6 +80,8 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks);
 int session__hurry_fd(const struct session *s);
 /* Brings in what has been recorded, and nothing else that a pump does. Returns as that. */
 int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks);
+/* Brings in all that has been recorded by now, to the sinks of the last pump; before the first one nothing happens. Returns as that. */
+int session__catch(struct session *s);
 /*
  * An EVENT_MARK of that name, behind all that has been recorded by now, to the sinks of the last pump; before the first one nothing
  * happens. Returns as that.

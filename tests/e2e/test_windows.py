@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""Four configurations captured by one script, in one folder, compared in one table; and once more, to the byte."""
+import json
+import os
+import subprocess
+
+import harness
+from harness import check, equal, python, report, run, scratch, spawn, tool
+
+NAMES = ["baseline", "checkpointing", "amp", "both"]
+SMALL = ("--layers", "2", "--width", "64", "--context", "32")
+
+
+def sweep(folder):
+    p = spawn([os.path.join(harness.HERE, "windows.sh"), folder, *SMALL],
+              env={**os.environ, "PYTHON": python(), "MEMTRACE": harness.TOOL}, stdin=subprocess.DEVNULL)
+    return p
+
+
+def peaks_of(folder):
+    if not harness.IS_ROOT:
+        subprocess.run(harness.sudo(["chown", "-R", str(os.getuid()), folder]), check=True)
+    code, out, err = tool("compare", "--format", "json", folder)
+    equal(code, 0, "compare: " + err)
+    doc = json.loads(out)["captures"]
+    equal([c["name"] for c in doc], NAMES, "the table's rows")
+    return doc
+
+
+def test_four_configurations_twice():
+    folders = [scratch("first"), scratch("second")]
+    jobs = [sweep(folder) for folder in folders]
+    said = []
+    for job in jobs:
+        equal(job.wait(240), 0, "windows.sh: " + job.tail(job.stderr()))
+        said.append([json.loads(line) for line in job.stdout().splitlines()])
+        for name in NAMES:
+            check(name in job.stderr(), "%s is not in the table: %s", name, job.stderr())
+    first, second = (peaks_of(folder) for folder in folders)
+    for a, b, torch in zip(first, second, said[0]):
+        for key in ("peak_allocated", "peak_reserved", "steps", "steps_timed"):
+            equal(a[key], b[key], "%s, %s, the same script once more" % (a["name"], key))
+        # The warm-up has no higher peak than the steps after it, so that PyTorch's own is the window's.
+        equal((a["peak_allocated"], a["steps"], a["steps_timed"]), (torch["max_memory_allocated"], 5, 5), a["name"])
+    equal(said[0][0]["max_memory_allocated"], said[1][0]["max_memory_allocated"], "PyTorch's own")
+    index = harness.read_json(os.path.join(folders[0], "index.json"))["recordings"]
+    equal([(e["name"], e["first_step"], e["last_step"], e["ended"]) for e in index], [(name, 2, 6, "5 steps") for name in NAMES], "index")
+    for entry, row in zip(index, first):
+        gpu = [d for d in entry["devices"] if d["device"] == "cuda:0"][0]
+        equal((gpu["peak_allocated"], gpu["peak_reserved"]), (row["peak_allocated"], row["peak_reserved"]), "index and compare")
+        doc = report(os.path.join(folders[0], entry["file"]), at="peak")
+        equal(sum(r["bytes"] for r in doc["rows"]), gpu["peak_allocated"], "rows at the peak")
+        gpu_now = harness.device(report(os.path.join(folders[0], entry["file"]), at="end"), "cuda:0")
+        equal((gpu_now["allocated"], gpu_now["drift"], gpu_now["before_attach"], gpu_now["state"]), (gpu["allocated"], 0, 0, "exact"), "end")
+    code, out, err = tool("diff", "--format", "json", folders[0])
+    equal(code, 0, "diff of a folder, its first against its last: " + err)
+    doc = json.loads(out)
+    equal([doc[side]["allocated"] for side in ("old", "new")], [first[0]["peak_allocated"], first[-1]["peak_allocated"]], "diff")
+    code, out, _ = tool("report", "--format", "json", folders[0] + "#amp")
+    equal((code, json.loads(out)["allocated"]), (0, first[2]["peak_allocated"]), "report of one of them")
+
+
+if __name__ == "__main__":
+    run(globals())
