@@ -5,7 +5,7 @@
 
 #define LEVELS 9
 #define SHIFT 2		/* each level's step is four times the one before */
-#define BUCKETS 512	/* of a level; the last one holds 97 days */
+#define BUCKETS 1024	/* of a level; the last one holds 194 days */
 
 struct level {
 	struct graph_column all[BUCKETS];

@@ -2,7 +2,7 @@
 #ifndef MT_LIVE_GRAPH_H
 #define MT_LIVE_GRAPH_H
 /*
- * What a device had allocated and reserved over time, in bounded memory: the last two minutes by quarters of a second, what is
+ * What a device had allocated and reserved over time, in bounded memory: the last four minutes by quarters of a second, what is
  * older by coarser and coarser steps, so that weeks fit. A step keeps the least and the most that was allocated in it, so that
  * no peak is lost however coarse it is.
  */

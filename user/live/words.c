@@ -63,6 +63,8 @@ char *live__share(char *buf, uint64_t part, uint64_t whole)
 
 	if (!part)
 		snprintf(buf, SIZE, "0");
+	else if (!whole)
+		snprintf(buf, SIZE, "-");
 	else if (p < 0.1)
 		snprintf(buf, SIZE, "<0.1%%");
 	else if (part >= whole)

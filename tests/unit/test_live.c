@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The live view but for its drawing: the graph's memory, rows that are compared, keys, details, lines of JSON. */
+#include "model_world.h"
+
+#include <jansson.h>
+
+#include "live/detail.h"
+#include "live/graph.h"
+#include "live/json.h"
+#include "live/keys.h"
+#include "live/state.h"
+#include "live/words.h"
+
+#define S UINT64_C(1000000000)
+#define MIB UINT64_C(1048576)
+
+/* ---- words ---- */
+
+static void test_words(void **state)
+{
+	char buf[24];
+
+	(void)state;
+	assert_string_equal(live__bytes(buf, 0), "0 B");
+	assert_string_equal(live__bytes(buf, 1023), "1023 B");
+	assert_string_equal(live__bytes(buf, 1024), "1.0 KiB");
+	assert_string_equal(live__bytes(buf, 1023 * 1024), "1023 KiB");
+	assert_string_equal(live__bytes(buf, MIB - 1), "1.0 MiB");
+	assert_string_equal(live__bytes(buf, 999 * MIB + MIB / 2), "999.5 MiB");
+	for (uint64_t v = 1, was = 0; v > was; was = v, v += v / 7 + 1)
+		assert_true(strlen(live__bytes(buf, v)) <= 9);
+	assert_string_equal(live__bytes(buf, UINT64_MAX), "16.0 EiB");
+	assert_string_equal(live__change(buf, 0), "0");
+	assert_string_equal(live__change(buf, 1536), "+1.5 KiB");
+	assert_string_equal(live__change(buf, -3 * (int64_t)MIB), "-3.0 MiB");
+	assert_string_equal(live__change(buf, INT64_MIN), "-8.0 EiB");
+	for (double v = 0.01; v < 1e14; v *= 1.7)
+		assert_true(strlen(live__rate(buf, v)) <= 6);
+	assert_string_equal(live__rate(buf, 0), "0");
+	assert_string_equal(live__rate(buf, 999.7), "1.0k");
+	assert_string_equal(live__share(buf, 1, 0), "-");
+	assert_string_equal(live__share(buf, 0, 0), "0");
+	assert_string_equal(live__share(buf, 1, 100000), "<0.1%");
+	assert_string_equal(live__share(buf, 99999, 100000), "99.9%");
+	assert_string_equal(live__share(buf, 5, 5), "100%");
+	assert_string_equal(live__clock(buf, 192 * S), "00:03:12");
+	assert_string_equal(live__clock(buf, 3 * 86400 * S + 4 * 3600 * S + 300 * S), "3d 04:05");
+}
+
+/* ---- graph ---- */
+
+static uint64_t most_of(const struct graph_column *c, size_t n)
+{
+	uint64_t most = 0;
+
+	for (size_t i = 0; i < n; i++)
+		most = c[i].known && c[i].most > most ? c[i].most : most;
+	return most;
+}
+
+static void test_graph(void **state)
+{
+	struct graph *g = graph__new();
+	struct graph_column c[60];
+	uint64_t width;
+
+	(void)state;
+	graph__read(g, 5 * S, 0, c, 60);
+	assert_int_equal(most_of(c, 60), 0);
+	graph__add(g, S, 100, 1000);
+	graph__add(g, S + S / 10, 700, 1000); /* a moment's peak within a step */
+	graph__add(g, S + S / 5, 50, 1000);
+	graph__pass(g, 10 * S);
+	width = graph__read(g, 10 * S, 15 * S, c, 60);
+	assert_int_equal(width, GRAPH_STEP);
+	assert_int_equal(most_of(c, 60), 700);
+	assert_true(c[59].known && c[59].most == 50 && c[59].least == 50 && c[59].reserved == 1000);
+	assert_false(c[0].known); /* before the first */
+	/* The column that it was in has the least and the most. */
+	for (size_t i = 0; i < 60; i++)
+		if (c[i].known && c[i].most == 700)
+			assert_int_equal(c[i].least, 50);
+	graph__free(g);
+}
+
+/* However old it is, and however long nothing has happened: a peak stays, and time has no holes. */
+static void test_graph_of_days(void **state)
+{
+	struct graph *g = graph__new();
+	struct graph_column c[100];
+	const uint64_t hour = 3600 * S;
+	size_t known = 0;
+
+	(void)state;
+	for (uint64_t t = 0; t < 10 * hour; t += 10 * S)
+		graph__add(g, t, t == 5 * hour ? 999 : 10 + (t / (10 * S)) % 7, 50);
+	graph__pass(g, 30 * 24 * hour);
+	graph__read(g, 30 * 24 * hour, 0, c, 100);
+	assert_int_equal(most_of(c, 100), 999);
+	for (size_t i = 0; i < 100; i++)
+		known += c[i].known;
+	assert_true(known >= 80);
+	for (size_t i = 100 - known + 2; i < 100; i++) /* it went on as it was */
+		assert_true(c[i].known && c[i].least == c[i].most);
+	/* The last minutes, in full. */
+	graph__add(g, 30 * 24 * hour + S, 77, 50);
+	graph__read(g, 30 * 24 * hour + S, 25 * S, c, 100);
+	assert_true(c[99].known && c[99].most == 77);
+	for (size_t i = 0; i < 99; i++)
+		assert_true(c[i].known);
+	graph__free(g);
+}
+
+/* Columns begin at whole numbers of their width: what is past does not change when time passes. */
+static void test_graph_stands_still(void **state)
+{
+	struct graph *g = graph__new();
+	struct graph_column a[40], b[40];
+	uint64_t width;
+
+	(void)state;
+	for (uint64_t t = 0; t < 300 * S; t += S / 10)
+		graph__add(g, t, (t / S * 37) % 101, 0);
+	width = graph__read(g, 300 * S, 120 * S, a, 40);
+	for (uint64_t t = 300 * S; t < 300 * S + width; t += S / 10)
+		graph__add(g, t, 5, 0);
+	graph__read(g, 300 * S + width, 120 * S, b, 40);
+	for (size_t i = 1; i < 39; i++)
+		assert_memory_equal(&a[i], &b[i - 1], sizeof(a[i]));
+	graph__free(g);
+}
+
+static void test_graph_time_goes_back(void **state)
+{
+	struct graph *g = graph__new();
+	struct graph_column c[10];
+
+	(void)state;
+	graph__add(g, 9 * S, 10, 0);
+	graph__add(g, 2 * S, 20, 0); /* threads' events are a little out of order; never that much */
+	graph__add(g, UINT64_MAX / 2, 30, 0);
+	graph__read(g, UINT64_MAX / 2, 0, c, 10);
+	assert_int_equal(most_of(c, 10), 30);
+	graph__free(g);
+}
+
+/* ---- a process ---- */
+
+struct live_world {
+	struct world w;
+	struct live_proc *p;
+	struct live_state s;
+	uint32_t a, b; /* stacks */
+};
+
+static struct live_world live__new(void)
+{
+	struct live_world l = { .w = world__new(AT_PEAK, 0) };
+	struct frame_spec in_a[] = { { "/home/me/train.py", "main", 0 }, { "/home/me/net.py", "forward", 0 } };
+	struct frame_spec in_b[] = { { "/home/me/train.py", "main", 0 }, { "/home/me/net.py", "head", 0 }, { "/home/me/net.py", "head", 0 } };
+
+	l.p = live_proc__new(4242, l.w.d, l.w.f);
+	assert_non_null(l.p);
+	assert_int_equal(live_state__add(&l.s, l.p), 0);
+	in_a[0].module = module(&l.w, "", "Net", "Net");
+	in_a[1].module = module(&l.w, "blocks.0.attn", "Attention", "Net");
+	in_b[1].module = module(&l.w, "head", "Linear", "Net");
+	l.a = stack_of(&l.w, in_a, 2, MT_WALK_OK);
+	l.b = stack_of(&l.w, in_b, 3, MT_WALK_OK);
+	l.s.interval = S;
+	return l;
+}
+
+static void live__free(struct live_world *l)
+{
+	live_state__release(&l->s);
+	world__free(&l->w);
+}
+
+static void give(struct live_world *l, struct event e)
+{
+	l->w.time += MS;
+	e.time = l->w.time;
+	e.thread = l->w.main_thread;
+	e.device = CUDA(0);
+	if (e.kind == EVENT_ALLOC || e.kind == EVENT_FREE) {
+		l->w.allocated[0] += e.kind == EVENT_ALLOC ? e.size : 0 - e.size;
+		e.totals = true;
+		e.allocated = l->w.allocated[0];
+		e.reserved = 1000 * MIB;
+	}
+	assert_int_equal(l->p->sink.event(&l->p->sink, &e), 0);
+}
+
+static void come(struct live_world *l, uint64_t addr, uint64_t size, uint32_t stack)
+{
+	give(l, (struct event){ .kind = EVENT_ALLOC, .addr = addr, .size = size, .stack = stack });
+}
+
+static void go(struct live_world *l, uint64_t addr, uint64_t size)
+{
+	give(l, (struct event){ .kind = EVENT_FREE, .addr = addr, .size = size });
+}
+
+static void refresh(struct live_world *l, uint64_t seconds)
+{
+	l->w.time += seconds * S;
+	live_proc__pass(l->p, l->w.time, model__events(l->p->model), 0);
+	live_proc__rates(l->p);
+	assert_int_equal(live_state__refresh(&l->s), 0);
+}
+
+static const struct live_row *find(const struct live_state *s, const char *func, const char *mod)
+{
+	const struct live_rows *r = live_state__table(s);
+
+	for (size_t i = 0; i < r->n; i++) {
+		if (func && r->all[i].row.func && !strcmp(r->all[i].row.func, func))
+			return &r->all[i];
+		if (mod && r->all[i].row.module && !strcmp(r->all[i].row.module, mod))
+			return &r->all[i];
+	}
+	return NULL;
+}
+
+static void test_growth_between_steps(void **state)
+{
+	struct live_world l = live__new();
+	const struct live_row *r;
+
+	(void)state;
+	l.p->read = true;
+	come(&l, 0x1000, 4 * MIB, l.a);
+	refresh(&l, 1);
+	r = find(&l.s, "forward", NULL);
+	assert_true(r && !r->growth_known && !r->rates_known && r->row.bytes == 4 * MIB);
+	for (unsigned step = 0; step < 4; step++) {
+		come(&l, 0x100000, 100 * MIB, l.b); /* comes and goes within the step */
+		come(&l, 0x2000 + step * 0x10, MIB, l.a); /* stays */
+		refresh(&l, 1); /* in the middle of the step */
+		go(&l, 0x100000, 100 * MIB);
+		give(&l, (struct event){ .kind = EVENT_STEP });
+		refresh(&l, 1);
+	}
+	r = find(&l.s, "forward", NULL);
+	assert_true(r && r->growth_known && r->growth == 3 * (int64_t)MIB && r->row.bytes == 8 * MIB);
+	/* What does not live has a row for what comes there, and has not grown. */
+	r = find(&l.s, "head", NULL);
+	assert_true(r && r->row.bytes == 0 && r->growth_known && r->growth == 0);
+	assert_int_equal(r->at_peak, 100 * MIB);
+	/* Another view knows as much. */
+	live_state__choose_view(&l.s, VIEW_MODULES);
+	refresh(&l, 1);
+	give(&l, (struct event){ .kind = EVENT_STEP });
+	refresh(&l, 1);
+	r = find(&l.s, NULL, "blocks.0.attn");
+	assert_true(r && r->row.bytes == 8 * MIB && r->growth_known && r->growth == 3 * (int64_t)MIB);
+	live_rows__reset(live_state__table(&l.s));
+	assert_false(find(&l.s, NULL, "blocks.0.attn")->growth_known);
+	live__free(&l);
+}
+
+static void test_rates(void **state)
+{
+	struct live_world l = live__new();
+	const struct live_row *r;
+
+	(void)state;
+	come(&l, 0x1000, MIB, l.a);
+	refresh(&l, 1);
+	for (unsigned i = 0; i < 30; i++) {
+		come(&l, 0x5000, 2 * MIB, l.b);
+		go(&l, 0x5000, 2 * MIB);
+	}
+	refresh(&l, 3);
+	r = find(&l.s, "head", NULL);
+	assert_true(r && r->rates_known && r->row.bytes == 0);
+	/* 30 in 3 s, and the 60 ms that the events took */
+	assert_true(r->allocs > 9.7 && r->allocs < 10 && r->churn > 9.7 * 2 * MIB && r->churn < 20.0 * MIB);
+	r = find(&l.s, "forward", NULL);
+	assert_true(r->rates_known && r->allocs == 0);
+	assert_true(l.p->rate > 19 && l.p->rate < 20);
+	live__free(&l);
+}
+
+/* The census of what was there before comes after the first steps: no growth. */
+static void test_waits_for_census(void **state)
+{
+	struct live_world l = live__new();
+
+	(void)state;
+	come(&l, 0x1000, MIB, l.a);
+	refresh(&l, 1);
+	give(&l, (struct event){ .kind = EVENT_STEP });
+	assert_false(live_state__table(&l.s)->by_steps);
+	give(&l, (struct event){ .kind = EVENT_CENSUS });
+	give(&l, (struct event){ .kind = EVENT_STEP });
+	assert_true(live_state__table(&l.s)->by_steps);
+	live__free(&l);
+}
+
+static void press(struct live_world *l, const char *keys)
+{
+	for (; *keys; keys++)
+		if (live_keys__press(&l->s, *keys == '\n' ? KEY_LIVE_ENTER : *keys, 10) == ACT_REFRESH)
+			refresh(l, 1);
+}
+
+static void test_keys(void **state)
+{
+	struct live_world l = live__new();
+
+	(void)state;
+	come(&l, 0x1000, 9 * MIB, l.a);
+	come(&l, 0x900000000, 3 * MIB, l.b);
+	refresh(&l, 1);
+	assert_int_equal(live_state__rows(&l.s), 2);
+	assert_string_equal(live_state__row(&l.s)->row.func, "forward");
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
+	assert_string_equal(live_state__row(&l.s)->row.func, "head");
+	/* The row that was chosen stays so where it goes to. */
+	come(&l, 0x800000000, 20 * MIB, l.b);
+	refresh(&l, 1);
+	assert_int_equal(l.s.selected, 0);
+	assert_string_equal(live_state__row(&l.s)->row.func, "head");
+	press(&l, "l");
+	assert_int_equal(live_state__by(&l.s), LIVE_FUNCTION);
+	press(&l, "3");
+	assert_int_equal(l.s.view, VIEW_CATEGORIES);
+	press(&l, "1l");
+	/* A filter; one that is none is said to be so, and is still being typed. */
+	press(&l, "/func:head\n");
+	assert_int_equal(l.s.typing, TYPING_NOTHING);
+	assert_string_equal(live_state__row(&l.s)->row.func, "head");
+	assert_true(live_state__table(&l.s)->all[1].row.filtered);
+	press(&l, "/");
+	live_keys__press(&l.s, 'U' - '@', 10);
+	press(&l, "size:>\n");
+	assert_int_equal(l.s.typing, TYPING_FILTER);
+	assert_int_equal(live_state__message(&l.s, 0)->level, LOG_WARN);
+	for (unsigned i = 0; i < 3 * LIVE_TYPED; i++)
+		live_keys__press(&l.s, 'x', 10);
+	assert_int_equal(strlen(l.s.typed), LIVE_TYPED - 1);
+	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
+	assert_string_equal(l.s.filter, "func:head");
+	press(&l, " ");
+	assert_true(l.s.paused);
+	assert_int_equal(live_keys__press(&l.s, 'q', 10), ACT_QUIT);
+	assert_int_equal(live_keys__press(&l.s, 'w', 10), ACT_SAVE);
+	press(&l, "m");
+	assert_string_equal(l.s.typed, "mark 1");
+	assert_int_equal(live_keys__press(&l.s, KEY_LIVE_ENTER, 10), ACT_MARK);
+	/* Whatever is pressed, nothing breaks. */
+	for (unsigned i = 0; i < 20000; i++) {
+		if (live_keys__press(&l.s, i % 3 ? (int)(i * 2654435761u >> 8) % 300 : KEY_LIVE_UP + (int)(i * 40503u >> 4) % 12, i % 20) ==
+			    ACT_REFRESH && i % 7 == 0)
+			refresh(&l, 0);
+		assert_true(!live_state__rows(&l.s) || l.s.selected < live_state__rows(&l.s));
+	}
+	live__free(&l);
+}
+
+/* ---- tree ---- */
+
+static void test_tree(void **state)
+{
+	static const char *const names[] = { "blocks.0.attn", "blocks.0.mlp", "blocks.1.attn", "blocks-x", "head" };
+	struct live_world l = live__new();
+	const struct live_rows *r;
+
+	(void)state;
+	for (size_t i = 0; i < N(names); i++) {
+		struct dict_frame f[] = {
+			{ .loc = loc(&l.w, "/home/me/net.py", "f", 7), .module = module(&l.w, names[i], "M", "Net") },
+			{ .loc = loc(&l.w, "/home/me/net.py", "main", 1), .module = module(&l.w, "", "Net", "Net") },
+		};
+
+		come(&l, 0x1000 * (i + 1), (i + 1) * MIB, dict__stack(l.w.d, f, 2, MT_WALK_OK));
+	}
+	live_state__choose_view(&l.s, VIEW_TREE);
+	refresh(&l, 1);
+	r = live_state__table(&l.s);
+	/* <Net>, and in it by size: blocks (6), head (5), blocks-x (4); blocks is open too, and what is in it by size. */
+	assert_int_equal(r->all[0].depth, 0);
+	assert_int_equal(r->all[0].row.bytes, 15 * MIB);
+	assert_string_equal(r->all[1].row.module, "blocks");
+	assert_true(r->all[1].open && r->all[1].depth == 1);
+	assert_string_equal(r->all[2].row.module, "blocks.0");
+	assert_false(r->all[2].open);
+	assert_string_equal(r->all[3].row.module, "blocks.1");
+	assert_string_equal(r->all[4].row.module, "head");
+	assert_string_equal(r->all[5].row.module, "blocks-x");
+	assert_int_equal(r->shown, 6);
+	assert_true(r->n > r->shown);
+	/* Unfolded it shows what is in it, and stays so. */
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
+	live_keys__press(&l.s, KEY_LIVE_RIGHT, 10);
+	refresh(&l, 1);
+	r = live_state__table(&l.s);
+	assert_string_equal(r->all[3].row.module, "blocks.0.mlp");
+	assert_string_equal(r->all[3].under, "blocks.0");
+	assert_string_equal(r->all[4].row.module, "blocks.0.attn");
+	/* Left from within goes to what it is in, and from there folds. */
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
+	live_keys__press(&l.s, KEY_LIVE_LEFT, 10);
+	assert_int_equal(l.s.selected, 2);
+	live_keys__press(&l.s, KEY_LIVE_LEFT, 10);
+	assert_int_equal(live_state__rows(&l.s), 6);
+	live__free(&l);
+}
+
+/* ---- detail ---- */
+
+static void test_detail(void **state)
+{
+	struct live_world l = live__new();
+	const struct live_detail *x = &l.s.detailed;
+
+	(void)state;
+	for (unsigned i = 0; i < 5; i++)
+		come(&l, 0x1000 * (i + 1), MIB, l.a);
+	l.w.time += 100 * S;
+	come(&l, 0x100000, 16 * MIB, l.a);
+	come(&l, 0x200000, 64 * MIB, l.b);
+	refresh(&l, 1);
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10); /* b is larger: a is the second */
+	assert_string_equal(live_state__row(&l.s)->row.func, "forward");
+	press(&l, "\n");
+	assert_true(l.s.detail);
+	assert_int_equal(x->nstacks, 1);
+	assert_int_equal(x->stacks[0].bytes, 21 * MIB);
+	assert_int_equal(x->nsizes, 2);
+	assert_true(x->sizes[0].size == 16 * MIB && x->sizes[0].count == 1);
+	assert_true(x->sizes[1].size == MIB && x->sizes[1].count == 5);
+	assert_int_equal(x->bytes, 21 * MIB);
+	assert_true(x->ages[AGE_TEN].count == 1 && x->ages[AGE_TEN_MINUTES].count == 5);
+	/* The same blocks by module, by category and by module with all inside. */
+	press(&l, "2");
+	live_keys__press(&l.s, KEY_LIVE_DOWN, 10);
+	press(&l, "\n");
+	assert_int_equal(x->bytes, 21 * MIB);
+	press(&l, "3\n");
+	assert_int_equal(x->bytes, 85 * MIB);
+	press(&l, "4\n");
+	assert_int_equal(x->bytes, 85 * MIB);
+	assert_int_equal(x->nstacks, 2);
+	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
+	assert_false(l.s.detail);
+	live__free(&l);
+}
+
+/* ---- JSON ---- */
+
+static void test_json(void **state)
+{
+	struct live_world l = live__new();
+	struct live_table t = { .sort = SORT_LIVE, .top = 1 };
+	char *text = NULL;
+	size_t size;
+	FILE *out = open_memstream(&text, &size);
+	json_t *doc, *rows;
+
+	(void)state;
+	come(&l, 0x1000, 9 * MIB, l.a);
+	come(&l, 0x900000000, 3 * MIB, l.b);
+	refresh(&l, 2);
+	assert_int_equal(live_json__line(out, l.p, &t, ""), 0);
+	fclose(out);
+	assert_int_equal(strchr(text, '\n') - text, (long)size - 1); /* one line */
+	doc = json_loads(text, 0, NULL);
+	assert_non_null(doc);
+	rows = json_object_get(doc, "rows");
+	assert_int_equal(json_array_size(rows), 1);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(rows, 0), "bytes")), 9 * MIB);
+	assert_int_equal(json_integer_value(json_object_get(doc, "more_rows")), 1);
+	assert_int_equal(json_integer_value(json_object_get(doc, "more_bytes")), 3 * MIB);
+	assert_int_equal(json_integer_value(json_object_get(json_array_get(json_object_get(doc, "devices"), 0), "allocated")), 12 * MIB);
+	assert_null(json_object_get(doc, "end"));
+	json_decref(doc);
+	free(text);
+	live__free(&l);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_graph),
+		cmocka_unit_test(test_graph_of_days),
+		cmocka_unit_test(test_graph_stands_still),
+		cmocka_unit_test(test_graph_time_goes_back),
+		cmocka_unit_test(test_growth_between_steps),
+		cmocka_unit_test(test_rates),
+		cmocka_unit_test(test_waits_for_census),
+		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_tree),
+		cmocka_unit_test(test_detail),
+		cmocka_unit_test(test_json),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
