@@ -164,7 +164,7 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 {
 	const struct live_message *m = live_state__message(s, 0);
 	const struct live_proc *proc = live_state__proc(s);
-	char events[32], rate[24], lost[32], drift[24], stretched[24] = "", text[256];
+	char events[32], rate[24], lost[32], drift[24], stretched[24], text[256];
 	struct report_stacks stacks;
 	struct model_device d;
 	int x;
@@ -190,7 +190,7 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 		x += paint__put(p, y, x, p->columns - x, INK_PLAIN, text);
 	}
 	if (s->stretched) {
-		snprintf(text, sizeof(text), "every %s (1%% of a core)", text__time(stretched, sizeof(stretched), s->stretched));
+		snprintf(text, sizeof(text), "table every %s (1%% of a core)", text__time(stretched, sizeof(stretched), s->stretched));
 		paint__right(p, y, x + 2, p->columns - x - 2, INK_DIM, text);
 	} else if (proc->ended) {
 		paint__right(p, y, x + 2, p->columns - x - 2, INK_WARN, proc->end);

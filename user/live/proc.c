@@ -191,7 +191,6 @@ void live_proc__rates(struct live_proc *p)
 	p->rate = (double)(p->events - p->rate_events) * 1e9 / (double)span;
 	p->rate_events = p->events;
 	p->rate_time = p->now;
-	p->step_cost = 0;
 }
 
 void live_proc__end(struct live_proc *p, const char *why)

@@ -51,7 +51,7 @@ struct live_proc {
 	bool read;	  /* what was there before is known as far as it ever will be */
 	struct live_rows rows[LIVE_BY_NR];
 	enum live_by by;  /* what is shown of them */
-	uint64_t step_cost; /* ns of processor time that ends of steps have taken since live_proc__rates() */
+	uint64_t step_cost; /* ns of processor time that ends of steps have taken; the owner sets it back */
 };
 
 /* Borrows dict and facts, which must outlive it unless live_proc__own() comes. NULL on ENOMEM. */

@@ -40,7 +40,8 @@ struct view {
 	struct live_proc *first; /* the process that was asked for ... */
 	bool listed;		 /* ... and there is something of it to be shown */
 	int clock, signals;
-	uint64_t begun, last;	 /* of the view, and of the last refresh: ns, monotonic */
+	uint64_t begun;		 /* of the view: ns, monotonic */
+	uint64_t rows_due;	 /* when rows may be taken again */
 	unsigned refreshes;
 	bool gone;		 /* the terminal is */
 	bool quit;		 /* the person has asked for it */
@@ -103,7 +104,7 @@ static void set_clock(struct view *v, uint64_t ns)
 		timerfd_settime(v->clock, 0, &it, NULL);
 }
 
-/* How long to wait for the next refresh, after one that has cost so much. */
+/* How long to wait for the next refresh, after one whose drawing has cost so much. */
 static uint64_t pause_after(struct view *v, uint64_t cost)
 {
 	uint64_t wanted = v->state.interval;
@@ -111,7 +112,6 @@ static uint64_t pause_after(struct view *v, uint64_t cost)
 	v->refreshes++;
 	if (v->refreshes < 4)
 		wanted = wanted < EARLY << v->refreshes ? wanted : EARLY << v->refreshes;
-	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
 	return cost * BUDGET > wanted ? cost * BUDGET : wanted;
 }
 
@@ -121,23 +121,38 @@ static void draw(struct view *v)
 	screen__draw(v->screen, &v->state);
 }
 
+/* The rows cost the more the more blocks there are: then they come less often, and the head goes on. */
+static void refresh_rows(struct view *v)
+{
+	uint64_t begin = cpu_time(), cost = 0;
+
+	for (size_t i = 0; i < v->state.nprocs; i++) {
+		cost += v->state.procs[i]->step_cost;
+		v->state.procs[i]->step_cost = 0;
+	}
+	if (live_state__refresh(&v->state))
+		v->failed = v->loop.quit = true;
+	cost += cpu_time() - begin;
+	v->rows_due = monotonic() + cost * BUDGET;
+	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
+}
+
 /* by_clock: it is time, and not a key that asked for it. */
 static void refresh(struct view *v, bool by_clock)
 {
-	uint64_t begin = cpu_time(), cost = 0;
+	uint64_t begin;
 
 	take_errors(v);
 	if (guard__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
-	for (size_t i = 0; by_clock && i < v->state.nprocs; i++) {
-		cost += v->state.procs[i]->step_cost;
+	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
 		live_proc__rates(v->state.procs[i]);
-	}
-	if ((!v->state.paused || !by_clock) && live_state__refresh(&v->state))
-		v->failed = v->loop.quit = true;
+	if (!by_clock || (!v->state.paused && monotonic() >= v->rows_due))
+		refresh_rows(v);
+	begin = cpu_time();
 	draw(v);
 	if (by_clock)
-		set_clock(v, pause_after(v, cpu_time() - begin + cost));
+		set_clock(v, pause_after(v, cpu_time() - begin));
 }
 
 static void on_clock(void *ctx)
