@@ -205,11 +205,14 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 	struct model_device md;
 	const char *kind = d.kind;
 	struct growth g;
-	int err = growth__judge(a->model, device, r->opts->min_growth, &g);
+	int err;
 
+	model__device(a->model, device, &md);
+	if (!rank__uses(&md))
+		return 0;
+	err = growth__judge(a->model, device, r->opts->min_growth, &g);
 	if (err)
 		return err;
-	model__device(a->model, device, &md);
 	snprintf(d.name, sizeof(d.name), "%s", md.name);
 	snprintf(d.kind, sizeof(d.kind), "%.*s", (int)strcspn(d.name, ":"), d.name);
 	d.of = g;

@@ -19,6 +19,12 @@ struct json;
 struct ranks;
 struct report_fail;
 
+/* Was there ever anything on it? A process that could have used a device is told of with it from the beginning. */
+static inline bool rank__uses(const struct model_device *d)
+{
+	return d->peak_allocated || d->peak_reserved || d->total_allocated;
+}
+
 struct rank { /* a recording */
 	uint32_t added;	  /* place in the order in which they were taken in */
 	char *name;
@@ -72,8 +78,8 @@ struct ranks_opts {
 struct ranks *ranks__new(const struct ranks_opts *o); /* NULL: ENOMEM; *o must outlive it */
 void ranks__free(struct ranks *r);
 /*
- * Takes in what a recording had at its moment, on one device (its index) or, with -1, on all but the CPU, or the CPU if it has
- * nothing else. 0, -ENOMEM; -ENODATA: no memory event in it, and it is only counted.
+ * Takes in what a recording had at its moment, on one device (its index) or, with -1, on all that it uses but the CPU, or the CPU if it
+ * uses nothing else. 0, -ENOMEM; -ENODATA: no memory event in it, and it is only counted.
  */
 int ranks__add(struct ranks *r, const struct analysis *a, int device);
 /* No more of them: sorts, by rank if they have one, and finds what differs. 0 or -ENOMEM. */

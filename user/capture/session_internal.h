@@ -149,6 +149,11 @@ void session__forget_roots(struct session *s);
 int session__open_state(struct session *s);
 int session__before_state(struct session *s); /* before the probes are attached: 0 or -ENOMEM, as the next */
 int session__begin_state(struct session *s);
+/*
+ * The same for a forked process. If its parent has used CUDA, its tables are a copy, and the memory is the parent's: none of it counts
+ * here, nor does what it frees of that (counter.cuda_copies). CUDA is of no use to such a process.
+ */
+int session__begin_forked_state(struct session *s, const struct session *parent);
 int session__through_state(struct session *s, const struct event *e);
 int session__pump_state(struct session *s, uint64_t now);
 /* What PyTorch's CUDA allocator is now, and the fact "allocator" with it. ALLOC_NONE: there is none, or it cannot be found. */

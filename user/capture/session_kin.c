@@ -105,7 +105,8 @@ static int take_queue(struct session *s, struct queue *early)
 static int take_facts(struct session *s, const struct session *parent)
 {
 	static const char *const keys[] = { "exe", "cwd", "python", "stdlib", "cgroup", "container", "container.runtime", "container.name",
-					    "container.name_from", "pod", "pod.uid", "pod.namespace", "pod.name_from" };
+					    "container.name_from", "pod", "pod.uid", "pod.namespace", "pod.name_from",
+					    "rank", "local_rank", "world_size", "allocator" };
 	int err = session__set_facts(s);
 	const char *value;
 	size_t i;
@@ -132,7 +133,7 @@ static int begin(struct session *s, struct session *parent, uint64_t time)
 		err = modules__open(s);
 	s->attached = true;
 	if (!err)
-		err = session__begin_state(s);
+		err = session__begin_forked_state(s, parent);
 	return err ? err : session__open_census(s);
 }
 

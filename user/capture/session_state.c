@@ -6,6 +6,7 @@
 #include "capture/session_internal.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,8 @@ struct session_state {
 	struct state *holding; /* until what was there before is known, or is not to be had */
 	uint64_t until;	       /* ns since the start */
 	bool empty;	       /* CUDA had not been used: nothing was there */
+	bool copied;	       /* of a forked process: the tables are its parent's */
+	uint64_t copies;       /* events of such blocks, which are none */
 	bool told[256];	       /* that a device was empty */
 	unsigned readings;
 	bool fresh; /* a reading that the log has not been held against */
@@ -251,6 +254,18 @@ int session__begin_state(struct session *s)
 	return err == -ENOMEM ? err : 0;
 }
 
+int session__begin_forked_state(struct session *s, const struct session *parent)
+{
+	struct session_state *st = s->state;
+	struct cudaalloc *alloc = st->alloc ? st->alloc : parent->state ? parent->state->alloc : NULL;
+
+	if (alloc && cudaalloc__backend(alloc) == ALLOC_NATIVE && cudaalloc__devices(alloc) > 0) {
+		st->copied = true;
+		return 0;
+	}
+	return session__begin_state(s);
+}
+
 static int hand_on(void *ctx, const struct event *e)
 {
 	return session__to_sinks(ctx, e);
@@ -397,6 +412,8 @@ int session__finish_state(struct session *s)
 	struct session_state *st = s->state;
 	int exact;
 
+	if (st->copies)
+		facts__setf(s->facts, "counter.cuda_copies", "%" PRIu64, st->copies);
 	set_backend_fact(s);
 	if (!facts__get(s->facts, "allocator"))
 		facts__set(s->facts, "allocator",
@@ -421,6 +438,10 @@ int session__through_state(struct session *s, const struct event *e)
 	bool cuda = e->device.type == DEVICE_CUDA && e->device.index != DEVICE_UNKNOWN;
 	int err = 0;
 
+	if (st->copied && cuda && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE)) {
+		st->copies++;
+		return 0;
+	}
 	if ((e->kind == EVENT_TAKE || e->kind == EVENT_GIVE) && (e->flags & MEM_BY_ALLOCATOR) &&
 	    (e->how == MEM_DEVICE || e->how == MEM_MAPPED))
 		note_move(st, e);
