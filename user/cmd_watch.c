@@ -33,7 +33,7 @@ static const struct argp_option options[] = {
 	{ "cooldown", OPT_COOLDOWN, "TIME", 0, "Not captured again for so long, each process (default 10m)", 0 },
 	{ "max-captures", OPT_MAX_CAPTURES, "N", 0, "Keep so many, the oldest go (default 10)", 0 },
 	{ "max-size", OPT_MAX_BYTES, "SIZE", 0, "Of all that are kept, and of each (default 2G)", 0 },
-	{ "exec", OPT_EXEC, "COMMAND", 0, "For sh, when a capture is there, or there is none to be; MEMTRACE_* say what it is about", 0 },
+	{ "exec", OPT_EXEC, "COMMAND", 0, "For sh, when a rule fires and when a capture is there; MEMTRACE_* say what it is about", 0 },
 	{ "metrics", OPT_METRICS, "FILE", 0, "Keep the last figures in it, for Prometheus' textfile collector", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json: a line for all that happens", 0 },
 	{ "duration", 'd', "TIME", 0, "End after TIME", 0 },

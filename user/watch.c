@@ -109,11 +109,13 @@ static void forget_rules(struct watch *w, const struct watch_device *d)
 		w->rules[i].holding -= d->state[i].holds;
 }
 
-static void remove_target(struct watch *w, size_t i)
+static void remove_target(struct watch *w, size_t i, bool replaced)
 {
 	struct watch_target *t = w->targets[i];
 
-	watch_say__target(w, "ended", t, "the process has ended");
+	watch_say__target(w, "ended", t, replaced ? "it runs another program now" : "the process has ended");
+	if (replaced) /* which may be meant, too */
+		w->next_scan = 0;
 	drop_series(w, t->self.series);
 	forget_rules(w, &t->self);
 	for (size_t k = 0; k < WATCH_DEVICES; k++) {
@@ -136,6 +138,7 @@ static void make_shot(struct watch_shot *s, const struct watch_target *t, const 
 	watch_device__name(t, d, s->device);
 	snprintf(s->rule, sizeof(s->rule), "%s", rule);
 	snprintf(s->text, sizeof(s->text), "%s", r->text);
+	s->growth = r->figure >= COND_GROWTH;
 	snprintf(s->container, sizeof(s->container), "%s", t->cgroup.container);
 	snprintf(s->pod, sizeof(s->pod), "%s", t->cgroup.pod);
 	watch_say__time(s->begin);
@@ -145,10 +148,8 @@ static void capture(struct watch *w, struct watch_target *t, const struct watch_
 {
 	char text[160], time[24];
 
-	if (!w->captures) {
-		watch_exec__run(w, "fired", s);
+	if (!w->captures)
 		return;
-	}
 	if (now < t->cooldown) {
 		snprintf(text, sizeof(text), "not captured: %s since the last one of this process; --cooldown",
 			 text__time(time, sizeof(time), w->args.cooldown - (t->cooldown - now)));
@@ -160,7 +161,6 @@ static void capture(struct watch *w, struct watch_target *t, const struct watch_
 	}
 	w->skipped++;
 	watch_say__shot(w, "skipped", s, text);
-	watch_exec__run(w, "fired", s);
 }
 
 static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d, const struct cond_result *r, uint64_t now)
@@ -171,6 +171,7 @@ static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch
 	w->fired++;
 	watch_say__rule(w, "fired", t, d, cond__text(w->rules[i].cond), r);
 	make_shot(&s, t, d, cond__text(w->rules[i].cond), r);
+	watch_exec__run(w, "fired", &s);
 	capture(w, t, &s, now);
 }
 
@@ -276,8 +277,10 @@ static void look(struct watch *w, uint64_t now)
 	for (size_t i = 0; i < w->n_targets;) {
 		struct watch_target *t = w->targets[i];
 
-		if (watch_target__look(t, now, w->wants_steps, w->wants_used)) {
-			remove_target(w, i);
+		int err = watch_target__look(t, now, w->wants_steps, w->wants_used);
+
+		if (err) {
+			remove_target(w, i, err == -ESTALE);
 			continue;
 		}
 		tell_target(w, t);

@@ -73,7 +73,7 @@ struct watch_target {
 	struct cgroup cgroup;
 	int64_t rank;		/* -1: not known */
 	struct proc *proc;
-	int statm;
+	int image, statm;	/* proc__image(), /proc/PID/statm */
 	uint64_t pages, rss;	/* of the address space; bytes */
 	uint64_t next_look;	/* when to look for what was not there, ns */
 	uint64_t looked_pages;
@@ -98,7 +98,7 @@ struct watch_target {
 struct watch_target *watch_target__new(const struct pick_process *p, int *err);
 void watch_target__free(struct watch_target *t);
 bool watch_target__alive(const struct watch_target *t);
-/* Looks: 0, or -ESRCH: it has ended. now: CLOCK_MONOTONIC, ns. steps: they are wanted. used: the driver is to be asked. */
+/* Looks: 0, or -ESRCH: it has ended; -ESTALE: it runs another program. now: CLOCK_MONOTONIC, ns. steps: they are wanted. used: the driver is to be asked. */
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used);
 /* Looks at what grows alone, which is a few microseconds' work. False: it cannot be. */
 bool watch_target__glance(struct watch_target *t, bool rss);
@@ -162,6 +162,7 @@ struct watch_shot {
 	char begin[40]; /* RFC 3339 */
 	char file[320], snapshot[320]; /* paths; "" where there is none */
 	uint64_t events, lost, bytes;
+	bool growth;	 /* it is of growth */
 	char blame[256]; /* the line that is to blame, cleaned; "" */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What is captured when a rule fires, one at a time: first `dump`, which needs no probe and says what is live now; then `record` for a
- * while; then `report` reads what was recorded, for the index and for the word on who is to blame. Each is a program of its own, this one
+ * while; then `report`, and for growth `leaks`, read what was recorded, for the index and for the word on who is to blame. Each is a program of its own, this one
  * once more: what they need is gone with them, and should they fail, watching goes on.
  */
 #include "watch.h"
@@ -36,7 +36,7 @@
 #define TOP "8"
 #define NICE 10 /* of what is in no hurry */
 
-enum stage { IDLE, DUMPING, RECORDING, REPORTING };
+enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING };
 
 struct watch_capture {
 	const struct watch_args *args;
@@ -51,6 +51,7 @@ struct watch_capture {
 	struct outfile *dump;
 	uint64_t begun; /* CLOCK_MONOTONIC, ns */
 	char stem[128];
+	json_t *doc; /* the report */
 };
 
 static uint64_t monotonic(void)
@@ -210,6 +211,17 @@ static int begin_report(struct watch_capture *c)
 	return begin_stage(c, REPORTING, argv, c->out, NICE, REPORT_MOST);
 }
 
+/* For growth: which line it is that grows, where the recording is long enough to tell. */
+static int begin_leaks(struct watch_capture *c)
+{
+	const char *const argv[] = { "leaks", "--format", "json", "--top", "1", c->shot.file, NULL };
+
+	c->out = memfd_create("leaks", MFD_CLOEXEC);
+	if (c->out < 0)
+		return -errno;
+	return begin_stage(c, BLAMING, argv, c->out, NICE, REPORT_MOST);
+}
+
 /* A file name: when, whose. */
 static void make_paths(struct watch_capture *c)
 {
@@ -286,22 +298,50 @@ static const char *string(const json_t *o, const char *key)
 	return s ? s : "";
 }
 
-/* What holds most at the end that was there before nobody knows; of what came since the line is known. */
+/* "train.py:36 (forward)" */
+static void say_line(const json_t *row, char *buf, size_t size)
+{
+	const char *path = string(row, "file"), *func = string(row, "function"), *base = strrchr(path, '/');
+	char file[160], name[64];
+
+	base = base ? base + 1 : path;
+	snprintf(buf, size, "%s:%" PRIu64 " (%s)", text__clean(file, sizeof(file), base, strlen(base)), number(row, "line"),
+		 text__clean(name, sizeof(name), func, strlen(func)));
+}
+
+/* Of what was there before nobody knows the line; of what came since it is known. */
 static void read_blame(struct watch_shot *s, const json_t *rows)
 {
-	char file[160], func[64], bytes[24];
+	char line[216], bytes[24];
 	size_t i;
 	json_t *r;
 
 	json_array_foreach(rows, i, r) {
-		const char *path = string(r, "file"), *base = strrchr(path, '/');
-
-		if (!*path)
+		if (!*string(r, "file"))
 			continue;
-		base = base ? base + 1 : path;
-		snprintf(s->blame, sizeof(s->blame), "%s:%" PRIu64 " (%s) %s", text__clean(file, sizeof(file), base, strlen(base)),
-			 number(r, "line"), text__clean(func, sizeof(func), string(r, "function"), strlen(string(r, "function"))),
-			 text__bytes(bytes, sizeof(bytes), number(r, "bytes")));
+		say_line(r, line, sizeof(line));
+		snprintf(s->blame, sizeof(s->blame), "%s %s", line, text__bytes(bytes, sizeof(bytes), number(r, "bytes")));
+		return;
+	}
+}
+
+static void read_leaks(struct watch_shot *s, const json_t *doc)
+{
+	const json_t *d, *first;
+	char line[216], bytes[24];
+	double a_step;
+	size_t i;
+
+	json_array_foreach(json_object_get(doc, "devices"), i, d) {
+		if (*s->device && strcmp(string(d, "device"), s->device))
+			continue;
+		first = json_array_get(json_object_get(d, "leaks"), 0);
+		a_step = json_number_value(json_object_get(first, "bytes_per_step"));
+		if (!*string(first, "file") || a_step < 1 || a_step > 1e18)
+			continue;
+		say_line(first, line, sizeof(line));
+		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line, text__bytes(bytes, sizeof(bytes), (uint64_t)a_step),
+			 strcmp(string(d, "clock"), "time") ? "step" : "second");
 		return;
 	}
 }
@@ -364,28 +404,50 @@ static void put_entry(struct watch_capture *c, const json_t *doc)
 	s->lost = e.lost = number(capture, "lost");
 	s->bytes = e.bytes = stat(s->file, &st) ? 0 : (uint64_t)st.st_size;
 	read_devices(&e, json_object_get(doc, "devices"));
-	read_blame(s, json_object_get(doc, "rows"));
+	if (!*s->blame)
+		read_blame(s, json_object_get(doc, "rows"));
 	err = folder__add(c->folder, &e);
 	if (err)
 		log_warn("%s: the index cannot be written: %s", folder__path(c->folder), folder__why(err));
 	drop_old(c);
 }
 
+static void end_capture(struct watch_capture *c)
+{
+	struct watch_shot *s = &c->shot;
+	char text[WATCH_TEXT], events[32], size[24];
+	const char *what;
+
+	what = *s->blame ? "; grows: " : "; most of what came since: ";
+	put_entry(c, c->doc);
+	json_decref(c->doc);
+	c->doc = NULL;
+	c->w->captured++;
+	snprintf(text, sizeof(text), "%s events, %" PRIu64 " lost, %s%s%s", text__count(events, sizeof(events), s->events), s->lost,
+		 text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame);
+	watch_say__shot(c->w, "captured", s, text);
+	watch_exec__run(c->w, "captured", s);
+	finish(c);
+}
+
 static void end_report(struct watch_capture *c)
 {
-	json_t *doc = read_document(c->out);
-	char text[WATCH_TEXT], events[32], size[24];
-
-	if (!doc)
+	c->doc = read_document(c->out);
+	close(c->out);
+	c->out = -1;
+	if (!c->doc)
 		fail(c, "the recording cannot be read");
-	put_entry(c, doc);
-	json_decref(doc);
-	c->w->captured++;
-	snprintf(text, sizeof(text), "%s events, %" PRIu64 " lost, %s%s%s", text__count(events, sizeof(events), c->shot.events), c->shot.lost,
-		 text__bytes(size, sizeof(size), c->shot.bytes), *c->shot.blame ? "; most of what came since: " : "", c->shot.blame);
-	watch_say__shot(c->w, "captured", &c->shot, text);
-	watch_exec__run(c->w, "captured", &c->shot);
-	finish(c);
+	if (!c->doc || !c->shot.growth || begin_leaks(c))
+		end_capture(c);
+}
+
+static void end_leaks(struct watch_capture *c)
+{
+	json_t *leaks = read_document(c->out);
+
+	read_leaks(&c->shot, leaks);
+	json_decref(leaks);
+	end_capture(c);
 }
 
 static void end_record(struct watch_capture *c)
@@ -395,7 +457,7 @@ static void end_record(struct watch_capture *c)
 	if (stat(c->shot.file, &st) || !st.st_size) {
 		fail(c, "nothing was recorded: the process ended, or may not be traced; what the recorder says is on standard error");
 		*c->shot.file = '\0';
-		watch_exec__run(c->w, "fired", &c->shot);
+		watch_exec__run(c->w, "failed", &c->shot);
 		finish(c);
 		return;
 	}
@@ -423,6 +485,9 @@ static void next(struct watch_capture *c, int status)
 		break;
 	case REPORTING:
 		end_report(c);
+		break;
+	case BLAMING:
+		end_leaks(c);
 		break;
 	case IDLE:
 		break;
@@ -475,6 +540,7 @@ void watch_capture__free(struct watch_capture *c)
 			c->deadline = 0;
 	}
 	outfile__discard(c->dump);
+	json_decref(c->doc);
 	if (c->out >= 0)
 		close(c->out);
 	folder__free(c->folder);

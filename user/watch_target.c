@@ -50,7 +50,7 @@ struct watch_target *watch_target__new(const struct pick_process *p, int *err)
 	*err = -ENOMEM;
 	if (!t)
 		return NULL;
-	t->statm = -1;
+	t->image = t->statm = -1;
 	t->pid = p->pid;
 	t->started = p->started;
 	t->cgroup = p->cgroup;
@@ -67,6 +67,7 @@ struct watch_target *watch_target__new(const struct pick_process *p, int *err)
 		watch_target__free(t);
 		return NULL;
 	}
+	t->image = proc__image(t->proc);
 	t->rank = rank_of(t->proc);
 	return t;
 }
@@ -80,6 +81,8 @@ void watch_target__free(struct watch_target *t)
 	session__free(t->session);
 	smi__free(t->smi);
 	cudaalloc__free(t->alloc);
+	if (t->image >= 0)
+		close(t->image);
 	if (t->statm >= 0)
 		close(t->statm);
 	proc__free(t->proc);
@@ -270,11 +273,11 @@ static void look_at_steps(struct watch_target *t, uint64_t now)
 	}
 	before = t->steps;
 	last = t->last_step;
-	err = session__replaced(t->session) ? -ESTALE : session__pump(t->session, sinks, 1);
+	err = session__pump(t->session, sinks, 1);
 	t->at_once = t->steps - before;
 	t->pace = before && t->at_once ? (t->last_step - last) / t->at_once : 0;
 	if (err)
-		give_up_steps(t, err == -ESTALE ? "it runs another program now" : strerror(-err));
+		give_up_steps(t, strerror(-err));
 }
 
 /* ---- */
@@ -283,6 +286,8 @@ int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool us
 {
 	int err = proc__alive(t->proc) ? read_statm(t) : -ESRCH;
 
+	if (!err && t->image >= 0 && proc__image_gone(t->image))
+		err = -ESTALE;
 	if (err)
 		return err;
 	look_for_allocator(t, now);
