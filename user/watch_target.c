@@ -179,7 +179,7 @@ static void look_at_allocator(struct watch_target *t)
 		d->now = v[i];
 		if (!v[i].counts_known)
 			continue;
-		if (!d->counts_known) {
+		if (!d->counts_known && !t->told) {
 			/* What was before we came is nothing new. */
 			for (size_t k = 0; k < WATCH_RULES; k++) {
 				d->state[k].ooms = v[i].ooms;
@@ -241,7 +241,7 @@ static void give_up_steps(struct watch_target *t, const char *why)
 	t->steps_failed = true;
 }
 
-static void look_at_steps(struct watch_target *t, uint64_t now)
+static void look_at_steps(struct watch_target *t)
 {
 	struct session_opts so = { .steps_only = true, .ring_bytes = STEPS_RING };
 	struct step_sink sink = { .sink = { .event = on_event }, .t = t };
@@ -251,8 +251,6 @@ static void look_at_steps(struct watch_target *t, uint64_t now)
 	int err;
 
 	if (t->steps_failed)
-		return;
-	if (!t->session && t->alloc_why[0] && now < t->next_used)
 		return;
 	if (!t->session) {
 		t->session = session__new(t->pid, &so, &f);
@@ -291,12 +289,13 @@ int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool us
 	if (err)
 		return err;
 	look_for_allocator(t, now);
+	/* First, since attaching takes a while: what is read next is of the step that it counts from. */
+	if (steps)
+		look_at_steps(t);
 	if (t->alloc && cudaalloc__calibrated(t->alloc)) {
 		look_at_allocator(t);
 		look_at_driver(t, now, used);
 	}
-	if (steps)
-		look_at_steps(t, now);
 	return 0;
 }
 

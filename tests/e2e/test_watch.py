@@ -84,7 +84,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     try:
         torch.empty(1 << 40, dtype=torch.uint8, device="cuda")
-    except torch.OutOfMemoryError:
+    except torch.cuda.OutOfMemoryError:
         print("oom", flush=True)
 """
 

@@ -460,6 +460,56 @@ static void test_many(void **state)
 	fake_world__free(w);
 }
 
+/* What is read often is the statistics alone; counts are where each version has them. */
+static void test_figures(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < LAYOUTS; i++) {
+		struct fake_world *w = fake_world__new(&fake_layouts[i], 2);
+		struct cudaalloc_state s;
+		struct cuda_figures v[4];
+		struct cudaalloc a;
+		uint8_t *counts;
+
+		for (size_t k = 0; k < KINDS; k++)
+			fake_world__add(w, &all_kinds[k]);
+		open_world(w, &a);
+		assert_int_equal(cudaalloc__figures(&a, v, 4), -EINVAL);
+		assert_int_equal(cudaalloc__calibrate(&a), 0);
+		assert_int_equal(cudaalloc__read(&a, &s), 0);
+		counts = w->devices[0] + fake_layouts[i].requested_bytes + 96;
+		fake_put(counts, 7);
+		fake_put(counts + 8, 3);
+		for (int round = 0; round < 3; round++) {
+			assert_int_equal(cudaalloc__figures(&a, v, 4), 2);
+			for (size_t d = 0; d < 2; d++) {
+				assert_int_equal(v[d].allocated, s.devices[d].after.allocated);
+				assert_int_equal(v[d].reserved, s.devices[d].after.reserved);
+				assert_int_equal(v[d].blocks, s.devices[d].after.count);
+				assert_int_equal(v[d].peak_allocated, v[d].allocated);
+				assert_true(v[d].counts_known);
+			}
+			assert_true(v[0].retries == 7 && v[0].ooms == 3 && !v[1].ooms);
+			/* They are elsewhere the third time, and then nowhere. */
+			if (round == 1) {
+				w->vector[2] = w->devices[0];
+				w->vector[3] = w->devices[1];
+				fake_put(w->object + fake_layouts[i].devices, (uintptr_t)(w->vector + 2));
+				fake_put(w->object + fake_layouts[i].devices + 8, (uintptr_t)(w->vector + 4));
+				fake_put(w->object + fake_layouts[i].devices + 16, (uintptr_t)(w->vector + 4));
+			}
+		}
+		assert_int_equal(cudaalloc__figures(&a, v, 1), 2);
+		fake_put(counts + 8, UINT64_MAX);
+		assert_int_equal(cudaalloc__figures(&a, v, 1), 2);
+		assert_false(v[0].counts_known);
+		fake_put(w->object + fake_layouts[i].devices + 8, 0);
+		assert_int_equal(cudaalloc__figures(&a, v, 4), -ESTALE);
+		cudaalloc_state__free(&s);
+		fake_world__free(w);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -473,6 +523,7 @@ int main(void)
 		cmocka_unit_test(test_trees_and_tables_that_lead_nowhere),
 		cmocka_unit_test(test_totals_decide),
 		cmocka_unit_test(test_many),
+		cmocka_unit_test(test_figures),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -8,30 +8,28 @@
 
 /*
  * DeviceStats: nine arrays (allocation, segment, active, inactive_split, allocated_bytes, reserved_bytes, active_bytes,
- * inactive_split_bytes, requested_bytes), then num_alloc_retries, num_ooms and two single Stats (oversize_allocations,
- * oversize_segments). What follows differs by version.
+ * inactive_split_bytes, requested_bytes; newer ones have a single Stat in between), then num_alloc_retries, num_ooms and two single
+ * Stats (oversize_allocations, oversize_segments). What follows differs by version.
  */
 #define ARRAYS 9
 #define SINGLES 2
 #define SINGLE 32u
 #define COUNTS (ARRAYS * STAT_ARRAY)
-#define STATS (COUNTS + 16u + SINGLES * SINGLE)
+#define COUNTS_LAST (COUNTS + 2 * SINGLE)
+#define COUNTS_SIZE (16u + SINGLES * SINGLE)
+#define STATS (COUNTS_LAST + COUNTS_SIZE)
 #define COUNT_MAX (UINT64_C(1) << 40)
 
-/* The two numbers have no structure of their own: they count only where all around them has the one that is expected. */
-static bool counts_like(const uint8_t *p)
+/* The two numbers have no structure of their own: they count only where what is before and behind them has the one that is expected. */
+static bool counts_like(const uint8_t *p, size_t at)
 {
 	struct stat_array s;
 
-	for (unsigned i = 0; i < ARRAYS; i++) {
-		stat_array__parse(p + i * STAT_ARRAY, &s);
-		if (!stat_array__like(&s))
-			return false;
-	}
-	if (get64(p + COUNTS) > COUNT_MAX || get64(p + COUNTS + 8) > COUNT_MAX)
+	stat_array__parse(p + at - STAT_ARRAY, &s);
+	if (!stat_array__like(&s) || get64(p + at) > COUNT_MAX || get64(p + at + 8) > COUNT_MAX)
 		return false;
 	for (unsigned i = 0; i < SINGLES; i++) {
-		const uint8_t *q = p + COUNTS + 16 + i * SINGLE;
+		const uint8_t *q = p + at + 16 + i * SINGLE;
 		uint64_t current = get64(q), peak = get64(q + 8), up = get64(q + 16), down = get64(q + 24);
 
 		if (current > peak || up < down || up - down != current || peak > up)
@@ -40,8 +38,22 @@ static bool counts_like(const uint8_t *p)
 	return true;
 }
 
-static void parse(const uint8_t *p, size_t len, struct cuda_figures *ret)
+/* Behind requested_bytes; where that was not found, where it may be. 0: not there. */
+static size_t find_counts(const struct cudaalloc *a, const uint8_t *p, size_t len)
 {
+	size_t at = COUNTS, last = COUNTS_LAST;
+
+	if (a->requested_bytes >= 0)
+		at = last = (size_t)(a->requested_bytes - a->layout.field[F_STATS]) + STAT_ARRAY;
+	for (; at <= last && at + COUNTS_SIZE <= len; at += SINGLE)
+		if (at >= STAT_ARRAY && counts_like(p, at))
+			return at;
+	return 0;
+}
+
+static void parse(const struct cudaalloc *a, const uint8_t *p, size_t len, struct cuda_figures *ret)
+{
+	size_t counts = find_counts(a, p, len);
 	struct stat_array blocks, allocated, reserved;
 
 	stat_array__parse(p, &blocks);
@@ -54,11 +66,11 @@ static void parse(const uint8_t *p, size_t len, struct cuda_figures *ret)
 		.peak_reserved = reserved.peak[0],
 		.blocks = blocks.current[0],
 	};
-	ret->counts_known = len >= STATS && counts_like(p);
-	if (!ret->counts_known)
+	ret->counts_known = counts;
+	if (!counts)
 		return;
-	ret->retries = get64(p + COUNTS);
-	ret->ooms = get64(p + COUNTS + 8);
+	ret->retries = get64(p + counts);
+	ret->ooms = get64(p + counts + 8);
 }
 
 /* Finds where the devices are. 0 or -errno. */
@@ -139,6 +151,6 @@ int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max)
 	if (err)
 		return err == -EAGAIN ? -ESTALE : err;
 	for (size_t i = 0; i < shown; i++)
-		parse(stats[i], len, &v[i]);
+		parse(a, stats[i], len, &v[i]);
 	return (int)a->figures_n;
 }
