@@ -19,7 +19,7 @@
 #include "lib/text.h"
 #include "target/proc.h"
 
-#define SCAN_EVERY UINT64_C(5000000000) /* ns, for processes that come later */
+#define SCAN_EVERY UINT64_C(3000000000) /* ns, for processes that come later */
 #define GLANCE_EVERY UINT64_C(100000000) /* ns, at what grows, so that the lows of steps are seen; of many processes seldomer */
 #define GLANCE_AT 8 /* processes in that time */
 

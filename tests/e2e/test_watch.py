@@ -6,6 +6,7 @@ import os
 import re
 
 import harness
+import test_hostile
 from harness import check, equal, python, run, scratch, spawn, tool
 
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
@@ -71,6 +72,20 @@ def test_fail_if_cannot_be_judged():
     equal(code, 4, "exit code where the rest settles it: %s" % err)
     code, out, err = fail_if("fragmentation>1%", options=("--device", "cpu", "--format", "json"))
     equal((code, json.loads(out)["failed"][0]["holds"]), (1, None), "of the CPU: %s" % err)
+
+
+def test_fail_if_of_hostile_names():
+    """What a recording calls its lines does nothing to a terminal, and JSON stays JSON."""
+    path = scratch("hostile.mtr")
+    test_hostile.made_recording(path, test_hostile.hostile_names(400))
+    conditions = [a for c in ("peak>0", "growth>0/2steps", "leaks>0", "ooms>0", "lost>0", "fragmentation>0%", "unused>0") for a in ("--fail-if", c)]
+    for options in ((), ("--format", "json")):
+        code, out, err = tool("report", *conditions, *options, path, text=False)
+        equal(code, 4, "exit code: %s" % err)
+        test_hostile.harmless(out, "a report with %s" % (options,))
+        test_hostile.harmless(err.encode("utf-8", "replace"), "what --fail-if says")
+        if options:
+            check(len(json.loads(out)["failed"]) >= 7, "conditions in JSON")
 
 
 # ---- watch ----
@@ -163,6 +178,26 @@ def test_out_of_memory():
     kept = [name for name in os.listdir(folder) if name.endswith(".mtr")]
     equal(kept, [os.path.basename(events(w, "captured")[1]["file"])], "recordings that are kept")
     p.stop()
+
+
+def test_who_comes_later():
+    """By name: who is not there yet is waited for, one without a GPU has its resident memory, and after its end comes the next."""
+    mark = "watched-%d" % os.getpid()
+    w = watching("--name", mark, "--rule", "rss>1M", "--rule", "growth>1G/10m")
+    wait_event(w, "waiting", 20)
+    for n in (1, 2):
+        p = spawn([python(), "-c", "import torch; print('ready', flush=True); input()", mark])
+        p.wait_line("ready", 60)
+        for _ in range(200):
+            if len(events(w, "fired")) == n:
+                break
+            harness.time.sleep(0.1)
+        fired = events(w, "fired")
+        equal((len(fired), fired[-1]["pid"], fired[-1]["figure"], fired[-1].get("device")), (n, p.pid, "rss", None), "what fired")
+        p.send()
+        equal(p.wait(20), 0, "the job's exit code")
+    equal(harness.interrupt(w), 0, "exit code after a signal: %s" % w.stderr()[-500:])
+    equal([e["pid"] for e in events(w, "watching")], [e["pid"] for e in events(w, "fired")], "who was watched")
 
 
 def test_bad_places():
