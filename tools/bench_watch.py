@@ -44,7 +44,7 @@ RULES = {
     "growth": ["--rule", "growth>1T/10m", "--rule", "ooms>0"],
     "steps": ["--rule", "growth>1T/100steps", "--rule", "step_time>1h"],
 }
-SECONDS, SETTLE = 2, 2
+SECONDS = 0.4
 
 
 def cpu_ns(pid):
@@ -53,32 +53,58 @@ def cpu_ns(pid):
 
 
 def measure(job):
-    job.stdin.write("%d\n" % SECONDS)
+    """The median processor time of a step in a short while."""
+    job.stdin.write("%f\n" % SECONDS)
     job.stdin.flush()
     return float(job.stdout.readline())
 
 
+def start(job, rules):
+    watch = subprocess.Popen([TOOL, "watch", "--format", "json", "-p", str(job.pid), *rules], stdout=subprocess.PIPE, text=True)
+    watch.stdout.readline()  # it is attached where it is to be
+    return watch
+
+
+def own_cost(job, rules, seconds):
+    """Processor time of the watcher, as a share of a core, while the job works."""
+    watch = start(job, rules)
+    measure(job)
+    spent, begin = cpu_ns(watch.pid), time.monotonic()
+    while time.monotonic() - begin < seconds:
+        measure(job)
+    share = (cpu_ns(watch.pid) - spent) / 1e9 / (time.monotonic() - begin)
+    watch.terminate()
+    watch.wait()
+    return share
+
+
+def turns(job, rules, rounds):
+    """With and without, one right after the other, in either order."""
+    ratios = []
+    for i in range(rounds):
+        times = {}
+        for on in (i % 2 == 0, i % 2 == 1):
+            watch = start(job, rules) if on else None
+            times[on] = measure(job)
+            if watch:
+                watch.terminate()
+                watch.wait()
+        ratios.append(times[True] / times[False])
+    return sorted(ratios)
+
+
 def main():
     python = sys.argv[1] if len(sys.argv) > 1 else subprocess.check_output([os.path.join(HERE, "deps.sh"), "python", "main"], text=True).strip()
-    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 40
     with subprocess.Popen([python, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                           env=dict(os.environ, LD_PRELOAD=PRELOAD)) as job:
         job.stdout.readline()
         measure(job)
         for name, rules in RULES.items():
-            ratios, own = [], []
-            for _ in range(rounds):
-                before = measure(job)
-                with subprocess.Popen([TOOL, "watch", "-p", str(job.pid), *rules], stdout=subprocess.DEVNULL) as watch:
-                    time.sleep(SETTLE)
-                    spent, begin = cpu_ns(watch.pid), time.monotonic()
-                    during = measure(job)
-                    own.append((cpu_ns(watch.pid) - spent) / 1e9 / (time.monotonic() - begin))
-                    watch.terminate()
-                after = measure(job)
-                ratios.append(2 * during / (before + after))
-            print("%-7s a step x %.4f (%.4f to %.4f), of a core %.3f %%" % (
-                name, statistics.median(ratios), min(ratios), max(ratios), 100 * statistics.median(own)), flush=True)
+            r = turns(job, rules, rounds)
+            print("%-7s a step x %.4f (quartiles %.4f and %.4f of %d), watch itself %.3f %% of a core" % (
+                name, statistics.median(r), r[rounds // 4], r[3 * rounds // 4], rounds, 100 * own_cost(job, rules, 20)), flush=True)
+        print("a step: %.2f ms" % (1000 * measure(job)))
         job.stdin.close()
 
 
