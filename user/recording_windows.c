@@ -178,7 +178,8 @@ static int capture(struct recording *r, struct windows_opts *o)
 int recording_windows__run(struct recording *r)
 {
 	struct windows_opts o = { .args = r->args.windows, .duration = r->loop.args.duration, .steps = r->loop.args.steps,
-				  .bounds = r->args.bounds, .force = r->args.force };
+				  .bounds = r->args.bounds, .force = r->args.force,
+				  .of_many = r->loop.args.children || capture_loop__many(&r->loop) };
 	int status = check(r, &o);
 
 	if (status)

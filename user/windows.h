@@ -30,6 +30,7 @@ struct windows_opts {
 	struct outfile *file;	  /* open, from now on the windows' */
 	bool force;
 	pid_t pid;
+	bool of_many; /* other processes have theirs in the same folder */
 };
 
 /* Borrows d, f and the folder, whose lives are longer. NULL with errno. */

@@ -26,12 +26,17 @@ static char *beside(const char *path, unsigned int number)
 static void name_of(const struct windows *w, unsigned int number, char *buf, size_t size)
 {
 	const struct window_args *a = &w->opts.args;
-	char process[32], count[16] = "";
+	const char *rank = facts__get(w->facts, "rank");
+	char process[48], count[16] = "", which[32] = "";
 
 	snprintf(process, sizeof(process), "window-%d", (int)w->opts.pid);
+	if (w->opts.of_many && a->label && rank)
+		snprintf(which, sizeof(which), "-rank%.12s", rank);
+	else if (w->opts.of_many && a->label)
+		snprintf(which, sizeof(which), "-%d", (int)w->opts.pid);
 	if (window_args__repeat(a) || a->wait)
 		snprintf(count, sizeof(count), "-%03u", number);
-	snprintf(buf, size, "%s%s", a->label ? a->label : process, count);
+	snprintf(buf, size, "%s%s%s", a->label ? a->label : process, which, count);
 }
 
 int windows__open_file(void *ctx, unsigned int number)
