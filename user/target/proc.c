@@ -499,11 +499,25 @@ static int open_in_root(const struct proc *p, const char *path, struct stat *st)
 	return fd < 0 ? err : only_regular(fd, st);
 }
 
+/* A map of a process that has changed its root has paths from the namespace's root on. What is left from its own on, or NULL. */
+static const char *below_root(const struct proc *p, const char *path)
+{
+	char root[PATH_MAX];
+	ssize_t n = readlinkat(p->dirfd, "root", root, sizeof(root));
+
+	return n > 1 && n < (ssize_t)sizeof(root) && !strncmp(path, root, (size_t)n) && path[n] == '/' ? path + n : NULL;
+}
+
 int proc__open_file(const struct proc *p, const char *path)
 {
 	struct stat st;
+	int fd = open_in_root(p, path, &st);
 
-	return open_in_root(p, path, &st);
+	if (fd == -ENOENT) {
+		path = below_root(p, path);
+		fd = path ? open_in_root(p, path, &st) : fd;
+	}
+	return fd;
 }
 
 int proc__open_map(const struct proc *p, const struct map *m)
