@@ -8,15 +8,12 @@ import glob
 import json
 import os
 import re
-import shutil
-import signal
 import subprocess
-import sys
 import time
 
 import harness
 import mtr_reader
-from harness import IS_ROOT, Skip, check, equal, finish, own, python, read_json, report, run, scratch, spawn, sudo, tool
+from harness import IS_ROOT, Failure, Skip, check, equal, finish, own, python, read_json, report, run, scratch, spawn, sudo, tool
 
 FIRST = 300007
 JOB = os.path.join(harness.WORKLOADS, "named.py")
@@ -155,6 +152,101 @@ def test_all_and_folder():
     equal({entries[p]["file"] for p in pids}, {"rank-0.mtr", "rank-0-2.mtr"}, "files of two that say that they are rank 0")
     equal(entries[a.popen.pid]["file"], "named-%d.mtr" % a.popen.pid, "file of the other")
     equal([entries[p]["rank"] for p in pids], [0, 0], "ranks")
+
+
+# A root of its own over a copy-on-write view of ours, as a container has, and PIDs of its own.
+BOX = """
+set -e
+box=$1 cgroup=$2; shift 2
+[ -z "$cgroup" ] || echo 0 >"$cgroup/cgroup.procs"
+mount -t tmpfs none "$box"
+mkdir "$box/upper" "$box/work" "$box/root"
+mount -t overlay none -o "lowerdir=/,upperdir=$box/upper,workdir=$box/work" "$box/root"
+mount -t proc none "$box/root/proc"
+mount --bind /dev "$box/root/dev"
+cp -r "$1" "$box/root/job"; shift
+cd "$box/root"
+exec chroot . "$@"
+"""
+CONTAINER = "00ff11ee22dd33cc44bb55aa6699778800ff11ee22dd33cc44bb55aa66997788"
+POD = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
+
+
+def make_cgroup():
+    """One of a pod, as Kubernetes calls it, that whoever is root can put a process into; "": not here."""
+    with open("/proc/self/mounts", encoding="utf-8") as f:
+        mounts = [line.split() for line in f]
+    places = [m[1] for m in mounts if m[2] == "cgroup2"] + [m[1] for m in mounts if m[2] == "cgroup" and "memory" in m[3].split(",")]
+    for place in places:
+        path = os.path.join(place, "kubepods-memtrace_test-pod" + POD.replace("-", "_") + ".slice")
+        inner = os.path.join(path, "cri-containerd-%s.scope" % CONTAINER)
+        if subprocess.run(sudo(["mkdir", "-p", inner]), capture_output=True, check=False).returncode == 0 and os.path.exists(
+                os.path.join(inner, "cgroup.procs")):
+            harness.undo_on_signal.append(lambda: remove_cgroup(inner))
+            return inner
+    return ""
+
+
+def remove_cgroup(inner):
+    for path in (inner, os.path.dirname(inner)):
+        for _ in range(50):  # what was in it may be ending
+            if subprocess.run(sudo(["rmdir", path]), capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.1)
+
+
+def pid_of(title, comm="python"):
+    for d in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(d + "/cmdline", "rb") as f:
+                words = f.read().split(b"\0")
+            with open(d + "/comm", encoding="utf-8") as f:
+                if title.encode() in words and f.read().startswith(comm):
+                    return int(d[6:])
+        except OSError:
+            pass
+    raise Failure("no process %r" % title)
+
+
+def test_container():
+    """Another root, other PIDs, and a pod's control group: found by the pod, recorded whole, a child that it forks as well, and it says where it was."""
+    box, path = scratch("box"), scratch("container.mtr")
+    os.mkdir(box)
+    cgroup = make_cgroup()
+    env = dict(os.environ, HOSTNAME="trainer-0", OMP_NUM_THREADS="1")
+    env.pop("POD_NAME", None)
+    try:
+        p = spawn(["unshare", "--mount", "--pid", "--fork", "bash", "-c", BOX, "box", box, cgroup, os.path.dirname(JOB),
+                   python(), "/job/named.py", "boxed", "11", "30", "fork", "hold"], root=True, env=env)
+        check(ready(p) < 20, "it has no PIDs of its own")
+        pid = pid_of("boxed")
+        recorder = record(*(["--pod", POD[:8]] if cgroup else ["--name", "named.py boxed"]), "--children", "-o", path)
+        recorder.wait_line("1 process is traced", 60, stream="err")
+        p.send()
+        told = json.loads(p.wait_line("^forked", 60)[7:])
+        made = made_by(p, True)
+        equal(recorder.wait(60), 0, "exit code (%s)" % recorder.stderr()[-500:])
+        found = recordings(path)
+        equal(len(found), 2, "recordings of %s" % sorted(found))
+        r, sizes = content(found[pid])
+        equal(sizes, made, "what it made")
+        child, = set(found) - {pid}
+        equal(content(found[child])[1], told, "what its child made")
+        equal(content(found[child])[0].facts["attached_at"], "fork", "attached_at of the child")
+        target = report(found[pid])["target"]
+        check(re.match(r"\d", target["torch"]), "PyTorch's version: %s", target["torch"])
+        code, text, _ = tool("report", found[pid])
+        equal(code, 0, "report")
+        if not cgroup:
+            raise Skip("no control group can be made here: the rest holds")
+        equal({k: target.get(k) for k in ("container", "container_runtime", "pod", "pod_uid")},
+              {"container": CONTAINER, "container_runtime": "containerd", "pod": "trainer-0", "pod_uid": POD}, "where it says that it was")
+        equal(r.facts["pod.name_from"], "HOSTNAME", "where the pod's name is from")
+        check("pod trainer-0" in text and "container " + CONTAINER[:12] in text, "not in the report's head: %s", text[:300])
+    finally:
+        harness.stop_all()
+        if cgroup:
+            remove_cgroup(cgroup)
 
 
 if __name__ == "__main__":

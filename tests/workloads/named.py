@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A job that is found by what it is called: named.py TITLE SEED N [hold]
+A job that is found by what it is called: named.py TITLE SEED N [now] [fork] [hold]
 
-Waits for a line, makes N tensors, each of a size of its own and of nobody else's, writes "made" and their sizes as JSON, and ends; "hold":
-waits for a line first. SEED tells jobs' sizes apart. Its PID as it sees it comes first: "ready PID".
+Waits for a line, makes N tensors, each of a size of its own and of nobody else's, writes "made" and their sizes as JSON, and ends. "now":
+does not wait for that line; "fork": has a child make some before it, and writes "forked" and theirs; "hold": waits for a line before it ends. SEED tells jobs' sizes apart. Its PID as it sees it comes first: "ready PID".
 """
 import json
 import os
@@ -17,6 +17,13 @@ seed, n = int(sys.argv[2]), int(sys.argv[3])
 print("ready", os.getpid(), flush=True)
 if "now" not in sys.argv:
     sys.stdin.readline()
+if "fork" in sys.argv:
+    pid = os.fork()
+    kept = [torch.empty(FIRST + 100003 * seed + 1013 * (n + i), dtype=torch.uint8) for i in range(7)] if not pid else []
+    if not pid:
+        print("forked " + json.dumps([t.numel() for t in kept]), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
 kept = [torch.empty(FIRST + 100003 * seed + 1013 * i, dtype=torch.uint8) for i in range(n)]
 print("made " + json.dumps([t.numel() for t in kept]), flush=True)
 if "hold" in sys.argv:
