@@ -12,6 +12,7 @@
 #include "memtrace.h"
 #include "family.h"
 #include "family_maps.bpf.h"
+#include "pids.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -25,6 +26,11 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 256 * 1024);
 } comings SEC(".maps");
+
+static __always_inline __u32 process_of(struct task_struct *task)
+{
+	return pid_ns ? process_here((unsigned long)task) : task->tgid;
+}
 
 static __always_inline struct mt_member *member(__u32 number)
 {
@@ -88,11 +94,13 @@ static __always_inline bool tell(__u32 what, __u32 pid, __u32 entry, __u32 paren
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
-	__u32 from = parent->tgid, pid = child->tgid, number, entry;
+	__u32 from, pid, number, entry;
 	__u32 *known;
 
-	if (from == pid)
+	if (parent->tgid == child->tgid)
 		return 0; /* a thread */
+	from = process_of(parent);
+	pid = process_of(child);
 	known = alone ? 0 : bpf_map_lookup_elem(&family, &from);
 	if (!known)
 		return 0;
@@ -118,10 +126,10 @@ missed:
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec, struct task_struct *task)
 {
-	__u32 pid = task->tgid, entry, *known = bpf_map_lookup_elem(&family, &pid);
+	__u32 pid = process_of(task), entry, *known = bpf_map_lookup_elem(&family, &pid);
 
 	if (!known) {
-		if (strangers && !tell(MT_KIN_STRANGER, pid, 0, 0, 0))
+		if (strangers && pid && !tell(MT_KIN_STRANGER, pid, 0, 0, 0))
 			__sync_fetch_and_add(&untold, 1);
 		return 0;
 	}
@@ -134,10 +142,11 @@ int BPF_PROG(on_exec, struct task_struct *task)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(on_exit, struct task_struct *task)
 {
-	__u32 pid = task->tgid, entry, *known;
+	__u32 pid, entry, *known;
 
 	if (task->signal->live.counter)
 		return 0; /* other threads are left */
+	pid = process_of(task);
 	known = bpf_map_lookup_elem(&family, &pid);
 	if (!known)
 		return 0;

@@ -115,7 +115,7 @@ static __always_inline __u32 entry_of_current(void)
 
 	if (!group)
 		return 0;
-	pid = bpf_get_current_pid_tgid() >> 32;
+	pid = current_process();
 	entry = bpf_map_lookup_elem(&family, &pid);
 	return entry && MT_FAMILY_GROUP(*entry) == group ? *entry : 0;
 }

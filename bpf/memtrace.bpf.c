@@ -12,6 +12,7 @@
 #include "memtrace.h"
 #include "family.h"
 #include "family_maps.bpf.h"
+#include "pids.bpf.h"
 #include "thread.bpf.h"
 #include "maps.bpf.h"
 #include "retaddr.bpf.h"
@@ -51,7 +52,7 @@ static __always_inline void fill(struct mt_hdr *h, __u8 type, __u64 time, __u64 
 	h->sleepable = sleepable;
 	h->member = member_of_current();
 	h->node = 0;
-	h->tid = bpf_get_current_task_btf()->pid;
+	h->tid = pid_ns ? thread_here() : (__u32)bpf_get_current_task_btf()->pid;
 	h->time = time;
 }
 

@@ -486,7 +486,7 @@ static __noinline bool send_stack(struct scratch *s, __u64 id)
 	s->rec.h.walk = s->outcome;
 	s->rec.h.node = 0;
 	s->rec.h.member = member_of_current();
-	s->rec.h.tid = (__u32)bpf_get_current_pid_tgid();
+	s->rec.h.tid = current_thread();
 	s->rec.stack = id;
 	s->rec.pad = 0;
 	if (bpf_ringbuf_output(&ring, &s->rec, sizeof(s->rec) + n * sizeof(struct mt_frame),

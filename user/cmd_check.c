@@ -93,6 +93,11 @@ static int check_machine(void)
 					   : "not in this kernel (6.6 and newer have it): perf uprobes, which detach slower",
 		     0);
 	probes__free(p);
+	line(!proc__pid_namespace(), "PIDs",
+	     proc__pid_namespace() ? "of a PID namespace of its own (a container?): processes outside are not seen, and the GPU driver's "
+				     "figures, which are by the machine's PIDs, are not asked for"
+				   : "the machine's own",
+	     0);
 	err = dryrun__find(dir, sizeof(dir));
 	snprintf(text, sizeof(text), err == -ENOENT ? "its libraries are not built or not installed: no run --dry-run-cuda" :
 				     err ? "the folder of its libraries has a name that cannot be preloaded" :

@@ -249,5 +249,37 @@ def test_container():
             remove_cgroup(cgroup)
 
 
+INSIDE = """
+job=$1 tool=$2 path=$3; shift 3
+mkfifo "$path.in"; exec 4<>"$path.in"
+"$@" "$job" inside 12 30 fork <&4 >"$path.out" &
+while ! grep -q ready "$path.out"; do sleep 0.1; done
+"$tool" record --name 'named.py inside' -o "$path" 2>"$path.err" &
+while kill -0 $! && ! grep -q 'is traced' "$path.err"; do sleep 0.1; done
+echo >&4
+wait
+cat "$path.out" "$path.err"
+"$tool" check
+"""
+
+
+def test_inside():
+    """The tool in a PID namespace of its own with the job: the kernel knows both by other numbers."""
+    path = scratch("inside.mtr")
+    p = spawn(["unshare", "--pid", "--fork", "--mount-proc", "bash", "-c", INSIDE, "inside", JOB, harness.TOOL, path, python()], root=True)
+    equal(p.wait(120), 0, "exit code (%s)" % p.stderr()[-500:])
+    out = p.stdout()
+    found = recordings(path)
+    made, told = (json.loads(re.search("^%s (.*)$" % word, out, re.M)[1]) for word in ("made", "forked"))
+    pid = int(re.search(r"^ready (\d+)", out, re.M)[1])
+    check(pid < 20 and pid in found and len(found) == 2, "recordings of %s; PID %d: %s", sorted(found), pid, out[-1500:])
+    child, = set(found) - {pid}
+    r, sizes = content(found[pid])
+    equal(sizes, made, "what it made")
+    equal(content(found[child])[1], told, "what its child made")
+    check(pid in [thread[0] for thread in r.threads], "the main thread's number is not among %s", r.threads)
+    check(re.search(r"^-?\s*\S* +PIDs +.*namespace", out, re.M), "check does not say it: %s", out[-1500:])
+
+
 if __name__ == "__main__":
     run(globals())

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include "family.skel.h"
+#include "target/proc.h"
 
 struct kin {
 	struct family_bpf *skel;
@@ -52,8 +53,14 @@ struct kin *kin__new(const char **why)
 		return NULL;
 	*why = "the kernel refused the programs that follow processes";
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	k->skel = family_bpf__open_and_load();
-	err = k->skel ? open_maps(k) : -errno;
+	k->skel = family_bpf__open();
+	err = k->skel ? 0 : -errno;
+	if (!err) {
+		k->skel->rodata->pid_ns = proc__pid_namespace();
+		err = family_bpf__load(k->skel);
+	}
+	if (!err)
+		err = open_maps(k);
 	if (!err)
 		err = family_bpf__attach(k->skel);
 	if (!err)

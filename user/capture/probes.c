@@ -329,6 +329,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 		bpf_map__set_max_entries(p->skel->maps.ring, opts->ring_bytes);
 	p->py = opts->py;
 	memcpy((void *)&p->skel->rodata->py, &opts->py, sizeof(opts->py));
+	p->skel->rodata->pid_ns = proc__pid_namespace();
 	p->skel->rodata->bench_empty = opts->empty;
 	p->skel->rodata->bench_verify = opts->verify;
 	p->skel->rodata->modules = opts->modules;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "lib/log.h"
 #include "target/environ.h"
@@ -218,9 +217,7 @@ static void unload(struct smi *s)
 /* NVML names processes as the machine does: in a PID namespace of its own a number would be another process's. */
 static bool pids_are_the_machines(void)
 {
-	struct stat st;
-
-	return stat("/proc/self/ns/pid", &st) == 0 && st.st_ino == 0xeffffffc; /* PROC_PID_INIT_INO, linux/proc_ns.h */
+	return !proc__pid_namespace();
 }
 
 static void look_at_gpus(struct smi *s)

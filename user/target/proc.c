@@ -21,6 +21,7 @@
 #define MAPS_TEXT_MAX (256u << 20) /* maps__parse has the same limit */
 #define MAPS_TEXT_FIRST (256u << 10)
 #define STAT_PF_KTHREAD 0x00200000u
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO */
 
 /*
  * Two handles keep a reused PID out. The pidfd says whether the process has ended; a PID is free
@@ -281,6 +282,13 @@ struct proc *proc__open(pid_t pid)
 		return NULL;
 	}
 	return p;
+}
+
+uint32_t proc__pid_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) || st.st_ino == FIRST_PID_NAMESPACE ? 0 : (uint32_t)st.st_ino;
 }
 
 struct proc *proc__ended(pid_t pid, const struct proc *like)

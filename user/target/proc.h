@@ -35,6 +35,8 @@ struct proc;
  * thread; EXDEV /proc is that of another PID namespace than ours.
  */
 struct proc *proc__open(pid_t pid);
+/* Our own PID namespace's number, by which the kernel side gives PIDs as we know them; 0: the machine's first one, or not known. */
+uint32_t proc__pid_namespace(void);
 /* Stands for a process that has ended, of which nothing can be asked any more; like: what it was called. NULL on ENOMEM, EMFILE. */
 struct proc *proc__ended(pid_t pid, const struct proc *like);
 void proc__free(struct proc *p); /* NULL is fine */

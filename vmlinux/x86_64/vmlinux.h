@@ -26,6 +26,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
 
 enum {
@@ -33,7 +34,12 @@ enum {
 };
 
 enum {
+	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1024,
+};
+
+enum {
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
 enum {
@@ -60,7 +66,7 @@ struct signal_struct {
 };
 
 struct task_struct {
-	int tgid;
+	int pid, tgid;
 	struct signal_struct *signal;
 	struct thread_struct thread;
 };

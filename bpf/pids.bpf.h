@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef PIDS_BPF_H
+#define PIDS_BPF_H
+/*
+ * A process's number as user space knows it. In a PID namespace other than the first, as in most containers, that is another one
+ * than the kernel's own. Functions of their own, as they take some stack; nothing of it is left where user space is in the first one.
+ */
+
+const volatile __u32 pid_ns = 0; /* number of user space's PID namespace, as in /proc/self/ns/pid; 0: the first one */
+
+#define PID_LEVELS 32 /* of namespaces in one another, at most: MAX_PID_NS_LEVEL */
+
+struct ns_common___here {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct pid_namespace___here {
+	struct ns_common___here ns;
+} __attribute__((preserve_access_index));
+
+struct upid___here {
+	int nr;
+	struct pid_namespace___here *ns;
+} __attribute__((preserve_access_index));
+
+struct pid___here {
+	unsigned int level;
+	struct upid___here numbers[1];
+} __attribute__((preserve_access_index));
+
+struct signal_struct___here {
+	struct pid___here *pids[4]; /* by enum pid_type */
+} __attribute__((preserve_access_index));
+
+struct task_struct___here {
+	struct pid___here *thread_pid;
+	struct signal_struct___here *signal;
+} __attribute__((preserve_access_index));
+
+/* Each has one in its own namespace and in all that this one lies in. 0: it cannot be seen from user space's. */
+static __noinline __u32 number_here(unsigned long pid)
+{
+	unsigned int i, level = BPF_CORE_READ((struct pid___here *)pid, level);
+	unsigned long at = pid + bpf_core_field_offset(struct pid___here, numbers);
+
+	for (i = 0; i < PID_LEVELS; i++) {
+		if (i > level)
+			break;
+		if (BPF_CORE_READ((struct upid___here *)at, ns, ns.inum) == pid_ns)
+			return BPF_CORE_READ((struct upid___here *)at, nr);
+		at += bpf_core_type_size(struct upid___here);
+	}
+	return 0;
+}
+
+static __noinline __u32 process_here(unsigned long task)
+{
+	return number_here((unsigned long)BPF_CORE_READ((struct task_struct___here *)task, signal, pids[1]));
+}
+
+static __noinline __u32 thread_here(void)
+{
+	return number_here((unsigned long)BPF_CORE_READ((struct task_struct___here *)bpf_get_current_task(), thread_pid));
+}
+
+/* Of the task that runs, and of one of which the kernel tells. */
+static __always_inline __u32 current_process(void)
+{
+	return pid_ns ? process_here(bpf_get_current_task()) : bpf_get_current_pid_tgid() >> 32;
+}
+
+static __always_inline __u32 current_thread(void)
+{
+	return pid_ns ? thread_here() : (__u32)bpf_get_current_pid_tgid();
+}
+
+#endif
