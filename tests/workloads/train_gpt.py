@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A training job to look at: a small GPT on synthetic text, AdamW, CPU tensors.
+A training job to look at: a small GPT on synthetic text, AdamW, CPU tensors unless --device says otherwise.
 
 It knows nothing of any tracer. It ends after --steps or --seconds, or after the step in which SIGTERM or
 SIGINT came. With --result it leaves a digest of all parameters and losses: two runs with one seed and one
@@ -32,6 +32,7 @@ def parse_args():
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--vocab", type=int, default=256)
     p.add_argument("--threads", type=int, default=1)
+    p.add_argument("--device", default="cpu")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--every", type=int, default=20, help="print a line per so many steps")
     p.add_argument("--warmup", type=int, default=0, help="steps not counted in --times")
@@ -71,11 +72,11 @@ def main():
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.append(True))
     torch.set_num_threads(args.threads)
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(args.device == "cpu")
     torch.manual_seed(args.seed)
     generator = torch.Generator().manual_seed(args.seed)
 
-    model = GPT(args.vocab, args.width, args.heads, args.layers, args.context)
+    model = GPT(args.vocab, args.width, args.heads, args.layers, args.context).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     truth = None
     if args.truth:
@@ -93,7 +94,7 @@ def main():
             break
         wall, cpu = time.monotonic(), time.thread_time()
         inputs, targets = make_batch(args, generator)
-        losses.append(train_step(model, optimizer, inputs, targets))
+        losses.append(train_step(model, optimizer, inputs.to(args.device), targets.to(args.device)))
         if truth:
             truth.step()
         if times and step >= args.warmup:
