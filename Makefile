@@ -40,7 +40,7 @@ TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wil
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h
 
-.PHONY: all tests test leak-rates soak test-kernels demo bench bench-page chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -215,6 +215,11 @@ leak-rates: $(OUTPUT)/tests/tools/trend_rates
 SOAK_EVENTS ?= 1000000000
 soak: $(OUTPUT)/tests/tools/soak
 	$(Q)rm -rf $(OUTPUT)/soak && nice -n 10 $< -n $(SOAK_EVENTS) $(OUTPUT)/soak
+
+# Real ones, of a job that allocates flat out for SECONDS.
+SECONDS ?= 60
+soak-real: all
+	$(Q)SECONDS=$(SECONDS) python3 tests/e2e/soak_real.py
 
 # What reads hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 60

@@ -56,6 +56,8 @@ const char *ring_store__why(const struct ring_store *s, int err)
 	switch (-err) {
 	case EEXIST:
 		return "it has recordings in it; name a folder that has none";
+	case ENOENT:
+		return "the folder that it is to be in does not exist";
 	case EFBIG:
 		return "what is live takes more room than --rolling gives; give more, what was written before is readable";
 	case EINVAL:

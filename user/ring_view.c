@@ -35,9 +35,12 @@ static bool get_device(const json_t *o, struct ring_device *d)
 {
 	const json_t *name = json_object_get(o, "device");
 
-	if (!json_is_string(name) || json_string_length(name) >= sizeof(d->name) || !json_string_length(name))
+	if (!json_is_string(name) || !json_string_length(name))
 		return false;
-	snprintf(d->name, sizeof(d->name), "%s", json_string_value(name));
+	/* As we write them: nothing in it that a terminal would act upon. */
+	text__clean(d->name, sizeof(d->name), json_string_value(name), json_string_length(name));
+	if (strcmp(d->name, json_string_value(name)) != 0)
+		return false;
 	return get_count(o, "allocated", &d->allocated) && get_count(o, "reserved", &d->reserved) &&
 	       get_count(o, "peak_allocated", &d->peak_allocated) && get_count(o, "peak_time_ns", &d->peak_time) &&
 	       get_count(o, "peak_step", &d->peak_step) && get_count(o, "peak_reserved", &d->peak_reserved) &&

@@ -158,6 +158,20 @@ def test_killed():
         equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "rows of " + s["file"])
         equal(doc["capture"]["complete"], s is not segments[-1], "complete: " + s["file"])
     check(report(folder)["rows"], "no rows")
+    # What is in it is not believed.
+    path = os.path.join(folder, "totals.json")
+    good = harness.read_json(path)
+    for bad in ("[]", '{"whole": 1}', "{" * 5000, json.dumps({**good, "whole": {**good["whole"], "devices": [
+            {**good["whole"]["devices"][0], "device": "\x1b[2J"}]}}), json.dumps({**good, "whole": {**good["whole"], "events": -1}})):
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(bad)
+        code, out, err = tool("report", folder)
+        check(code == 2 and not out and "totals.json" in err and "\x1b" not in err, "%.40s: %d %s %s", bad, code, out[:300], err)
+    for odd in ({"series": 1}, {"series": [{"of": "cpu", "levels": [7, {"rows": [[1], 2, ["x"]]}]}]}, {}):
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"whole": good["whole"], **odd}, f)
+        code, out, err = tool("report", folder)
+        check(code == 0 and "From here on of" in out, "%s: %d %s", odd, code, err)
     # Who comes next does not write into what is there.
     code, _, err = tool("record", "-p", str(target.popen.pid), "--rolling", "1M", "-o", folder, root=True)
     check(code == 1 and "recordings in it" in err, "a folder that is taken: %d %s", code, err)

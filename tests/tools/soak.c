@@ -42,7 +42,7 @@
 #define STEP_LINE (LINES - 1) /* not one of them: where an optimizer's step ends, called by the line before it */
 #define STEP_EVENTS 5000
 #define CODE UINT64_C(0x7f0000000000)
-#define GROWTH 1.05 /* that memory may grow from a tenth of the way to the end */
+#define GROWTH 1.10 /* that memory may grow from a tenth of the way to the end */
 
 struct slot {
 	uint64_t size; /* 0: free */
@@ -425,7 +425,7 @@ static int die(const char *what, int err)
 
 /* ---- what came of it ---- */
 
-static bool differs, short_run;
+static bool differs, grew, short_run;
 
 static void expect(const char *of, const char *what, uint64_t is, uint64_t want)
 {
@@ -601,8 +601,8 @@ static int feed(struct soak *k)
 	progress(k, begun);
 	last = rss();
 	if (warm && !short_run && (double)last > (double)warm * GROWTH) {
-		printf("DIFFERS: memory grew from %" PRIu64 " to %" PRIu64 " bytes after a tenth of the way\n", warm, last);
-		differs = true;
+		printf("GREW: memory, from %" PRIu64 " to %" PRIu64 " bytes after a tenth of the way\n", warm, last);
+		grew = true;
 	}
 	printf("%.0f ns an event\n", (clock_of(CLOCK_PROCESS_CPUTIME_ID) - begun) * 1e9 / (double)g.events);
 	return err;
@@ -691,5 +691,5 @@ int main(int argc, char **argv)
 	model__free(k.m);
 	k.s->probes = NULL;
 	session__free(k.s);
-	return differs;
+	return differs || grew;
 }

@@ -135,6 +135,7 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
  * "condition" | "mark" | "ctl" | "save"), dropped_events,
  * census (readings of what blocks are for), counter.census.torn (of them, those that left parts out), census_problem (why
  * there are none), window_start_ns (a flight recorder's: the time of the first event; what was there before stands in front of it),
+ * segment and window_first_step (of one of several that follow one another: its number, steps that ended before it),
  * window_begins ("step": with a whole step), window_began and window_ended (why, for people).
  */
 
