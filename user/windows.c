@@ -107,7 +107,8 @@ static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
 	w->begun = time;
 	w->begun_steps = w->steps;
 	w->whole = whole;
-	err = flight__begin(w->flight, w->opts.args.before, whole, why);
+	/* A process's first step has all that comes before a training loop in it: it counts, but not its time. */
+	err = flight__begin(w->flight, w->opts.args.before, whole && w->steps, why);
 	if (!err)
 		log_debug("window %u begins: %s", w->written + 1, why);
 	return err;
@@ -137,14 +138,16 @@ static int plan(struct windows *w)
 {
 	const char *at = facts__get(w->facts, "attached_at");
 	char why[64] = "the capture began";
+	bool from_start;
 
 	w->planned = true;
 	w->due = w->opts.args.every;
 	if (!by_itself(w))
 		return 0;
-	w->skip = w->opts.args.skip + !(at && !strcmp(at, "start"));
+	from_start = at && !strcmp(at, "start");
+	w->skip = w->opts.args.skip + !from_start;
 	if (!by_steps(w) || !w->skip)
-		return begin(w, 0, by_steps(w), why);
+		return begin(w, 0, from_start, why);
 	w->at_step = true;
 	return 0;
 }

@@ -54,7 +54,8 @@ static inline const void *queue__at(const struct queue *q, size_t *pos, size_t e
 /* Drops everything before pos. */
 static inline void queue__drop(struct queue *q, size_t pos)
 {
-	memmove(q->buf, q->buf + pos, q->len - pos);
+	if (q->len > pos)
+		memmove(q->buf, q->buf + pos, q->len - pos);
 	q->len -= pos;
 	if (!q->len && q->cap > QUEUE_KEPT) {
 		free(q->buf);
