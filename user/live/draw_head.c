@@ -32,6 +32,7 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		     int device)
 {
 	char right[200] = "", what[128] = "", clock[24], cmd[1024] = "", text[1200], of[64] = "";
+	const char *rank = proc ? facts__get(proc->facts, "rank") : NULL;
 	int room;
 
 	paint__fill(p, 0, 0, p->columns, INK_BAR);
@@ -43,8 +44,10 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 		device_words(what, sizeof(what), proc, d, device);
 	snprintf(right, sizeof(right), "%s%s%s ", what, *what ? "  " : "", live__clock(clock, proc->now));
 	room = p->columns - (int)text__width(right) - 2;
+	if (rank && *rank)
+		snprintf(of, sizeof(of), " rank %s", text__clean(text, 8, rank, strnlen(rank, 6)));
 	if (s->nprocs > 1)
-		snprintf(of, sizeof(of), " (%zu of %zu)", s->chosen + 1, s->nprocs);
+		snprintf(of + strlen(of), sizeof(of) - strlen(of), " (%zu of %zu)", s->chosen + 1, s->nprocs);
 	report_text__command(cmd, sizeof(cmd), proc->facts, 200);
 	snprintf(text, sizeof(text), " %sPID %d%s%s  %.1000s", room > 60 ? "memtrace-bpf  " : "", (int)proc->pid, of,
 		 proc->ended ? " ENDED" : "", cmd);
@@ -233,6 +236,8 @@ void draw_foot(struct paint *p, const struct live_state *s)
 		x = key(p, x, "Enter", s->view == VIEW_PROCESSES ? "Choose" : "Detail");
 	if (!s->over)
 		x = key(p, x, "Space", s->paused ? "Go on" : "Pause");
+	if (s->view == VIEW_TREE && !s->detail)
+		x = key(p, x, "Left Right", "Fold");
 	x = key(p, x, "/", "Filter");
 	x = key(p, x, "tpdca", "Sort");
 	if (proc && model__devices(proc->model) > 1)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lib/text.h"
 #include "live/keys.h"
 #include "live/state.h"
 #include "live/words.h"
@@ -27,19 +28,54 @@ void draw_help(struct paint *p, struct live_state *s, int y, int rows)
 	}
 }
 
+/* In as many rows as it takes. Returns how many. */
+static int draw_message(struct paint *p, const struct live_message *m, int y, int rows)
+{
+	enum ink ink = m->level <= LOG_WARN ? INK_WARN : INK_PLAIN;
+	int width = p->columns - 13, n = 0;
+	const char *from = m->text;
+	char part[sizeof(m->text)], clock[24];
+
+	paint__put(p, y, 0, 12, INK_DIM, live__clock(clock, m->time));
+	while (*from && n < rows) {
+		size_t len = strlen(from), end;
+
+		/* As much as there is room for, up to a space if there is one. */
+		snprintf(part, sizeof(part), "%s", from);
+		while ((int)text__width(part) > width) {
+			for (end = strlen(part) - 1; end && (part[end] & 0xc0) == 0x80; end--)
+				;
+			part[end] = '\0';
+			len = end;
+		}
+		if (from[len]) {
+			char *space = strrchr(part, ' ');
+
+			if (space && space > part) {
+				*space = '\0';
+				len = (size_t)(space - part) + 1;
+			}
+		}
+		paint__put(p, y + n++, 13, width, ink, part);
+		if (!len)
+			break;
+		from += len;
+	}
+	return n ? n : 1;
+}
+
 void draw_log(struct paint *p, struct live_state *s, int y, int rows)
 {
 	size_t n = s->nmessages < LIVE_MESSAGES ? s->nmessages : LIVE_MESSAGES;
-	char clock[24];
 
 	if (!n)
 		paint__put(p, y, 0, p->columns, INK_DIM, "no messages so far");
 	s->help_first = s->help_first < n ? s->help_first : n ? n - 1 : 0;
 	p->table_rows = rows;
-	for (size_t i = s->help_first; i < n && rows > 0; i++, rows--, y++) {
-		const struct live_message *m = live_state__message(s, i);
+	for (size_t i = s->help_first; i < n && rows > 0 && p->columns > 20; i++) {
+		int used = draw_message(p, live_state__message(s, i), y, rows);
 
-		paint__put(p, y, 0, 12, INK_DIM, live__clock(clock, m->time));
-		paint__put(p, y, 13, p->columns - 13, m->level <= LOG_WARN ? INK_WARN : INK_PLAIN, m->text);
+		rows -= used;
+		y += used;
 	}
 }

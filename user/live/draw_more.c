@@ -70,38 +70,65 @@ void draw_segments(struct paint *p, struct live_state *s, int y, int rows)
 
 struct sums {
 	uint64_t allocated, reserved, events, lost;
+	int64_t growth;
 	double rate;
 };
+
+/* Where it runs: the pod, or the container, or by its command. */
+static void whose(char *buf, size_t size, const struct live_proc *proc, int width)
+{
+	static const char *const facts[] = { "pod", "container.name", "container" };
+	const char *s = NULL;
+	char clean[128];
+
+	for (size_t i = 0; i < 3 && (!s || !*s); i++)
+		s = facts__get(proc->facts, facts[i]);
+	if (proc->ended) {
+		snprintf(buf, size, "%s", width < (int)text__width(proc->end) ? "ended" : proc->end);
+	} else if (s && *s && width >= 24) {
+		report__cut(text__clean(clean, sizeof(clean), s, strlen(s)), 20);
+		report_text__command(buf, size, proc->facts, (size_t)width - text__width(clean) - 1);
+		snprintf(buf + strlen(buf), size - strlen(buf), " %s", clean);
+	} else {
+		report_text__command(buf, size, proc->facts, (size_t)width);
+	}
+}
+
+/* The device where there is room for it. */
+#define DEVICE(p) ((p)->columns < 96 ? 0 : 7)
+#define PROCESS "%c%7s %4s %-*.*s%9s %9s %9s %10s %7s %6s"
 
 static void draw_process(struct paint *p, const struct live_proc *proc, int y, bool selected, bool chosen, struct sums *sums)
 {
 	enum ink ink = selected ? INK_SELECTED : proc->ended ? INK_DIM : INK_PLAIN;
 	const char *rank = facts__get(proc->facts, "rank");
-	char a[24], b[24], c[24], r[24], step[32], rank_text[16] = "-", cmd[256], text[256];
+	char a[24], b[24], c[24], g[24], r[24], step[32], pid[16], rank_text[16] = "-", cmd[1024], text[256];
 	struct model_device d = { .name = "-" };
 	int device = model__main_device(proc->model), x;
 
 	if (device >= 0)
 		model__device(proc->model, (size_t)device, &d);
 	if (rank)
-		text__clean(rank_text, sizeof(rank_text), rank, strnlen(rank, 6));
+		text__clean(rank_text, sizeof(rank_text), rank, strnlen(rank, 4));
 	sums->allocated += d.allocated;
 	sums->reserved += d.reserved;
 	sums->events += proc->events;
 	sums->lost += proc->lost;
+	sums->growth += proc->growth_known ? proc->growth : 0;
 	sums->rate += proc->rate;
+	snprintf(pid, sizeof(pid), "%d", (int)proc->pid);
 	if (selected)
 		paint__fill(p, y, 0, p->columns, INK_SELECTED);
-	snprintf(text, sizeof(text), "%c%7d %4s %-8.8s %9s %9s %9s %8s %8s", chosen ? '>' : ' ', (int)proc->pid, rank_text, d.name,
-		 live__bytes(a, d.allocated), d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
-		 text__count(step, sizeof(step), model__steps(proc->model)), live__rate(r, proc->rate));
-	x = paint__put(p, y, 0, p->columns, ink, text) + 2;
-	if (p->columns - x < 6)
+	snprintf(text, sizeof(text), PROCESS, chosen ? '>' : ' ', pid, rank_text, DEVICE(p), DEVICE(p) ? 6 : 0, d.name, live__bytes(a, d.allocated),
+		 d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
+		 proc->growth_known ? live__change(g, proc->growth) : "-", text__count(step, sizeof(step), model__steps(proc->model)),
+		 live__rate(r, proc->rate));
+	x = paint__put(p, y, 0, p->columns, ink, text) + 1;
+	if (!selected && proc->growth_known && proc->growth)
+		paint__right(p, y, 44 + DEVICE(p), 10, proc->growth > 0 ? INK_GREW : INK_SHRANK, live__change(g, proc->growth));
+	if (p->columns - x < 3)
 		return;
-	if (proc->ended)
-		snprintf(cmd, sizeof(cmd), "%s", proc->end);
-	else
-		report_text__command(cmd, sizeof(cmd), proc->facts, (size_t)(p->columns - x));
+	whose(cmd, sizeof(cmd), proc, p->columns - x);
 	paint__put(p, y, x, p->columns - x, ink, cmd);
 }
 
@@ -109,12 +136,12 @@ void draw_processes(struct paint *p, struct live_state *s, int y, int rows)
 {
 	size_t page = rows > 2 ? (size_t)rows - 2 : 0, first;
 	struct sums sums = { 0 };
-	char a[24], b[24], r[24], text[256];
+	char a[24], b[24], g[24], r[24], text[256];
 
 	p->table_rows = (int)page;
 	paint__fill(p, y, 0, p->columns, INK_BAR);
-	snprintf(text, sizeof(text), " %7s %4s %-8s %9s %9s %9s %8s %8s  %s", "PID", "RANK", "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "STEP",
-		 "EVENTS/S", "COMMAND");
+	snprintf(text, sizeof(text), PROCESS " %s", ' ', "PID", "RANK", DEVICE(p), DEVICE(p) ? 6 : 0, "DEVICE", "ALLOCATED", "RESERVED", "PEAK", "GROWTH", "STEP", "EV/S",
+		 "COMMAND");
 	paint__put(p, y++, 0, p->columns, INK_BAR, text);
 	first = scroll_to(s, page);
 	for (size_t i = 0; i < s->nprocs; i++) {
@@ -123,7 +150,7 @@ void draw_processes(struct paint *p, struct live_state *s, int y, int rows)
 		else
 			draw_process(p, s->procs[i], -1, false, false, &sums);
 	}
-	snprintf(text, sizeof(text), " %7s %4s %-8s %9s %9s %9s %8s %8s", "all", "", "", live__bytes(a, sums.allocated),
-		 live__bytes(b, sums.reserved), "", "", live__rate(r, sums.rate));
+	snprintf(text, sizeof(text), PROCESS, ' ', "all", "", DEVICE(p), 0, "", live__bytes(a, sums.allocated), live__bytes(b, sums.reserved), "",
+		 live__change(g, sums.growth), "", live__rate(r, sums.rate));
 	paint__put(p, y, 0, p->columns, INK_BOLD, text);
 }

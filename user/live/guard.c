@@ -108,6 +108,7 @@ struct guard *guard__new(const char **why)
 	}
 	g->waits = getpid();
 	collect_restore(g);
+	del_curterm(cur_term); /* curses has one of its own */
 	return g;
 }
 

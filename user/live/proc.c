@@ -50,8 +50,30 @@ static uint64_t cpu_time(void)
 	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
 }
 
-#define READ_WITHIN UINT64_C(5000000000) /* ns */
 #define FEW_BLOCKS 100000 /* rows that nobody looks at are made of no more */
+
+#define READ_WITHIN UINT64_C(5000000000) /* ns */
+
+/* What the program's objects say of what was there before comes a little later, and is no growth. */
+static bool is_read(const struct live_proc *p)
+{
+	return p->read || p->now >= READ_WITHIN;
+}
+
+static void compare_total(struct live_proc *p)
+{
+	int device = model__main_device(p->model);
+	struct model_device d;
+
+	if (device < 0 || !is_read(p))
+		return;
+	model__device(p->model, (size_t)device, &d);
+	if (!p->has_base)
+		p->base = d.allocated;
+	p->growth_known = p->has_base;
+	p->has_base = true;
+	p->growth = (int64_t)(d.allocated - p->base);
+}
 
 /* What growth compares with, of the rows that are shown; of the others only what it begins with. */
 static int at_step(struct live_proc *p)
@@ -59,8 +81,7 @@ static int at_step(struct live_proc *p)
 	uint64_t begin = cpu_time(), blocks = 0;
 	int err = 0;
 
-	/* What the program's objects say of what was there before comes a little later, and is no growth. */
-	if (!p->read && p->now < READ_WITHIN)
+	if (!is_read(p))
 		return 0;
 	p->at_step = false;
 	for (size_t i = 0; i < model__devices(p->model); i++) {
@@ -92,8 +113,9 @@ static int on_event(struct sink *s, const struct event *e)
 			graph__add(g->graph, e->time, e->allocated, e->reserved);
 	} else if (e->kind == EVENT_CENSUS) {
 		p->read = true;
-	} else if (e->kind == EVENT_STEP && p->at_step) {
-		return at_step(p);
+	} else if (e->kind == EVENT_STEP) {
+		compare_total(p);
+		return p->at_step ? at_step(p) : 0;
 	}
 	return 0;
 }
@@ -180,6 +202,13 @@ void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_
 			graph__peak(g->graph, d.peak_allocated);
 		g->peak = d.peak_allocated;
 	}
+}
+
+void live_proc__reset(struct live_proc *p)
+{
+	p->has_base = p->growth_known = false;
+	for (int by = 0; by < LIVE_BY_NR; by++)
+		live_rows__reset(&p->rows[by]);
 }
 
 void live_proc__rates(struct live_proc *p)

@@ -49,6 +49,10 @@ struct live_proc {
 
 	bool at_step;	  /* wanted: rows at the next end of a step */
 	bool read;	  /* what was there before is known as far as it ever will be */
+	/* Of the main device, at ends of steps: as struct live_rows has it of a row. */
+	bool has_base, growth_known;
+	uint64_t base;
+	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];
 	enum live_by by;  /* what is shown of them */
 	uint64_t step_cost; /* ns of processor time that ends of steps have taken; the owner sets it back */
@@ -63,6 +67,8 @@ void live_proc__own(struct live_proc *p);
 void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost);
 /* Figures that compare with the last refresh; at most some times a second. */
 void live_proc__rates(struct live_proc *p);
+/* Growth begins anew, of the process and of all its rows. */
+void live_proc__reset(struct live_proc *p);
 /* No events come any more. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
 /* What rows by this are of; a change makes their comparisons begin anew. model: of the process. */

@@ -21,7 +21,7 @@
 #include "lib/text.h"
 #include "record/flight.h"
 
-#define KEPT UINT64_C(300000000000) /* ns, as far as FLIGHT_BYTES have room */
+#define KEPT UINT64_C(300000000000) /* ns, as far as there is room */
 #define NAMES 100 /* tried, of files in one second */
 
 struct live_save {
@@ -91,10 +91,10 @@ static int on_tick(struct sink *sink, uint64_t now)
 	return 0;
 }
 
-struct live_save *live_save__new(pid_t pid, struct dict *dict, const struct facts *facts)
+struct live_save *live_save__new(pid_t pid, struct dict *dict, const struct facts *facts, uint64_t bytes)
 {
 	struct live_save *s = calloc(1, sizeof(*s));
-	struct flight_opts opts = { .window = KEPT, .no_oom = true, .open = open_file, .done = file_done, .ctx = s };
+	struct flight_opts opts = { .window = KEPT, .max_bytes = bytes, .no_oom = true, .open = open_file, .done = file_done, .ctx = s };
 
 	if (!s)
 		return NULL;

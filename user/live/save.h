@@ -15,8 +15,8 @@ struct dict;
 struct facts;
 struct live_save;
 
-/* Borrows dict and facts, which must outlive it. NULL on ENOMEM. */
-struct live_save *live_save__new(pid_t pid, struct dict *dict, const struct facts *facts);
+/* Borrows dict and facts, which must outlive it. bytes: of events kept, 64 KiB at least. NULL on ENOMEM. */
+struct live_save *live_save__new(pid_t pid, struct dict *dict, const struct facts *facts, uint64_t bytes);
 void live_save__free(struct live_save *s); /* NULL is fine */
 /* What the stream goes to. An error is the save's alone: nothing is kept any more, and live_save__write() says so. */
 struct sink *live_save__sink(struct live_save *s);

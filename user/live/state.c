@@ -56,6 +56,27 @@ int live_state__add(struct live_state *s, struct live_proc *p)
 	return err;
 }
 
+struct live_proc *live_state__take_old(struct live_state *s, size_t most)
+{
+	struct live_proc *old = NULL;
+	size_t n = 0, at = 0;
+
+	for (size_t i = 0; i < s->nprocs; i++) {
+		n += s->procs[i]->ended;
+		if (s->procs[i]->ended && i != s->chosen && !old) {
+			old = s->procs[i];
+			at = i;
+		}
+	}
+	if (n <= most || !old)
+		return NULL;
+	memmove(&s->procs[at], &s->procs[at + 1], (s->nprocs - at - 1) * sizeof(*s->procs));
+	s->nprocs--;
+	s->chosen -= s->chosen > at;
+	s->selected -= s->view == VIEW_PROCESSES && s->selected > at;
+	return old;
+}
+
 struct live_proc *live_state__proc(const struct live_state *s)
 {
 	return s->chosen < s->nprocs ? s->procs[s->chosen] : NULL;
@@ -132,12 +153,23 @@ static int refresh_detail(struct live_state *s, const struct live_proc *p)
 	return 0;
 }
 
+/* A launcher has PyTorch, and no tensors. */
+static void choose_one_with_memory(struct live_state *s)
+{
+	for (size_t i = 0; i < s->nprocs && !s->proc_chosen && live_state__device(s, NULL) < 0; i++)
+		if (model__main_device(s->procs[i]->model) >= 0)
+			s->chosen = i;
+}
+
 int live_state__refresh(struct live_state *s)
 {
-	struct live_proc *p = live_state__proc(s);
+	struct live_proc *p;
 	struct model_device d;
-	int device = live_state__device(s, &d), err = 0;
+	int device, err = 0;
 
+	choose_one_with_memory(s);
+	p = live_state__proc(s);
+	device = live_state__device(s, &d);
 	if (device < 0)
 		return 0;
 	if (s->view == VIEW_SEGMENTS) {
@@ -224,6 +256,7 @@ void live_state__choose_proc(struct live_state *s, size_t i)
 	if (i >= s->nprocs)
 		return;
 	s->chosen = i;
+	s->proc_chosen = true;
 	drop_segments(s);
 	s->detail = s->moved = false;
 	if (s->view != VIEW_PROCESSES)

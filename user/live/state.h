@@ -35,6 +35,7 @@ struct live_message {
 struct live_state {
 	struct live_proc **procs; /* freed with the state */
 	size_t nprocs, procs_room, chosen;
+	bool proc_chosen;   /* by the person: else one that has memory */
 	bool device_chosen; /* else the main one */
 	struct device device;
 
@@ -70,6 +71,8 @@ struct live_state {
 
 void live_state__release(struct live_state *s);
 int live_state__add(struct live_state *s, struct live_proc *p); /* takes p over. 0 or -ENOMEM */
+/* The one that has ended first, if more than most have, and is not the one that is shown; no longer s's. NULL: there is none. */
+struct live_proc *live_state__take_old(struct live_state *s, size_t most);
 struct live_proc *live_state__proc(const struct live_state *s); /* the chosen one; NULL: there is none */
 /* Index of the chosen device in the model of the chosen process, -1: none; d may be NULL. */
 int live_state__device(const struct live_state *s, struct model_device *d);

@@ -29,6 +29,8 @@
 #include "report_text.h"
 
 #define BUDGET 100 /* of the time, one part in so many goes into refreshing */
+#define KEPT_BYTES (UINT64_C(64) << 20) /* of events, of each process; of many less */
+#define ENDED_KEPT 32 /* processes */
 #define EARLY UINT64_C(200000000) /* ns: the first screen has something on it soon */
 
 struct view {
@@ -121,6 +123,34 @@ static void draw(struct view *v)
 	screen__draw(v->screen, &v->state);
 }
 
+/* Why nothing more comes from a process, and when that was. */
+static void say_end(struct view *v, struct live_proc *p, const char *reason, int err)
+{
+	char why[96], clock[24];
+
+	live__clock(clock, p->now);
+	if (err)
+		snprintf(why, sizeof(why), "the capture broke off at %s: %s", clock, strerror(-err));
+	else if (!reason || !strcmp(reason, "target exited"))
+		snprintf(why, sizeof(why), "PID %d has ended (exit seen at %s)", (int)p->pid, clock);
+	else if (!strcmp(reason, "exec"))
+		snprintf(why, sizeof(why), "PID %d runs another program since %s", (int)p->pid, clock);
+	else
+		snprintf(why, sizeof(why), "detached from PID %d at %s (%s)", (int)p->pid, clock, reason);
+	live_proc__end(p, why);
+	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
+}
+
+static void end_first(struct view *v)
+{
+	struct session *s = v->loop.session;
+
+	if (!v->listed || v->first->ended || session__attached(s))
+		return;
+	live_proc__pass(v->first, session__now(s), session__events(s), session__lost(s));
+	say_end(v, v->first, v->loop.stop_reason, v->loop.err);
+}
+
 /* The rows cost the more the more blocks there are: then they come less often, and the head goes on. */
 static void refresh_rows(struct view *v)
 {
@@ -145,6 +175,8 @@ static void refresh(struct view *v, bool by_clock)
 	take_errors(v);
 	if (guard__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
+	if (!v->loop.err && v->loop.stop_reason)
+		end_first(v); /* others may go on */
 	for (size_t i = 0; by_clock && i < v->state.nprocs; i++)
 		live_proc__rates(v->state.procs[i]);
 	if (!by_clock || (!v->state.paused && monotonic() >= v->rows_due))
@@ -252,8 +284,8 @@ static void act(struct view *v, enum live_act a)
 		draw(v);
 		break;
 	case ACT_RESET:
-		for (int by = 0; p && by < LIVE_BY_NR; by++)
-			live_rows__reset(&p->rows[by]);
+		if (p)
+			live_proc__reset(p);
 		refresh(v, false);
 		break;
 	case ACT_REFRESH:
@@ -402,7 +434,7 @@ static struct live_proc *new_proc(struct view *v, struct session *s, pid_t pid)
 	struct source *from = calloc(1, sizeof(*from));
 
 	if (from)
-		from->save = live_save__new(pid, session__dict(s), session__facts(s));
+		from->save = live_save__new(pid, session__dict(s), session__facts(s), KEPT_BYTES / (1 + v->state.nprocs / 4));
 	if (!p || !from || !from->save) {
 		free(from);
 		live_proc__free(p);
@@ -414,24 +446,6 @@ static struct live_proc *new_proc(struct view *v, struct session *s, pid_t pid)
 	p->also = live_save__sink(from->save);
 	p->view = v;
 	return p;
-}
-
-/* Why nothing more comes from a process, and when that was. */
-static void say_end(struct view *v, struct live_proc *p, const char *reason, int err)
-{
-	char why[96], clock[24];
-
-	live__clock(clock, p->now);
-	if (err)
-		snprintf(why, sizeof(why), "the capture broke off at %s: %s", clock, strerror(-err));
-	else if (!reason || !strcmp(reason, "target exited"))
-		snprintf(why, sizeof(why), "PID %d has ended (exit seen at %s)", (int)p->pid, clock);
-	else if (!strcmp(reason, "exec"))
-		snprintf(why, sizeof(why), "PID %d runs another program since %s", (int)p->pid, clock);
-	else
-		snprintf(why, sizeof(why), "detached from PID %d at %s (%s)", (int)p->pid, clock, reason);
-	live_proc__end(p, why);
-	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
 }
 
 static int on_attached(void *ctx)
@@ -474,6 +488,21 @@ static const char *child_full(void *output)
 	return NULL;
 }
 
+/* Those of hours ago are not looked at any more, and each takes memory. */
+static void drop_old(struct view *v)
+{
+	struct live_proc *old;
+
+	while ((old = live_state__take_old(&v->state, ENDED_KEPT))) {
+		if (old == v->first) {
+			v->first = NULL;
+			v->listed = false;
+		}
+		free_source(old);
+		live_proc__free(old);
+	}
+}
+
 /* The session goes, and what it has read stays for who looks at it. */
 static void child_end(void *output, const char *reason, int err)
 {
@@ -488,6 +517,7 @@ static void child_end(void *output, const char *reason, int err)
 	session__give_words(s, &dict, &facts);
 	live_proc__own(p);
 	from->session = NULL;
+	drop_old(p->view);
 	say_end(p->view, p, reason, err);
 }
 
@@ -565,16 +595,6 @@ static int begin_first(struct view *v, struct sink **sink)
 	v->loop.sinks = sink;
 	v->loop.n_sinks = 1;
 	return 0;
-}
-
-static void end_first(struct view *v)
-{
-	struct session *s = v->loop.session;
-
-	if (!v->listed)
-		return;
-	live_proc__pass(v->first, session__now(s), session__events(s), session__lost(s));
-	say_end(v, v->first, v->loop.stop_reason, v->loop.err);
 }
 
 static int capture(struct view *v)
