@@ -127,7 +127,7 @@ def test_leak_is_captured():
     bad = job(LEAK, "list", "--device", "cuda", "--steps", "100000", "--pause", "0.01")
     good = job(LEAK, "none", "--device", "cuda", "--steps", "100000", "--pause", "0.01")
     for p in (bad, good):
-        p.wait_line("^step 20$", 60)
+        p.wait_line("^step 20$", 120)
     folder, told, metrics = scratch("captures"), scratch("told"), scratch("metrics.prom")
     w = watching("-p", str(bad.pid), "-p", str(good.pid), "--rule", "growth>%d/20steps" % (10 * STEP), "--rule", "rss>1T", "-o", folder,
                  "--capture", "2s", "--metrics", metrics, "--exec", "echo $MEMTRACE_EVENT $MEMTRACE_PID $MEMTRACE_BLAME >>" + told)
@@ -160,7 +160,7 @@ def test_leak_is_captured():
 def test_out_of_memory():
     """Each out of memory fires; of the captures the newest is kept."""
     p = job("-c", OOM)
-    p.wait_line("ready", 60)
+    p.wait_line("ready", 120)
     folder = scratch("ooms")
     w = watching("-p", str(p.pid), "--rule", "ooms>0", "-o", folder, "--capture", "500ms", "--cooldown", "0s", "--max-captures", "1")
     check("allocator" in wait_event(w, "watching")["text"], "what is read: %s", w.stdout())
@@ -187,7 +187,7 @@ def test_who_comes_later():
     wait_event(w, "waiting", 20)
     for n in (1, 2):
         p = spawn([python(), "-c", "import torch; print('ready', flush=True); input()", mark])
-        p.wait_line("ready", 60)
+        p.wait_line("ready", 120)
         for _ in range(200):
             if len(events(w, "fired")) == n:
                 break
