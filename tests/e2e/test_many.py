@@ -152,6 +152,9 @@ def test_all_and_folder():
     equal({entries[p]["file"] for p in pids}, {"rank-0.mtr", "rank-0-2.mtr"}, "files of two that say that they are rank 0")
     equal(entries[a.popen.pid]["file"], "named-%d.mtr" % a.popen.pid, "file of the other")
     equal([entries[p]["rank"] for p in pids], [0, 0], "ranks")
+    code, out, err = tool("compare", "--format", "json", folder)
+    equal(code, 0, "compare of the folder (%s)" % err[-300:])
+    equal(len(json.loads(out)["captures"]), len(entries), "rows of the comparison")
 
 
 # A root of its own over a copy-on-write view of ours, as a container has, and PIDs of its own.
