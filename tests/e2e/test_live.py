@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """memtrace-bpf -p PID, not on a terminal: a block of text per interval, the summary at the end. And check -p."""
+import json
 import re
 import signal
 import time
@@ -34,6 +35,30 @@ def test_blocks_and_summary():
     check("Max mem" in summary and "model.py" in summary, "no summary after Ctrl-C:\n%s", summary[:1500])
     check(t.alive(), "the target ended")
     equal(patched_bytes(t.popen.pid), 0, "bytes of the target's code that still differ")
+
+
+def test_json_lines():
+    t = target()
+    p = live(t, "-i", "300ms", "-n", "4", "--format", "json", "--top", "0", "--by", "function")
+    equal(p.wait(20), 0, "exit code")
+    lines = [json.loads(line) for line in p.stdout().splitlines()]
+    equal(["end" in doc for doc in lines], [False] * 4 + [True], "which lines are the last one")
+    equal(lines[-1]["end"], "count", "why it ended")
+    for doc in lines:
+        (cpu,) = [d for d in doc["devices"] if d["device"] == doc["device"]]
+        equal(sum(r["bytes"] for r in doc["rows"]), cpu["allocated"], "bytes of all rows")
+        equal((doc["pid"], doc["by"], doc["more_rows"]), (t.popen.pid, "function", 0), "pid, by, more_rows")
+    last = lines[-1]
+    check(any(r["function"] == "CausalSelfAttention.forward" or (r["function"] or "").endswith("forward") for r in last["rows"]),
+          "no function of the model in %s", last["rows"])
+    check(all(a["steps"] <= b["steps"] and a["time"] < b["time"] for a, b in zip(lines, lines[1:])), "time goes on")
+    check(any(r["growth"] is not None for r in last["rows"]) and any((r["allocs_per_second"] or 0) > 0 for r in last["rows"]),
+          "nothing is compared with earlier lines in %s", last["rows"])
+    # The same as text, sorted and filtered; what is left out is a row.
+    p = live(t, "-i", "300ms", "-n", "2", "--sort", "allocs", "--filter", "line:model.py")
+    equal(p.wait(20), 0, "exit code")
+    blocks = p.stdout().split("LIVE %LIVE")[1:]
+    check(len(blocks) >= 2 and "(what the filter leaves out)" in p.stdout(), "blocks:\n%s", p.stdout()[:1500])
 
 
 def test_target_end():

@@ -110,6 +110,7 @@ static void put_rows(struct json *j, const struct live_proc *p, const struct liv
 	int device = model__main_device(p->model);
 	struct model_device d;
 	uint64_t rest = 0;
+	size_t more = 0;
 
 	if (device < 0)
 		return;
@@ -120,13 +121,17 @@ static void put_rows(struct json *j, const struct live_proc *p, const struct liv
 	report_json__select(j, t->select);
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < p->rows[p->by].n; i++) {
-		if (!t->top || i < t->top)
-			put_row(j, p->by, &p->rows[p->by].all[i]);
-		else
-			rest += p->rows[p->by].all[i].row.bytes;
+		const struct live_row *r = &p->rows[p->by].all[i];
+
+		if (!live_table__cuts(t, i, r)) {
+			put_row(j, p->by, r);
+			continue;
+		}
+		rest += r->row.bytes;
+		more++;
 	}
 	json__close_array(j);
-	json__uint(j, "more_rows", t->top && p->rows[p->by].n > t->top ? p->rows[p->by].n - t->top : 0);
+	json__uint(j, "more_rows", more);
 	if (p->by != LIVE_LAYER) /* they overlap */
 		json__uint(j, "more_bytes", rest);
 }

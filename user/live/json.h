@@ -13,6 +13,12 @@ struct live_table {
 	const struct report_select *select;
 };
 
+/* Is this row, the i-th, beyond those that are wanted? What a filter leaves out is always told of. */
+static inline bool live_table__cuts(const struct live_table *t, size_t i, const struct live_row *r)
+{
+	return t->top && i >= t->top && !r->row.filtered;
+}
+
 /*
  * The process as it is now; its rows are those of the last refresh, sorted. end: why no more comes, "" : it goes on. Errors of
  * out are the caller's to check. 0 or -ENOMEM.

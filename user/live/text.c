@@ -71,6 +71,7 @@ int live_text__block(FILE *out, const struct live_proc *p, const struct live_tab
 	char where[REPORT_TEXT], bytes[24];
 	struct model_device d;
 	uint64_t rest = 0;
+	size_t more = 0;
 
 	if (device < 0)
 		return 0;
@@ -81,15 +82,16 @@ int live_text__block(FILE *out, const struct live_proc *p, const struct live_tab
 	for (size_t i = 0; i < p->rows[p->by].n; i++) {
 		const struct live_row *r = &p->rows[p->by].all[i];
 
-		if (t->top && i >= t->top) {
+		if (live_table__cuts(t, i, r)) {
 			rest += r->row.bytes;
+			more++;
 			continue;
 		}
 		left = print_cells(out, p, t, r, width);
 		fprintf(out, "%s\n", live_cells__where(where, p->by, p->facts, r, left, false));
 	}
-	if (t->top && p->rows[p->by].n > t->top && p->by != LIVE_LAYER)
-		fprintf(out, "%9s in %zu more rows\n", live__bytes(bytes, rest), p->rows[p->by].n - t->top);
+	if (more && p->by != LIVE_LAYER)
+		fprintf(out, "%9s in %zu more rows\n", live__bytes(bytes, rest), more);
 	fprintf(out, "\n");
 	return 0;
 }
