@@ -157,6 +157,25 @@ def test_all_and_folder():
     equal(len(json.loads(out)["captures"]), len(entries), "rows of the comparison")
 
 
+def test_ranks():
+    """torchrun's ranks, which meet over gloo, by the name of their script, started after us: a file each, and one report of the folder."""
+    folder = scratch("ranks")
+    recorder = record("--name", "named.py ranks", "--follow", "-o", folder + "/")
+    recorder.wait_line("waiting for a process", 60, stream="err")
+    p = spawn([python(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", JOB, "ranks", "20", "15", "now", "gloo"],
+              env=dict(os.environ, OMP_NUM_THREADS="1"))
+    equal(p.wait(120), 0, "exit code of torchrun (%s)" % p.stderr()[-500:])
+    recorder.wait_line("none is left", 60, stream="err")
+    finish(recorder)
+    made = sorted((json.loads(line[5:]) for line in p.stdout().splitlines() if line.startswith("made ")), key=lambda sizes: sizes[0])
+    for rank in (0, 1):
+        r, sizes = content(os.path.join(folder, "rank-%d.mtr" % rank))
+        equal(sizes, made[rank], "what rank %d made" % rank)
+        equal((r.facts["rank"], r.facts["world_size"]), (str(rank), "2"), "facts of rank %d" % rank)
+    code, out, err = tool("report", *(os.path.join(folder, "rank-%d.mtr" % rank) for rank in (0, 1)))
+    check(code == 0 and out.startswith("2 recordings of one job, ranks 0-1 of 2"), "not one report: %d, %s%s", code, out[:300], err[-300:])
+
+
 # A root of its own over a copy-on-write view of ours, as a container has, and PIDs of its own.
 BOX = """
 set -e

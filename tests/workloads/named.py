@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A job that is found by what it is called: named.py TITLE SEED N [now] [fork] [hold]
+A job that is found by what it is called: named.py TITLE SEED N [now] [gloo] [fork] [hold]
 
 Waits for a line, makes N tensors, each of a size of its own and of nobody else's, writes "made" and their sizes as JSON, and ends. "now":
-does not wait for that line; "fork": has a child make some before it, and writes "forked" and theirs; "hold": waits for a line before it ends. SEED tells jobs' sizes apart. Its PID as it sees it comes first: "ready PID".
+does not wait for that line; "gloo": meets the other ranks of torchrun before and after; "fork": has a child make some before it, and writes "forked" and theirs; "hold": waits for a line before it ends. SEED tells jobs' sizes apart. Its PID as it sees it comes first: "ready PID".
 """
 import json
 import os
@@ -13,10 +13,13 @@ import torch
 
 FIRST = 300007  # bytes
 
-seed, n = int(sys.argv[2]), int(sys.argv[3])
+seed, n = int(sys.argv[2]) + int(os.environ.get("RANK", "0")), int(sys.argv[3])
 print("ready", os.getpid(), flush=True)
 if "now" not in sys.argv:
     sys.stdin.readline()
+if "gloo" in sys.argv:
+    torch.distributed.init_process_group("gloo")
+    torch.distributed.barrier()
 if "fork" in sys.argv:
     pid = os.fork()
     kept = [torch.empty(FIRST + 100003 * seed + 1013 * (n + i), dtype=torch.uint8) for i in range(7)] if not pid else []
@@ -26,5 +29,8 @@ if "fork" in sys.argv:
     os.waitpid(pid, 0)
 kept = [torch.empty(FIRST + 100003 * seed + 1013 * i, dtype=torch.uint8) for i in range(n)]
 print("made " + json.dumps([t.numel() for t in kept]), flush=True)
+if "gloo" in sys.argv:
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
 if "hold" in sys.argv:
     sys.stdin.readline()
