@@ -33,7 +33,8 @@ struct blame {
 struct strings;
 /*
  * Of a figure of a device (its index), from a recording that was run. at: of what moment its model is; where another is wanted
- * it is read once more, unless it is standard input, and then the note says so. g: growth of that device, by line; NULL: was not watched. 0 or -ENOMEM.
+ * it is read once more, unless it is standard input, and then the note says so. g: growth of that device, by line; NULL: was not
+ * watched. 0 or -ENOMEM.
  */
 int blame__find(struct analysis *a, size_t device, enum cond_figure figure, const struct model_opts *at, bool innermost,
 		const struct growth *g, struct strings *words, struct blame *ret);

@@ -98,7 +98,10 @@ struct watch_target {
 struct watch_target *watch_target__new(const struct pick_process *p, int *err);
 void watch_target__free(struct watch_target *t);
 bool watch_target__alive(const struct watch_target *t);
-/* Looks: 0, or -ESRCH: it has ended; -ESTALE: it runs another program. now: CLOCK_MONOTONIC, ns. steps: they are wanted. used: the driver is to be asked. */
+/*
+ * Looks: 0, or -ESRCH: it has ended; -ESTALE: it runs another program. now: CLOCK_MONOTONIC, ns. steps: they are wanted. used: the
+ * driver is to be asked.
+ */
 int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used);
 /* Looks at what grows alone, which is a few microseconds' work. False: it cannot be. */
 bool watch_target__glance(struct watch_target *t, bool rss);

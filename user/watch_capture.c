@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * What is captured when a rule fires, one at a time: first `dump`, which needs no probe and says what is live now; then `record` for a
- * while; then `report`, and for growth `leaks`, read what was recorded, for the index and for the word on who is to blame. Each is a program of its own, this one
- * once more: what they need is gone with them, and should they fail, watching goes on.
+ * while; then `report`, and for growth `leaks`, read what was recorded, for the index and for the word on who is to blame. Each is a
+ * program of its own, this one once more: what they need is gone with them, and should they fail, watching goes on.
  */
 #include "watch.h"
 

@@ -354,7 +354,8 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 	ret->has_steps = t->attached;
 	ret->step = step_now(t);
 	put(ret, COND_RSS, true, t->rss, 0, "");
-	put(ret, COND_STEP_TIME, t->step_time, t->step_time, 0, t->steps_why[0] ? t->steps_why : "no step has been seen from its beginning to its end");
+	put(ret, COND_STEP_TIME, t->step_time, t->step_time, 0,
+	    t->steps_why[0] ? t->steps_why : "no step has been seen from its beginning to its end");
 	put(ret, COND_LOST, false, 0, 0, "nothing is recorded while it is watched");
 	put(ret, COND_LEAKS, false, 0, 0, "lines are known of recordings only");
 	if (d) {
