@@ -14,6 +14,7 @@
 
 #include "capture/session.h"
 #include "capture_loop.h"
+#include "control.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -23,6 +24,7 @@
 #include "live/save.h"
 #include "live/screen.h"
 #include "live/state.h"
+#include "live/view.h"
 #include "live/words.h"
 #include "record/dict.h"
 #include "relatives.h"
@@ -32,29 +34,6 @@
 #define KEPT_BYTES (UINT64_C(64) << 20) /* of events, of each process; of many less */
 #define ENDED_KEPT 32 /* processes */
 #define EARLY UINT64_C(200000000) /* ns: the first screen has something on it soon */
-
-struct view {
-	const struct live_args *args;
-	struct guard *guard;
-	struct screen *screen;
-	struct live_state state;
-	struct capture_loop loop;
-	struct live_proc *first; /* the process that was asked for ... */
-	bool listed;		 /* ... and there is something of it to be shown */
-	int clock, signals;
-	uint64_t begun;		 /* of the view: ns, monotonic */
-	uint64_t rows_due;	 /* when rows may be taken again */
-	unsigned refreshes;
-	bool gone;		 /* the terminal is */
-	bool quit;		 /* the person has asked for it */
-	bool failed;		 /* out of memory while it refreshed */
-	struct live_export exporting;
-};
-
-struct source { /* of a process: owner of its struct live_proc */
-	struct session *session; /* NULL: it is over */
-	struct live_save *save;
-};
 
 static uint64_t monotonic(void)
 {
@@ -81,7 +60,7 @@ static void on_message(void *ctx, enum log_level level, const char *text)
 }
 
 /* What others than log.h had to say: libraries, a sanitizer. */
-static void take_errors(struct view *v)
+void view__take_errors(struct view *v)
 {
 	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
 	char buf[1024], *line, *rest;
@@ -172,7 +151,7 @@ static void refresh(struct view *v, bool by_clock)
 {
 	uint64_t begin;
 
-	take_errors(v);
+	view__take_errors(v);
 	if (guard__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
 	if (!v->loop.err && v->loop.stop_reason)
@@ -198,79 +177,6 @@ static void on_clock(void *ctx)
 
 /* ---- keys and signals ---- */
 
-static struct source *source_of(const struct live_proc *p)
-{
-	return p ? p->owner : NULL;
-}
-
-/* True: there is a file. */
-static bool save(struct view *v)
-{
-	struct live_proc *p = live_state__proc(&v->state);
-	struct source *from = source_of(p);
-	char say[256];
-	int err;
-
-	if (!from || !from->save) {
-		live_state__say(&v->state, LOG_INFO, true, "nothing is kept that could be saved");
-		return false;
-	}
-	err = live_save__write(from->save, say, sizeof(say));
-	/* Where it lies is worth knowing afterwards. */
-	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, false, "%s", say);
-	return !err;
-}
-
-static void drop_source(struct view *v, int fd);
-static void add_source(struct view *v, int fd, void (*ready)(void *ctx));
-
-static void on_exported(void *ctx)
-{
-	struct view *v = ctx;
-
-	drop_source(v, v->exporting.fd);
-	take_errors(v);
-	if (!live_export__end(&v->exporting, false))
-		live_state__say(&v->state, LOG_WARN, true, "the export failed: L has what was said");
-}
-
-static void export(struct view *v, const char *format)
-{
-	struct source *from = source_of(live_state__proc(&v->state));
-	const char *last = from && from->save ? live_save__last(from->save) : "";
-	int err;
-
-	if (v->exporting.pid) {
-		live_state__say(&v->state, LOG_INFO, true, "one export at a time");
-		return;
-	}
-	if (!*last && !save(v))
-		return;
-	last = live_save__last(from->save);
-	err = live_export__begin(&v->exporting, last, format);
-	if (err) {
-		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
-		return;
-	}
-	live_state__say(&v->state, LOG_INFO, true, "exporting %s as %s ...", last, format);
-	add_source(v, v->exporting.fd, on_exported);
-}
-
-static void mark(struct view *v)
-{
-	struct live_proc *p = live_state__proc(&v->state);
-	struct source *from = source_of(p);
-
-	if (!from || !from->session || p->ended) {
-		live_state__say(&v->state, LOG_INFO, true, "%s: nothing comes that could be marked", p ? p->end : "no process");
-		return;
-	}
-	v->state.marks++;
-	if (session__mark(from->session, v->state.typed))
-		v->failed = v->loop.quit = true;
-	live_state__say(&v->state, LOG_INFO, true, "marked: %s", v->state.typed);
-}
-
 static void act(struct view *v, enum live_act a)
 {
 	struct live_proc *p = live_state__proc(&v->state);
@@ -292,16 +198,16 @@ static void act(struct view *v, enum live_act a)
 		refresh(v, false);
 		break;
 	case ACT_SAVE:
-		save(v);
+		view__save(v, live_state__proc(&v->state));
 		draw(v);
 		break;
 	case ACT_EXPORT:
 	case ACT_FLAME:
-		export(v, a == ACT_EXPORT ? "html" : "flamegraph");
+		view__export(v, a == ACT_EXPORT ? "html" : "flamegraph");
 		draw(v);
 		break;
 	case ACT_MARK:
-		mark(v);
+		view__mark(v, live_state__proc(&v->state), v->state.typed);
 		draw(v);
 		break;
 	case ACT_DRAW:
@@ -312,7 +218,7 @@ static void act(struct view *v, enum live_act a)
 	}
 }
 
-static void drop_source(struct view *v, int fd)
+void view__drop_source(struct view *v, int fd)
 {
 	for (size_t i = 0; i < v->loop.n_sources; i++) {
 		if (v->loop.sources[i].fd == fd) {
@@ -332,7 +238,7 @@ static void on_key(void *ctx)
 	if (key != -2)
 		return;
 	v->gone = v->quit = v->loop.quit = true;
-	drop_source(v, guard__input(v->guard));
+	view__drop_source(v, guard__input(v->guard));
 }
 
 /* Ctrl-Z: the shell gets its terminal back, and we go on with a screen of our own when it says so. */
@@ -366,7 +272,7 @@ static void on_signal(void *ctx)
 	}
 }
 
-static void add_source(struct view *v, int fd, void (*ready)(void *ctx))
+void view__add_source(struct view *v, int fd, void (*ready)(void *ctx))
 {
 	if (fd >= 0 && v->loop.n_sources < LOOP_SOURCES)
 		v->loop.sources[v->loop.n_sources++] = (struct loop_source){ fd, ready, v };
@@ -397,8 +303,9 @@ static int show(struct view *v)
 	if (!guard__catch_errors(v->guard))
 		log__divert(on_message, v);
 	v->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	add_source(v, guard__input(v->guard), on_key);
-	add_source(v, v->clock, on_clock);
+	view__add_source(v, guard__input(v->guard), on_key);
+	view__add_source(v, v->clock, on_clock);
+	view__open_control(v);
 	set_clock(v, EARLY);
 	draw(v);
 	return 0;
@@ -419,7 +326,7 @@ static int on_tick(struct sink *s, uint64_t now)
 
 static void free_source(struct live_proc *p)
 {
-	struct source *from = source_of(p);
+	struct source *from = view__source(p);
 
 	if (from)
 		live_save__free(from->save);
@@ -563,7 +470,7 @@ static void leave(struct view *v)
 		live_state__say(&v->state, LOG_WARN, false, "the export was not waited for: memtrace-bpf export makes it");
 	}
 	v->gone |= guard__orphaned(v->guard);
-	take_errors(v);
+	view__take_errors(v);
 	if (v->gone)
 		guard__restore(v->guard);
 	else
@@ -655,7 +562,7 @@ int live_view__run(const struct live_args *args, struct guard *g)
 	v.begun = monotonic();
 	/* Before there is a screen, Ctrl-Z is what it always is. */
 	v.signals = block(-1, heard, sizeof(heard) / sizeof(*heard));
-	add_source(&v, v.signals, on_signal);
+	view__add_source(&v, v.signals, on_signal);
 	status = capture(&v);
 	for (size_t i = 0; i < v.state.nprocs; i++)
 		free_source(v.state.procs[i]);
@@ -665,6 +572,7 @@ int live_view__run(const struct live_args *args, struct guard *g)
 		live_proc__free(v.first);
 	}
 	capture_loop__close(&v.loop);
+	control__close(v.control);
 	if (v.clock >= 0)
 		close(v.clock);
 	close(v.signals);

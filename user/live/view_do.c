@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What a live view does beside showing: saving, exporting, marking, by keys and by `memtrace-bpf ctl`. */
+#include "live/view.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/session.h"
+#include "control.h"
+#include "lib/json.h"
+
+struct source *view__source(const struct live_proc *p)
+{
+	return p ? p->owner : NULL;
+}
+
+bool view__save(struct view *v, struct live_proc *p)
+{
+	struct source *from = view__source(p);
+	char say[256];
+	int err;
+
+	if (!from || !from->save) {
+		live_state__say(&v->state, LOG_INFO, true, "nothing is kept that could be saved");
+		return false;
+	}
+	/* What has happened by now comes before it. */
+	if (from->session && !p->ended && session__catch(from->session))
+		v->failed = v->loop.quit = true;
+	err = live_save__write(from->save, say, sizeof(say));
+	/* Where it lies is worth knowing afterwards. */
+	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, false, "%s", say);
+	return !err;
+}
+
+static void on_exported(void *ctx)
+{
+	struct view *v = ctx;
+
+	view__drop_source(v, v->exporting.fd);
+	view__take_errors(v);
+	if (!live_export__end(&v->exporting, false))
+		live_state__say(&v->state, LOG_WARN, true, "the export failed: L has what was said");
+}
+
+void view__export(struct view *v, const char *format)
+{
+	struct source *from = view__source(live_state__proc(&v->state));
+	const char *last = from && from->save ? live_save__last(from->save) : "";
+	int err;
+
+	if (v->exporting.pid) {
+		live_state__say(&v->state, LOG_INFO, true, "one export at a time");
+		return;
+	}
+	if (!*last && !view__save(v, live_state__proc(&v->state)))
+		return;
+	last = live_save__last(from->save);
+	err = live_export__begin(&v->exporting, last, format);
+	if (err) {
+		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
+		return;
+	}
+	live_state__say(&v->state, LOG_INFO, true, "exporting %s as %s ...", last, format);
+	view__add_source(v, v->exporting.fd, on_exported);
+}
+
+bool view__mark(struct view *v, struct live_proc *p, const char *name)
+{
+	struct source *from = view__source(p);
+
+	if (!from || !from->session || p->ended) {
+		live_state__say(&v->state, LOG_INFO, true, "%s: nothing comes that could be marked", p ? p->end : "no process");
+		return false;
+	}
+	v->state.marks++;
+	if (session__mark(from->session, name))
+		v->failed = v->loop.quit = true;
+	live_state__say(&v->state, LOG_INFO, true, "marked: %s", name);
+	return true;
+}
+
+/* ---- memtrace-bpf ctl ---- */
+
+static bool is_captured(const struct live_proc *p)
+{
+	const struct source *from = view__source(p);
+
+	return from && from->session && !p->ended;
+}
+
+static int nobody(struct json *j)
+{
+	json__string(j, "error", "it could be done for no process");
+	return -ENXIO;
+}
+
+static int mark_all(struct view *v, const char *name, struct json *j)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < v->state.nprocs; i++)
+		if (is_captured(v->state.procs[i]))
+			any |= view__mark(v, v->state.procs[i], name);
+	if (!any)
+		return nobody(j);
+	json__string(j, "mark", name);
+	return 0;
+}
+
+static int save_all(struct view *v, struct json *j)
+{
+	bool any = false;
+
+	json__open_array(j, "processes");
+	for (size_t i = 0; i < v->state.nprocs; i++) {
+		struct live_proc *p = v->state.procs[i];
+		bool done;
+
+		if (!is_captured(p))
+			continue;
+		done = view__save(v, p);
+		any |= done;
+		json__open_object(j, NULL);
+		json__int(j, "pid", p->pid);
+		json__bool(j, "ok", done);
+		if (done)
+			json__string(j, "file", live_save__last(view__source(p)->save));
+		else
+			json__string(j, "error", live_state__message(&v->state, 0)->text);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	return any ? 0 : nobody(j);
+}
+
+static int status(const struct view *v, struct json *j)
+{
+	json__string(j, "writes", "live view");
+	json__int(j, "capturer", getpid());
+	json__open_array(j, "processes");
+	for (size_t i = 0; i < v->state.nprocs; i++) {
+		const struct live_proc *p = v->state.procs[i];
+
+		if (p->ended)
+			continue;
+		json__open_object(j, NULL);
+		json__int(j, "pid", p->pid);
+		json__double(j, "time", (double)p->now / 1e9, 3);
+		json__uint(j, "steps", model__steps(p->model));
+		json__uint(j, "captured", p->events);
+		json__uint(j, "lost", p->lost);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	return 0;
+}
+
+static int handle(void *ctx, const char *word, const char *argument, struct json *j)
+{
+	struct view *v = ctx;
+
+	if (!strcmp(word, "status"))
+		return status(v, j);
+	if (!strcmp(word, "save"))
+		return save_all(v, j);
+	if (strcmp(word, "mark") != 0)
+		return -ENOTSUP;
+	if (*argument && strlen(argument) < 128)
+		return mark_all(v, argument, j);
+	json__string(j, "error", "a mark has a name of 1 to 127 bytes");
+	return -EINVAL;
+}
+
+static void on_control(void *ctx)
+{
+	struct view *v = ctx;
+
+	control__pump(v->control);
+}
+
+void view__open_control(struct view *v)
+{
+	pid_t target = v->loop.session ? v->loop.args.pid : getpid();
+	int err = control__open(target, NULL, handle, v, &v->control);
+
+	if (err)
+		log_debug("no socket for `memtrace-bpf ctl`: %s", strerror(-err));
+	else
+		view__add_source(v, control__fd(v->control), on_control);
+}
