@@ -21,6 +21,7 @@
 
 #define SCAN_EVERY UINT64_C(3000000000) /* ns, for processes that come later */
 #define GLANCE_EVERY UINT64_C(100000000) /* ns, at what grows, so that the lows of steps are seen; of many processes seldomer */
+#define UNKNOWN_AFTER UINT64_C(30000000000) /* ns: what a rule asks for and is not known by then is told of, once */
 #define GLANCE_AT 8 /* processes in that time */
 
 static uint64_t monotonic(void)
@@ -96,6 +97,7 @@ static bool add_target(void *ctx, const struct pick_process *p)
 			log_warn("PID %d may not be looked at: %s; run it with sudo", (int)p->pid, strerror(-err));
 		return false;
 	}
+	t->since = monotonic();
 	t->self.series = take_series(w);
 	for (size_t i = 0; i < WATCH_DEVICES; i++)
 		t->devices[i].series = COND_SERIES;
@@ -194,6 +196,10 @@ static void judge(struct watch *w, size_t i, struct watch_target *t, struct watc
 		st->holds = false;
 		rule->holding--;
 		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &r);
+	}
+	if (r.verdict == COND_UNKNOWN && !st->told_unknown && now - t->since >= UNKNOWN_AFTER) {
+		st->told_unknown = true;
+		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &r);
 	}
 	if (st->holds) {
 		st->ooms = d->ooms;

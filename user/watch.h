@@ -91,6 +91,7 @@ struct watch_target {
 	uint64_t steps, last_step, step_time; /* ns */
 	uint64_t at_once, pace; /* steps that the last tick told of, and their length, ns */
 	bool told;		/* that it is watched */
+	uint64_t since;		/* ns */
 	uint64_t cooldown;	/* no capture before that, ns */
 };
 

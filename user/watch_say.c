@@ -131,8 +131,10 @@ void watch_say__rule(const struct watch *w, const char *event, const struct watc
 	json__string(j, "rule", rule);
 	json__string(j, "text", r->text);
 	json__string(j, "figure", cond__figure_name(r->figure));
-	put_amount(j, "value", r, r->value, r->share);
-	put_amount(j, "limit", r, r->limit, r->share_limit);
+	if (r->verdict != COND_UNKNOWN) {
+		put_amount(j, "value", r, r->value, r->share);
+		put_amount(j, "limit", r, r->limit, r->share_limit);
+	}
 	end_json(j);
 }
 
