@@ -196,6 +196,7 @@ def test_views_and_keys():
     t.press("/", "(?i)filter")
     t.send("line:watched.py", "ENTER")
     t.wait_for(lambda _: table(t) and all("watched.py" in r or "filter leaves out" in r for r in table(t)), "only lines of watched.py")
+    equal(len([r for r in table(t) if "filter leaves out" in r]), 1, "rows for what the filter leaves out:\n%s" % t.text())
     t.press("/", "(?i)filter")
     t.send("\x15", "size:>no", "ENTER")
     t.wait("(?i)size")

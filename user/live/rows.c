@@ -47,6 +47,9 @@ uint64_t live_rows__key(enum live_by by, const struct row *r)
 {
 	uint64_t key = 1 + (r->filtered ? 2 : 0);
 
+	/* One row, but for modules in modules, which lie over one another. */
+	if (r->filtered && by != LIVE_LAYER)
+		return mix(key, "filtered");
 	if (r->before_attach && by != LIVE_CATEGORY)
 		return mix(key, "before attach");
 	switch (by) {
