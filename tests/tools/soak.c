@@ -679,6 +679,7 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	model__finish(k.m, g.time);
+	expect("session", "events whose stack was not known", k.s->unknown_stacks, 0);
 	expect("model", "events", model__events(k.m), g.events);
 	expect("model", "steps", model__steps(k.m), g.steps);
 	check_model(k.m, "model", true);

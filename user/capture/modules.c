@@ -331,7 +331,8 @@ int modules__entered(struct session *s, const struct mt_rec_enter *r)
 	t = session__thread(s, r->h.tid);
 	if (!c || !t)
 		return -ENOMEM;
-	if (!r->depth && (!r->stack || !map64__get(s->outer, r->stack, &in->outer)))
+	if (!r->depth && (!r->stack || (!map64__get(s->outer, r->stack, &in->outer) &&
+					!map64__get(s->old_outer, r->stack, &in->outer))))
 		in->outer = 0;
 	err = type_of(s, r->type, &type);
 	*c = (struct call){ .self = r->self, .sp = r->sp, .ret = r->ret, .told = type == MT_TYPE_MODULE };

@@ -14,7 +14,7 @@
 #include "record/dict.h"
 #include "target/proc.h"
 
-#define MAX_STACK_IDS (1u << 20)
+#define MAX_STACK_IDS (1u << 19) /* and as many older ones */
 #define MAX_THREADS (1u << 16) /* remembered at a time */
 #define OPTIMIZER_EXIT (1ULL << 32)
 
@@ -115,7 +115,7 @@ static uint32_t event_stack(struct session *s, uint64_t id, uint8_t *walk, bool 
 		*optimizer_exit = false;
 	if (!id)
 		return 0;
-	if (!map64__get(s->stacks, id, &v)) {
+	if (!map64__get(s->stacks, id, &v) && !map64__get(s->old_stacks, id, &v)) {
 		s->unknown_stacks++;
 		*walk = MT_WALK_LOST;
 		return 0;
@@ -269,6 +269,14 @@ static void add_root(struct session *s, uint64_t self)
 		session__attach_optional(s, HOOK_MODULE_CALL);
 }
 
+static void swap(struct map64 **a, struct map64 **b)
+{
+	struct map64 *was = *a;
+
+	*a = *b;
+	*b = was;
+}
+
 static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 {
 	struct named_stack ns;
@@ -281,6 +289,8 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 		return err;
 	if (map64__count(s->stacks) >= MAX_STACK_IDS) {
 		/* Ids of past epochs have piled up. Everything that is still in use is sent again. */
+		swap(&s->stacks, &s->old_stacks);
+		swap(&s->outer, &s->old_outer);
 		map64__clear(s->stacks);
 		map64__clear(s->outer);
 		probes__bump_epoch(s->probes);

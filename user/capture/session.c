@@ -64,9 +64,11 @@ struct session *session__make(const struct session_opts *opts, struct failure *f
 	s->facts = facts__new();
 	s->stacks = map64__new();
 	s->outer = map64__new();
+	s->old_stacks = map64__new();
+	s->old_outer = map64__new();
 	s->roots = map64__new();
 	s->threads = map64__new();
-	if (!s->dict || !s->facts || !s->stacks || !s->outer || !s->roots || !s->threads) {
+	if (!s->dict || !s->facts || !s->stacks || !s->outer || !s->old_stacks || !s->old_outer || !s->roots || !s->threads) {
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		session__free(s);
 		return NULL;
@@ -108,6 +110,8 @@ void session__free(struct session *s)
 	names__free(s->names);
 	map64__free(s->stacks);
 	map64__free(s->outer);
+	map64__free(s->old_stacks);
+	map64__free(s->old_outer);
 	map64__free(s->roots);
 	map64__free(s->threads);
 	facts__free(s->facts);

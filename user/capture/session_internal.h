@@ -63,6 +63,7 @@ struct session {
 	struct session_census *census; /* the same; NULL: not wanted */
 	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
 	struct map64 *outer;   /* stack id -> the outermost module object on it */
+	struct map64 *old_stacks, *old_outer; /* the same, of ids from before the others: what is on its way may refer to them */
 	struct map64 *roots;   /* module objects whose calls are reported */
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
