@@ -31,6 +31,10 @@ const char *folder__why(int err)
 		return "another program keeps its lock";
 	case E2BIG:
 		return "it has too many recordings";
+	case ELOOP:
+		return "it is a symbolic link; with a / at the end it is followed";
+	case EPERM:
+		return "it is somebody else's folder; with a / at the end it is taken all the same";
 	default:
 		return outfile__why(err);
 	}
@@ -43,11 +47,35 @@ static bool is_folder(const char *path)
 	return !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
-bool folder__wanted(const char *path)
+static bool ends_in_slash(const char *path)
 {
 	size_t len = strlen(path);
 
-	return len && (path[len - 1] == '/' || is_folder(path));
+	return len && path[len - 1] == '/';
+}
+
+/*
+ * A folder that was put where a file was to be written is not one that was meant: a link to another, or one of somebody
+ * else's. A "/" says that it was. 0 or -errno.
+ */
+static int may_be_meant(const char *path)
+{
+	struct stat st;
+
+	if (ends_in_slash(path))
+		return 0;
+	if (lstat(path, &st))
+		return -errno;
+	if (S_ISLNK(st.st_mode))
+		return -ELOOP;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	return outfile__is_ours(&st) ? 0 : -EPERM;
+}
+
+bool folder__wanted(const char *path)
+{
+	return ends_in_slash(path) || !may_be_meant(path);
 }
 
 bool folder__is(const char *path)
@@ -133,10 +161,12 @@ int folder__create(const char *path, bool force, struct folder **ret)
 {
 	bool made = !mkdir(path, 0700);
 	struct folder *f;
-	int err;
+	int err = made ? 0 : -errno;
 
-	if (!made && errno != EEXIST)
-		return -errno;
+	if (err == -EEXIST)
+		err = may_be_meant(path);
+	if (err)
+		return err;
 	f = new_folder(path, &err);
 	if (!f)
 		return err;

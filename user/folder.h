@@ -46,13 +46,17 @@ struct folder_gap {
 
 struct folder;
 
-/* Does the path ask for a folder: a "/" at its end, or a folder that is there? */
+/*
+ * Does the path ask for a folder: a "/" at its end, or a folder of our own (or of the user behind sudo) that is there? One that
+ * somebody else has put there, or a link to one, is not taken for what was meant.
+ */
 bool folder__wanted(const char *path);
 /* Is it a folder with an index? */
 bool folder__is(const char *path);
 /*
  * To write into: made if it is not there (mode 0700, of the user behind sudo); entries that are there stay. force: a folder that
- * has files but no index is taken too. 0 and *ret, or -errno: -ENOTEMPTY: that; -EBADMSG: its index cannot be read.
+ * has files but no index is taken too. 0 and *ret, or -errno: -ENOTEMPTY: that; -EBADMSG: its index cannot be read; without a "/"
+ * at the end -ELOOP: a link, -EPERM: somebody else's.
  * folder__why() has the words.
  */
 int folder__create(const char *path, bool force, struct folder **ret);

@@ -158,6 +158,12 @@ static void test_what_is_there(void **state)
 	folder__free(f);
 	assert_int_equal(folder__create(in("theirs"), false, &f), 0); /* is one by now */
 	folder__free(f);
+	assert_int_equal(symlink("theirs", in("to-theirs")), 0);
+	assert_false(folder__wanted(in("to-theirs")));
+	assert_int_equal(folder__create(in("to-theirs"), true, &f), -ELOOP);
+	assert_true(folder__wanted(in("to-theirs/"))); /* said in so many words */
+	assert_int_equal(folder__create(in("to-theirs/"), false, &f), 0);
+	folder__free(f);
 	put(in("file"), "");
 	assert_int_equal(folder__create(in("file"), false, &f), -ENOTDIR);
 	assert_int_equal(folder__create(in("no/such"), false, &f), -ENOENT);

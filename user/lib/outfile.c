@@ -71,8 +71,7 @@ static bool sudo_id(const char *name, uid_t *ret)
 	return true;
 }
 
-/* A FIFO of somebody else's, in a folder that all may write to, is there to read along. */
-static bool is_ours(const struct stat *st)
+bool outfile__is_ours(const struct stat *st)
 {
 	uid_t uid;
 
@@ -124,7 +123,8 @@ static int look_at(const struct outfile *o)
 	case S_IFCHR:
 		return 1;
 	case S_IFIFO:
-		return !o->force ? -EEXIST : is_ours(&st) ? 1 : -EACCES;
+		/* One of somebody else's, in a folder that all may write to, is there to read along. */
+		return !o->force ? -EEXIST : outfile__is_ours(&st) ? 1 : -EACCES;
 	case S_IFREG:
 		return o->force ? 0 : -EEXIST;
 	case S_IFLNK:

@@ -19,6 +19,7 @@
  */
 #include <stdbool.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 struct outfile;
 
@@ -58,6 +59,8 @@ void outfile__discard(struct outfile *o);
  */
 void outfile__discard_on_signal(struct outfile *o);
 
+/* Is it of the user who we are, or of the one behind sudo? */
+bool outfile__is_ours(const struct stat *st);
 /* Gives what is open to the user behind sudo, where there is one; for what is made otherwise, a folder. */
 void outfile__give(int fd);
 
