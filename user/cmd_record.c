@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf record: a capture of a running process into a .mtr file. */
 #include <argp.h>
+#include <stdlib.h>
 
 #include "capture_args.h"
 #include "capture_loop.h"
@@ -51,5 +52,6 @@ int cmd_record(int argc, char **argv)
 	recording__init(&r);
 	status = recording__run(&r);
 	capture_loop__close(&r.loop);
+	free(r.args.windows.growth);
 	return status;
 }

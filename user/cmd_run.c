@@ -360,6 +360,7 @@ int cmd_run(int argc, char **argv)
 	}
 	status = run(&r);
 	capture_loop__close(&r.recording.loop);
+	free(r.args.recording.windows.growth);
 	child__free(r.child);
 	dryrun__free(r.dryrun);
 	return status;

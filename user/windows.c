@@ -284,7 +284,7 @@ static int on_tick(struct sink *s, uint64_t now)
 	if (w->err)
 		return w->err;
 	w->now = now;
-	err = windows__attached(w) ?: look_at_time(w, now) ?: look_at_clock(w, now) ?: flight__tick(w->flight, now);
+	err = windows__attached(w) ?: look_at_time(w, now) ?: flight__tick(w->flight, now) ?: look_at_clock(w, now);
 	if (!err && w->values)
 		err = judge(w, now, false);
 	return note(w, err);

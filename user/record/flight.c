@@ -43,7 +43,7 @@ struct flight {
 	uint64_t cut_until; /* time of the last event that left the window for want of room */
 	unsigned int files;
 	struct dump *dump;  /* of the file that is being written, NULL: none is */
-	uint64_t latest;    /* time, of all events so far */
+	uint64_t latest;    /* time that has come, by events or by the clock */
 	bool folded;	    /* something has gone into the base */
 	/* An out of memory that waits to be written. */
 	uint64_t ooms;
@@ -548,6 +548,8 @@ int flight__tick(struct flight *fl, uint64_t now)
 
 	if (flight__full(fl))
 		return 0;
+	if (now > fl->latest)
+		fl->latest = now;
 	if (fl->dump)
 		return flush(fl->dump, now);
 	if (is_time(fl, now))
