@@ -156,7 +156,8 @@ def test_killed():
     for s in segments:
         doc = report(os.path.join(folder, s["file"]))
         equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "rows of " + s["file"])
-        equal(doc["capture"]["complete"], s is not segments[-1], "complete: " + s["file"])
+        if s is not segments[-1]:  # which may just have been completed, and the index not been told yet
+            check(doc["capture"]["complete"], "not complete: %s", s["file"])
     check(report(folder)["rows"], "no rows")
     # What is in it is not believed.
     path = os.path.join(folder, "totals.json")
