@@ -202,7 +202,7 @@ static int wait_for_child(struct guard *g, const sigset_t *set)
 	int st;
 
 	for (;;) {
-		if (sigwaitinfo(set, &si) < 0 && errno != EINTR)
+		if (sigwaitinfo(set, &si) < 0) /* nothing was taken: look at the child */
 			si.si_signo = SIGCHLD;
 		if (si.si_signo == SIGINT || si.si_signo == SIGTERM || si.si_signo == SIGHUP || si.si_signo == SIGQUIT)
 			forward(g, &si);
