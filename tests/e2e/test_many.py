@@ -129,7 +129,7 @@ def test_all_and_folder():
     ready(a)
     recorder = record("--all", "-o", folder + "/")
     recorder.wait_line("attached to PID %d " % a.popen.pid, 60, stream="err")
-    ranks = [spawn([python(), JOB, "all-rank", str(8 + i), "12", "now", "hold"], env=dict(os.environ, RANK="0", WORLD_SIZE="2")) for i in (0, 1)]
+    ranks = [spawn([python(), JOB, "all-rank", str(8 + i), "12", "now", "hold"], env=dict(os.environ, RANK="7", WORLD_SIZE="9")) for i in (0, 1)]
     pids = [ready(p) for p in ranks]
     truth = {p.popen.pid: made_by(p, True) for p in ranks}
     truth[a.popen.pid] = go(a)
@@ -149,9 +149,9 @@ def test_all_and_folder():
         check(pid in entries, "PID %d is not in the index: %s", pid, sorted(entries))
         equal(content(os.path.join(folder, entries[pid]["file"]))[1], made, "what PID %d made" % pid)
         equal(entries[pid]["kind"], "process", "kind")
-    equal({entries[p]["file"] for p in pids}, {"rank-0.mtr", "rank-0-2.mtr"}, "files of two that say that they are rank 0")
+    equal({entries[p]["file"] for p in pids}, {"rank-7.mtr", "rank-7-2.mtr"}, "files of two that say that they are rank 7")
     equal(entries[a.popen.pid]["file"], "named-%d.mtr" % a.popen.pid, "file of the other")
-    equal([entries[p]["rank"] for p in pids], [0, 0], "ranks")
+    equal([entries[p]["rank"] for p in pids], [7, 7], "ranks")
     code, out, err = tool("compare", "--format", "json", folder)
     equal(code, 0, "compare of the folder (%s)" % err[-300:])
     equal(len(json.loads(out)["captures"]), len(entries), "rows of the comparison")
