@@ -394,6 +394,11 @@ char *pick__title(const struct pick *p, char *buf, size_t size)
 	size_t i;
 
 	buf[0] = '\0';
+	if (pick__only_pids(p) && !pick__open_ended(p)) {
+		for (i = 0; i < a->n_pids; i++)
+			append(buf, size, "%s%d", i ? ", " : a->n_pids > 1 ? "PIDs " : "PID ", (int)a->pids[i]);
+		return buf;
+	}
 	if (pick__only_pids(p)) {
 		append(buf, size, "process with the same command line, user and container");
 		return buf;

@@ -202,7 +202,8 @@ def test_who_comes_later():
 
 def test_bad_places():
     """What cannot be written to, watched or understood is an error before anything is done."""
-    p = spawn(["sleep", "60"])
+    p = spawn(["sh", "-c", "echo ready; exec sleep 60"])
+    p.wait_line("^ready")
     plain, link = scratch("plain"), scratch("link")
     with open(plain, "w", encoding="utf-8") as f:
         f.write("x")
@@ -217,6 +218,7 @@ def test_bad_places():
     p.stop()
     got, _, err = tool("watch", *pid, root=True)
     equal(got, 2, "exit code where there is no such process: %s" % err)
+    check("PID %d is not there" % p.popen.pid in err, "who is not there: %s", err)
 
 
 if __name__ == "__main__":
