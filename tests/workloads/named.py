@@ -13,8 +13,15 @@ import torch
 
 FIRST = 300007  # bytes
 
+
+
+def tell(*words):
+    """One write a line: ranks share a pipe, and print() may make two of it."""
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
 seed, n = int(sys.argv[2]) + int(os.environ.get("RANK", "0")), int(sys.argv[3])
-print("ready", os.getpid(), flush=True)
+tell("ready", os.getpid())
 if "now" not in sys.argv:
     sys.stdin.readline()
 if "gloo" in sys.argv:
@@ -24,11 +31,11 @@ if "fork" in sys.argv:
     pid = os.fork()
     kept = [torch.empty(FIRST + 100003 * seed + 1013 * (n + i), dtype=torch.uint8) for i in range(7)] if not pid else []
     if not pid:
-        print("forked " + json.dumps([t.numel() for t in kept]), flush=True)
+        tell("forked", json.dumps([t.numel() for t in kept]))
         os._exit(0)
     os.waitpid(pid, 0)
 kept = [torch.empty(FIRST + 100003 * seed + 1013 * i, dtype=torch.uint8) for i in range(n)]
-print("made " + json.dumps([t.numel() for t in kept]), flush=True)
+tell("made", json.dumps([t.numel() for t in kept]))
 if "gloo" in sys.argv:
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
