@@ -5,6 +5,7 @@ the peaks of PyTorch's own allocator.
 """
 import argparse
 import json
+import os
 import sys
 
 import torch
@@ -95,7 +96,10 @@ def main():
         scaler.update()
     json.dump({"peak": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved(),
                "cudnn": torch.backends.cudnn.version() if not args.no_cudnn else None, "torch": torch.__version__}, sys.stdout)
-    print()
+    print(flush=True)
+    # A thread of autograd that takes the interpreter's lock while Python ends is unwound through frames that cannot be, and the process aborts
+    # (pytorch issues 38228, 190489): on a busy machine, now and then. Nothing is left to be done.
+    os._exit(0)
 
 
 if __name__ == "__main__":
