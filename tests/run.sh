@@ -6,6 +6,7 @@
 #
 #   tests/run.sh                 everything
 #   tests/run.sh unit            unit tests only
+#   tests/run.sh http            what serve answers
 #   tests/run.sh test_exact ...  these e2e files only
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -17,6 +18,11 @@ LOGS=$OUTPUT/test-logs
 E2E=(test_windows test_dump test_long test_tui test_leaks test_run test_backward test_dryrun_libs test_category test_errors test_truth test_census test_train test_layers
 	test_children test_many test_page_data test_page test_attribution test_windows_live test_dryrun test_walk test_foreign test_formats test_calls test_exact test_hostile test_privileges
 	test_sites test_torchrun test_watch test_manual test_diff)
+HTTP=()
+# What serve answers: each file has a server of its own.
+for file in tests/e2e/http_*.py; do
+	[ ! -e "$file" ] || HTTP+=("$(basename "$file" .py)")
+done
 # By themselves: what they look at would be of whoever else is at work.
 ALONE=(test_hard test_harm test_lossless test_live test_chaos test_on_oom)
 MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
@@ -130,17 +136,17 @@ run_together() {
 	done
 }
 
-[ $# -gt 0 ] || set -- unit "${E2E[@]}" "${ALONE[@]}"
+[ $# -gt 0 ] || set -- unit "${E2E[@]:0:6}" "${HTTP[@]}" "${E2E[@]:6}" "${ALONE[@]}"
 together=() alone=()
 for what; do
 	case " ${ALONE[*]} " in
 	*" $what "*) alone+=("$what") ;;
 	*)
-		if [ "$what" = unit ]; then
-			run_unit
-		else
-			together+=("$what")
-		fi
+		case $what in
+		unit) run_unit ;;
+		http) together+=("${HTTP[@]}") ;;
+		*) together+=("$what") ;;
+		esac
 		;;
 	esac
 done

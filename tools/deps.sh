@@ -7,11 +7,12 @@
 #   tools/deps.sh torch          a Python environment with PyTorch, for the demo and the benchmarks
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
+#   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh kernel-images  prints the paths of those, one a line
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench or readers
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench, readers or api
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
@@ -31,7 +32,7 @@ NEED_MIB=6144 # of disk, for one environment
 BUILD_PACKAGES=(make:make gcc:gcc clang:clang llvm libbpf-dev bpftool:bpftool libelf-dev zlib1g-dev libzstd-dev
 	libjansson-dev libncurses-dev libmicrohttpd-dev libcurl4-gnutls-dev libcmocka-dev python3:python3 ca-certificates)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
-TEST_PACKAGES=(g++:g++ nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte)
+TEST_PACKAGES=(g++:g++ curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte)
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
@@ -256,6 +257,32 @@ readers() {
 	ln -sfn "$name" "$VENVS/readers"
 }
 
+# Clients of the HTTP API, a judge of its schema, and what makes up requests from it.
+API=(requests==2.34.2 schemathesis==4.32.5 openapi-spec-validator==0.9.0)
+api() {
+	local name dir python
+	mkdir -p "$VENVS"
+	python=$(find_python 3.12 3.11 3.13 3.10) || {
+		say "no CPython 3.10 to 3.13 found: requests that a schema makes up will not be tried"
+		return 0
+	}
+	name=api-$(printf '%s\n' "${API[@]}" | sha256sum | cut -c1-12)
+	dir=$VENVS/$name
+	if [ ! -e "$dir/.complete" ]; then
+		rm -rf "$dir"
+		say "installing ${API[*]} into $dir"
+		"$python" -m venv "$dir"
+		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "${API[@]}" >&2 ||
+			{
+				say "pip could not install them: what they try will not be tried"
+				return 0
+			}
+		"$dir/bin/python" -c 'import requests, schemathesis, openapi_spec_validator'
+		touch "$dir/.complete"
+	fi
+	ln -sfn "$name" "$VENVS/api"
+}
+
 bench_packages() {
 	local p
 	for p in "${BENCH_PACKAGES[@]}"; do
@@ -333,7 +360,7 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|fuzz|bench|kernels ... or python main|newest|old|cu12|bench|readers"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fuzz|bench|kernels ... or python main|newest|old|cu12|bench|readers|api"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -350,6 +377,7 @@ for what in "$@"; do
 		;;
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
+	api) packages python3-venv && api ;;
 	formats)
 		packages "${FORMATS_PACKAGES[@]}"
 		readers
@@ -364,6 +392,7 @@ for what in "$@"; do
 		venvs main newest old cu12
 		foreign
 		readers
+		api
 		;;
 	*) die "unknown: $what" ;;
 	esac
