@@ -10,20 +10,8 @@
 #include <sys/stat.h>
 
 #include "lib/log.h"
+#include "lib/openmetrics.h"
 #include "lib/outfile.h"
-#include "lib/text.h"
-
-static void put_text(FILE *out, const char *s)
-{
-	char clean[1024];
-
-	text__clean(clean, sizeof(clean), s, strlen(s));
-	for (const char *p = clean; *p; p++) {
-		if (*p == '\\' || *p == '"')
-			fputc('\\', out);
-		fputc(*p, out);
-	}
-}
 
 static void head(FILE *out, const char *name, const char *type, const char *help)
 {
@@ -35,9 +23,8 @@ static void labels(FILE *out, const char *name, const struct watch_target *t, co
 {
 	char device[16];
 
-	fprintf(out, "memtrace_watch_%s{pid=\"%d\",name=\"", name, (int)t->pid);
-	put_text(out, t->name);
-	fputc('"', out);
+	fprintf(out, "memtrace_watch_%s{pid=\"%d\"", name, (int)t->pid);
+	om__label(out, "name", t->name, true);
 	if (t->rank >= 0)
 		fprintf(out, ",rank=\"%" PRId64 "\"", t->rank);
 	if (*t->cgroup.container)
@@ -139,15 +126,15 @@ static void put_rules(FILE *out, const struct watch *w)
 {
 	head(out, "rule_firing", "gauge", "For how many devices the rule holds now.");
 	for (size_t i = 0; i < w->n_rules; i++) {
-		fprintf(out, "memtrace_watch_rule_firing{rule=\"");
-		put_text(out, cond__text(w->rules[i].cond));
-		fprintf(out, "\"} %zu\n", w->rules[i].holding);
+		fputs("memtrace_watch_rule_firing{", out);
+		om__label(out, "rule", cond__text(w->rules[i].cond), false);
+		fprintf(out, "} %zu\n", w->rules[i].holding);
 	}
 	head(out, "rule_fired_total", "counter", "How often it began to hold.");
 	for (size_t i = 0; i < w->n_rules; i++) {
-		fprintf(out, "memtrace_watch_rule_fired_total{rule=\"");
-		put_text(out, cond__text(w->rules[i].cond));
-		fprintf(out, "\"} %" PRIu64 "\n", w->rules[i].fired);
+		fputs("memtrace_watch_rule_fired_total{", out);
+		om__label(out, "rule", cond__text(w->rules[i].cond), false);
+		fprintf(out, "} %" PRIu64 "\n", w->rules[i].fired);
 	}
 }
 

@@ -12,67 +12,39 @@
 #include <string.h>
 
 #include "export/export.h"
+#include "lib/openmetrics.h"
 #include "lib/text.h"
 
 #define LINES 10 /* shown one by one */
 
-struct family {
-	const char *name, *type, *unit, *help;
-};
-
-static void head(FILE *out, const struct family *f)
-{
-	fprintf(out, "# TYPE memtrace_%s %s\n", f->name, f->type);
-	if (f->unit)
-		fprintf(out, "# UNIT memtrace_%s %s\n", f->name, f->unit);
-	fprintf(out, "# HELP memtrace_%s %s\n", f->name, f->help);
-}
-
-static void put_label(FILE *out, const char *key, const char *value, bool more)
-{
-	size_t size = 4 * strlen(value) + 1;
-	char *clean = malloc(size);
-
-	fprintf(out, "%s%s=\"", more ? "," : "", key);
-	if (clean) {
-		text__clean(clean, size, value, strlen(value));
-		for (const char *p = clean; *p; p++) {
-			if (*p == '\\' || *p == '"')
-				fputc('\\', out);
-			fputc(*p, out);
-		}
-	}
-	fputc('"', out);
-	free(clean);
-}
-
 /* One sample of a whole recording. */
-static void put_one(FILE *out, const struct family *f, const char *value)
+static void put_one(FILE *out, const struct om_family *f, const char *value)
 {
-	head(out, f);
-	fprintf(out, "memtrace_%s%s %s\n", f->name, strcmp(f->type, "counter") ? "" : "_total", value);
+	om__head(out, f, true);
+	om__name(out, f);
+	fprintf(out, " %s\n", value);
 }
 
 static void put_recording(struct export_ctx *c)
 {
 	static const char *const facts[] = { "pid", "comm", "python", "torch", "cuda_runtime", "allocator", "version", "attached_at" };
-	static const struct family info = { "recording", "info", NULL, "What was recorded." };
-	static const struct family start = { "start_timestamp_seconds", "gauge", "seconds", "When the capture began, since 1970." };
-	static const struct family length = { "duration_seconds", "gauge", "seconds", "How long the capture was." };
-	static const struct family events = { "events", "counter", NULL, "Events recorded." };
-	static const struct family lost = { "lost_records", "counter", NULL, "Records that were lost." };
-	static const struct family steps = { "steps", "counter", NULL, "Steps that ended." };
-	static const struct family step = { "step_seconds", "gauge", "seconds", "Median duration of a step." };
+	static const struct om_family info = { "recording", "info", NULL, "What was recorded." };
+	static const struct om_family start = { "start_timestamp_seconds", "gauge", "seconds", "When the capture began, since 1970." };
+	static const struct om_family length = { "duration_seconds", "gauge", "seconds", "How long the capture was." };
+	static const struct om_family events = { "events", "counter", NULL, "Events recorded." };
+	static const struct om_family lost = { "lost_records", "counter", NULL, "Records that were lost." };
+	static const struct om_family steps = { "steps", "counter", NULL, "Steps that ended." };
+	static const struct om_family step = { "step_seconds", "gauge", "seconds", "Median duration of a step." };
 	const char *from = facts__get(c->facts, "start");
 	char text[32];
 	uint64_t ns;
 
-	head(c->out, &info);
+	om__head(c->out, &info, true);
 	fputs("memtrace_recording_info{", c->out);
-	put_label(c->out, "name", c->name, false);
+	om__label(c->out, "name", c->name, false);
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(c->facts, facts[i]))
-			put_label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
+			om__label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
 	fputs("} 1\n", c->out);
 	if (from && !text__parse_date(from, &ns)) {
 		snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);
@@ -95,7 +67,7 @@ static void put_recording(struct export_ctx *c)
 enum { OF_TOTALS = 1, OF_MOMENT = 2 };
 
 static const struct figure_of {
-	struct family family;
+	struct om_family family;
 	size_t offset; /* of a uint64_t in struct model_device */
 	int of;	       /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came */
 } figures[] = {
@@ -123,11 +95,10 @@ static bool is_shown(const struct export_ctx *c, size_t i)
 
 static void put_figure(struct export_ctx *c, const struct figure_of *f)
 {
-	bool counter = !strcmp(f->family.type, "counter");
 	struct model_device d;
 	uint64_t v;
 
-	head(c->out, &f->family);
+	om__head(c->out, &f->family, true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		if (!is_shown(c, i))
 			continue;
@@ -135,17 +106,18 @@ static void put_figure(struct export_ctx *c, const struct figure_of *f)
 		if (((f->of & OF_TOTALS) && !d.has_totals) || ((f->of & OF_MOMENT) && !d.marked))
 			continue;
 		memcpy(&v, (const char *)&d + f->offset, sizeof(v));
-		fprintf(c->out, "memtrace_%s%s{device=\"%s\"} %" PRIu64 "\n", f->family.name, counter ? "_total" : "", d.name, v);
+		om__name(c->out, &f->family);
+		fprintf(c->out, "{device=\"%s\"} %" PRIu64 "\n", d.name, v);
 	}
 }
 
 static void put_fragmentation(struct export_ctx *c)
 {
-	static const struct family f = { "device_fragmentation_ratio", "gauge", "ratio",
+	static const struct om_family f = { "device_fragmentation_ratio", "gauge", "ratio",
 					 "(reserved - allocated) / reserved at the moment asked for." };
 	struct model_device d;
 
-	head(c->out, &f);
+	om__head(c->out, &f, true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		model__device(c->model, i, &d);
 		if (is_shown(c, i) && d.has_totals && d.marked && d.mark_reserved)
@@ -162,22 +134,22 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 
 	fprintf(out, "memtrace_%s{device=\"%s\"", family, device);
 	if (by == BY_CATEGORY)
-		put_label(out, "category", r->before_attach || !r->category ? "before attach" : r->category, true);
+		om__label(out, "category", r->before_attach || !r->category ? "before attach" : r->category, true);
 	if (by == BY_PHASE)
-		put_label(out, "phase", r->before_attach ? "before attach" : phase__name(r->phase), true);
+		om__label(out, "phase", r->before_attach ? "before attach" : phase__name(r->phase), true);
 	if (by == BY_LINE) {
 		snprintf(number, sizeof(number), "%zu", rank);
-		put_label(out, "rank", rank ? number : "rest", true);
-		put_label(out, "file", r->file ? r->file : r->before_attach ? "before attach" : "no Python line", true);
+		om__label(out, "rank", rank ? number : "rest", true);
+		om__label(out, "file", r->file ? r->file : r->before_attach ? "before attach" : "no Python line", true);
 		snprintf(number, sizeof(number), "%" PRIu32, r->line);
-		put_label(out, "line", r->line ? number : "", true);
-		put_label(out, "function", r->func ? r->func : "", true);
+		om__label(out, "line", r->line ? number : "", true);
+		om__label(out, "function", r->func ? r->func : "", true);
 	}
 	fprintf(out, "} %" PRIu64 "\n", r->bytes);
 }
 
 /* Rows of one device and moment; the ones that lines are too many of are one. */
-static int put_rows(struct export_ctx *c, const struct family *f, enum group by, size_t device)
+static int put_rows(struct export_ctx *c, const struct om_family *f, enum group by, size_t device)
 {
 	const struct row_opts opts = { .split = 1U << by, .when = ROWS_AT_MARK };
 	struct row *rows, rest = { .file = "other lines" };
@@ -203,7 +175,7 @@ static int put_rows(struct export_ctx *c, const struct family *f, enum group by,
 static int put_groups(struct export_ctx *c)
 {
 	static const struct {
-		struct family family;
+		struct om_family family;
 		enum group by;
 	} groups[] = {
 		{ { "moment_category_bytes", "gauge", "bytes", "By what it was for, at the moment asked for." }, BY_CATEGORY },
@@ -213,7 +185,7 @@ static int put_groups(struct export_ctx *c)
 	int err = 0;
 
 	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]) && !err; g++) {
-		head(c->out, &groups[g].family);
+		om__head(c->out, &groups[g].family, true);
 		for (size_t i = 0; i < model__devices(c->model) && !err; i++)
 			if (is_shown(c, i))
 				err = put_rows(c, &groups[g].family, groups[g].by, i);
