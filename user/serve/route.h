@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct metrics;
 struct request;
 struct state;
 
@@ -66,6 +67,10 @@ bool request__number(struct request *r, const char *name, double *ret); /* of th
 json_t *request__body(struct request *r);			 /* checked, an object; NULL: the route has none */
 const char *request__host(struct request *r);			 /* as the client called us, "127.0.0.1:8000" */
 bool request__accepts_gzip(struct request *r);
+/* Does Accept name this type itself ("application/openmetrics-text")? */
+bool request__accepts(struct request *r, const char *type);
+/* What this server has answered so far: metrics.h. */
+const struct metrics *request__metrics(struct request *r);
 /* What the handler keeps for itself, freed when the request ends, however it does. */
 void request__keep(struct request *r, void *p, void (*release)(void *));
 void *request__kept(struct request *r);

@@ -32,6 +32,7 @@ struct state_process {
 	char name[96];	   /* "python train.py", valid UTF-8 without control characters */
 	char container[80], pod[80];
 	int64_t rank;	   /* -1: not known */
+	unsigned slot;	   /* the smallest number, from 0, that no other process of its target has; kept as long as it lives */
 	double time;	   /* of the last figures, s since 1970; 0: none yet */
 	char why[160];	   /* why there are no figures of devices; "" */
 	bool has_rss;
@@ -58,6 +59,9 @@ struct state {
 	struct state_trace *traces[STATE_TRACES]; /* oldest first */
 	size_t n_traces;
 	uint64_t samples, messages; /* counts */
+	/* Of all traces that have ended, those deleted since included. */
+	uint64_t captures_done, captures_failed, events, lost;
+	json_t *push; /* what the process that pushes has told last: {"pyroscope": {"sent","failed","dropped"}, "otlp": ...}; NULL: nothing */
 };
 
 void state__init(struct state *s);
