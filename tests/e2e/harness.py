@@ -94,10 +94,11 @@ def children_of(pid):
 
 
 class Process:
-    """A child with its output collected line by line; root=True: through sudo where we are not root."""
+    """A child with its output collected line by line; root=True: through sudo where we are not root; kept=True: for the tests after it, too."""
 
-    def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None):
+    def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None, kept=False):
         self.root = root and not IS_ROOT
+        self.kept = kept
         self.command = sudo(command) if root else command
         self.out, self.err = [], []
         self.lock = threading.Condition()
@@ -229,9 +230,10 @@ class pipe:
 
 
 @atexit.register
-def stop_all():
+def stop_all(kept=True):
     for p in list(_running):
-        p.stop()
+        if kept or not p.kept:
+            p.stop()
 
 
 undo_on_signal = []  # what a test has done to the machine itself, as functions that undo it
@@ -378,7 +380,7 @@ def run(namespace):
             verdict, why, detail = "FAIL", "%s: %s" % (type(e).__name__, e), traceback.format_exc()
             failed += 1
         finally:
-            stop_all()
+            stop_all(kept=False)
         print("%s %s.%s (%.1f s)%s" % (verdict, file, name, time.monotonic() - begin, ": " + why if why else ""), flush=True)
         if detail:
             sys.stderr.write(detail)
