@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// What every page of ours stands on, the exported one and the dashboard: elements, who wants to know of what, colours.
+// Names come from a traced program: they reach the page as textContent only.
+"use strict";
+const Kit = (() => {
+	const $ = id => document.getElementById(id);
+
+	// Makes an element; props are properties, "aria-x" and the like attributes, null is left out.
+	function el(tag, props, ...children) {
+		const e = document.createElement(tag);
+		for (const [k, v] of Object.entries(props ?? {})) {
+			if (v === null || v === undefined)
+				continue;
+			if (k.includes("-") || k === "role" || k === "scope")
+				e.setAttribute(k, v);
+			else if (k.startsWith("on"))
+				e.addEventListener(k.slice(2), v);
+			else
+				e[k] = v;
+		}
+		e.append(...children.filter(c => c !== null && c !== undefined && c !== ""));
+		return e;
+	}
+
+	// ---- a state that views watch. state.theme counts changes of the colours.
+
+	function store(state) {
+		const watchers = [];
+		let changed = new Set(), pending = 0;
+
+		// fn(changed keys) before the next picture, when one of keys changes. Keys: those of state.
+		function watch(keys, fn) {
+			watchers.push([keys, fn]);
+		}
+
+		function flush() {
+			pending = 0;
+			const now = changed;
+			changed = new Set();
+			for (const [keys, fn] of watchers)
+				if (keys.some(k => now.has(k)))
+					fn(now);
+		}
+
+		// What has changed inside, under the same name.
+		function touch(key) {
+			changed.add(key);
+			if (!pending)
+				pending = requestAnimationFrame(flush);
+		}
+
+		function set(patch) {
+			for (const [k, v] of Object.entries(patch))
+				if (state[k] !== v) {
+					state[k] = v;
+					touch(k);
+				}
+		}
+
+		// The page at once as the state has it: for the first picture, and for tests.
+		function settle() {
+			if (pending)
+				cancelAnimationFrame(pending);
+			flush();
+		}
+
+		onTheme = () => set({ theme: state.theme + 1 });
+		return { watch, touch, set, settle };
+	}
+	let onTheme = () => {};
+
+	// ---- colours: the style sheet has them, by theme
+
+	const cache = new Map();
+	function colour(name) {
+		let c = cache.get(name);
+		if (c === undefined) {
+			c = getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+			cache.set(name, c);
+		}
+		return c;
+	}
+	const categoryColour = c => colour("c-" + c) || colour("c-unknown");
+	const PHASES = ["forward", "backward", "optimizer", "data", "other"];
+	const phaseColour = p => colour("p-" + p) || colour("p-other");
+	// For names of which there may be any number, in the order they come in.
+	const nthColour = i => colour("n-" + i % 8);
+
+	// The theme stands on the root element: the one chosen here before, else the system's.
+	const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
+	let kept = null;
+	try {
+		kept = localStorage.getItem("memtrace-theme");
+	} catch {
+		// private windows keep nothing
+	}
+	const isDark = () => root.dataset.theme === "dark";
+	function setTheme(theme) {
+		root.dataset.theme = theme;
+		cache.clear();
+		onTheme();
+	}
+	function toggleTheme() {
+		kept = isDark() ? "light" : "dark";
+		setTheme(kept);
+		try {
+			localStorage.setItem("memtrace-theme", kept);
+		} catch {
+			// as above
+		}
+	}
+	root.dataset.theme = kept === "light" || kept === "dark" ? kept : dark.matches ? "dark" : "light";
+	dark.addEventListener("change", () => kept || setTheme(dark.matches ? "dark" : "light"));
+
+	// ---- a canvas as sharp as the screen, and what the pointer is on
+
+	function fit(canvas, w, h) {
+		const r = devicePixelRatio || 1;
+		if (canvas.width !== Math.round(w * r) || canvas.height !== Math.round(h * r)) {
+			canvas.width = Math.round(w * r);
+			canvas.height = Math.round(h * r);
+		}
+		canvas.style.width = w + "px";
+		canvas.style.height = h + "px";
+		const c = canvas.getContext("2d");
+		c.setTransform(r, 0, 0, r, 0, 0);
+		c.clearRect(0, 0, w, h);
+		return c;
+	}
+
+	// lines: the first is bold.
+	function tip(lines, x, y) {
+		const box = $("tip");
+		box.replaceChildren(...lines.filter(Boolean).map((l, i) => el(i ? "span" : "b", { textContent: l })));
+		box.hidden = false;
+		const r = box.getBoundingClientRect();
+		const top = y + 18 + r.height > innerHeight - 8 ? y - r.height - 10 : y + 18;
+		box.style.left = Math.max(8, Math.min(x + 14, innerWidth - r.width - 8)) + "px";
+		box.style.top = Math.max(8, top) + "px";
+	}
+	const hideTip = () => { $("tip").hidden = true; };
+
+	// Words shortened to what has room, from the left: the end of a path says more than its beginning.
+	function clipText(c, text, width) {
+		if (c.measureText(text).width <= width)
+			return text;
+		let lo = 0, hi = text.length;
+		while (lo < hi) {
+			const mid = (lo + hi + 1) >> 1;
+			if (c.measureText(text.slice(0, mid) + "…").width <= width)
+				lo = mid;
+			else
+				hi = mid - 1;
+		}
+		return lo < 2 ? "" : text.slice(0, lo) + "…";
+	}
+
+	// A table of rows of text for those who read and do not look; filled when it is opened.
+	function twin(details, fill) {
+		const renew = () => {
+			if (!details.open)
+				return;
+			const { columns, rows, note } = fill();
+			const table = el("table", {},
+				el("thead", {}, el("tr", {}, ...columns.map(c => el("th", { scope: "col", textContent: c })))),
+				el("tbody", {}, ...rows.map(r => el("tr", {}, ...r.map(v => el("td", { textContent: v }))))));
+			details.lastElementChild.replaceChildren(table, ...(note ? [el("p", { className: "quiet", textContent: note })] : []));
+		};
+		details.addEventListener("toggle", renew);
+		return renew;
+	}
+
+	return {
+		$, el, store, colour, categoryColour, phaseColour, nthColour, PHASES, isDark, toggleTheme, fit, tip, hideTip, clipText, twin,
+	};
+})();
