@@ -38,7 +38,8 @@ TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(wildcard t
 TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests/tools/*.c))
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
-ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h
+ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
+	$(OUTPUT)/gen/assets/serve_pages.h
 
 .PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format
@@ -81,9 +82,9 @@ $(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/embed.sh
 # The page of export html: its parts and uPlot as one template. uPlot comes through npm, once: tools/deps.sh keeps it.
 PAGE := user/export/page
 PAGE_STYLES := $(wildcard $(PAGE)/*.css)
-# base.js has what the others stand on, main.js puts them together.
-PAGE_SCRIPTS := $(wildcard user/export/assets/words.js $(PAGE)/base.js) \
-	$(filter-out $(PAGE)/base.js $(PAGE)/main.js,$(sort $(wildcard $(PAGE)/*.js))) $(wildcard $(PAGE)/main.js)
+# kit.js and base.js have what the others stand on, main.js puts them together.
+PAGE_SCRIPTS := $(wildcard user/export/assets/words.js $(PAGE)/kit.js $(PAGE)/base.js) \
+	$(filter-out $(PAGE)/kit.js $(PAGE)/base.js $(PAGE)/main.js,$(sort $(wildcard $(PAGE)/*.js))) $(wildcard $(PAGE)/main.js)
 
 $(OUTPUT)/gen/uplot/.complete: $(PAGE)/package-lock.json
 	$(call msg,UPLOT,$@)
@@ -101,6 +102,38 @@ $(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/embed.sh
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)tools/embed.sh asset_page_html $< >$@
+
+# What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
+DASH := user/serve/page
+DASH_STYLES := $(PAGE)/page.css $(wildcard $(DASH)/*.css)
+DASH_SCRIPTS := $(wildcard user/export/assets/words.js $(PAGE)/kit.js $(DASH)/base.js $(PAGE)/list.js) \
+	$(filter-out $(DASH)/base.js $(DASH)/main.js,$(sort $(wildcard $(DASH)/*.js))) $(wildcard $(DASH)/main.js)
+DOCS := user/serve/docs
+DOCS_FILES := swagger-ui-dist/swagger-ui-bundle.js swagger-ui-dist/swagger-ui.css swagger-ui-dist/LICENSE swagger-ui-dist/NOTICE \
+	swagger-ui-dist/swagger-ui-bundle.js.LICENSE.txt redoc/bundles/redoc.standalone.js redoc/LICENSE redoc/bundles/redoc.standalone.js.LICENSE.txt
+comma := ,
+empty :=
+listed = $(subst $(empty) $(empty),$(comma),$(strip $(1)))
+
+$(OUTPUT)/gen/docs/.complete: $(DOCS)/package-lock.json
+	$(call msg,DOCS,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)dir=$$(tools/deps.sh docs) && cd $$dir/node_modules && cp --parents $(DOCS_FILES) $(abspath $(dir $@))
+	$(Q)touch $@
+
+$(OUTPUT)/gen/assets/serve_pages.h: tools/bundle_serve.py $(wildcard $(DASH)/*.html $(DOCS)/*.html $(DOCS)/*.js $(DOCS)/*.css) $(DASH_STYLES) \
+	$(DASH_SCRIPTS) $(OUTPUT)/gen/uplot/.complete $(OUTPUT)/gen/docs/.complete
+	$(call msg,BUNDLE,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)tools/bundle_serve.py -o $@ --page /=$(DASH)/index.html --page /api/docs=$(DOCS)/swagger.html --page /api/redoc=$(DOCS)/redoc.html \
+		--asset dash.css=$(call listed,$(OUTPUT)/gen/uplot/uPlot.min.css $(DASH_STYLES)) --asset dash.js=$(call listed,$(DASH_SCRIPTS)) \
+		--asset uplot.js=$(OUTPUT)/gen/uplot/uPlot.iife.min.js --asset docs.css=$(DOCS)/docs.css \
+		--asset swagger.js=$(DOCS)/swagger.js --asset redoc.js=$(DOCS)/redoc.js \
+		--asset swagger-ui-bundle.js=$(OUTPUT)/gen/docs/swagger-ui-dist/swagger-ui-bundle.js \
+		--asset swagger-ui.css=$(OUTPUT)/gen/docs/swagger-ui-dist/swagger-ui.css \
+		--asset redoc.standalone.js=$(OUTPUT)/gen/docs/redoc/bundles/redoc.standalone.js \
+		--asset licences.txt=$(call listed,$(OUTPUT)/gen/uplot/LICENSE $(addprefix $(OUTPUT)/gen/docs/,$(filter %LICENSE %NOTICE %.txt,$(DOCS_FILES)))) \
+		--replace redoc.standalone.js https://cdn.redoc.ly/redoc/logo-mini.svg 'data:image/svg+xml,%3Csvg xmlns=%22http://www.w3.org/2000/svg%22/%3E'
 
 # The dry-run CUDA runtime, two libraries by the names that programs look for. Most of its functions ignore most of
 # their arguments; each is one of its own (no folding), since observers put probes on them by name, and calls what it

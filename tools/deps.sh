@@ -16,6 +16,7 @@
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
+#   tools/deps.sh docs           likewise, of the documentation that serve shows
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
@@ -309,20 +310,21 @@ foreign() {
 	ln -sfn "$(basename "$dir")" "$VENVS/foreign"
 }
 
-# What is inside the exported page, to the byte as its lock file says. With a network it is had once.
-page() {
-	local lock=user/export/page/package-lock.json dir new
-	dir=$VENVS/page-$(sha256sum "$lock" | cut -c1-12)
+# What is inside pages of ours, to the byte as the lock file in that folder says. With a network it is had once.
+#   bundled page user/export/page uPlot
+bundled() {
+	local name=$1 folder=$2 what=$3 dir new
+	dir=$(bundled_dir "$name" "$folder")
 	if [ ! -e "$dir/.complete" ]; then
 		command -v npm >/dev/null ||
 			die "there is no npm, and $dir is not there: tools/deps.sh build installs both (make deps)"
 		mkdir -p "$VENVS"
-		new=$(mktemp -d "$VENVS/page.XXXXXX")
-		cp user/export/page/package.json "$lock" "$new"
-		say "getting uPlot into $dir"
+		new=$(mktemp -d "$VENVS/$name.XXXXXX")
+		cp "$folder/package.json" "$folder/package-lock.json" "$new"
+		say "getting $what into $dir"
 		(cd "$new" && npm ci --silent --no-audit --no-fund --ignore-scripts >&2) || {
 			rm -rf "$new"
-			die "npm could not get uPlot: with a network run tools/deps.sh page, or copy $dir from where that was done"
+			die "npm could not get $what: with a network run tools/deps.sh $name, or copy $dir from where that was done"
 		}
 		touch "$new/.complete"
 		# Another build may have been faster: its copy is as good.
@@ -332,10 +334,16 @@ page() {
 	echo "$dir"
 }
 
-page_packages() {
-	local dir
-	dir=$VENVS/page-$(sha256sum user/export/page/package-lock.json | cut -c1-12)
-	[ -e "$dir/.complete" ] || packages nodejs:node npm:npm
+bundled_dir() {
+	echo "$VENVS/$1-$(sha256sum "$2/package-lock.json" | cut -c1-12)"
+}
+
+page() { bundled page user/export/page uPlot; }
+docs() { bundled docs user/serve/docs "swagger-ui and redoc"; }
+
+bundled_packages() {
+	[ -e "$(bundled_dir page user/export/page)/.complete" ] && [ -e "$(bundled_dir docs user/serve/docs)/.complete" ] ||
+		packages nodejs:node npm:npm
 }
 
 print_pythons() {
@@ -366,14 +374,16 @@ python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
 foreign) print_foreign && exit ;;
 page) page && exit ;;
+docs) docs && exit ;;
 kernel-images) print_kernels && exit ;;
 esac
 for what in "$@"; do
 	case $what in
 	build)
 		packages "${BUILD_PACKAGES[@]}"
-		page_packages
+		bundled_packages
 		page >/dev/null
+		docs >/dev/null
 		;;
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
