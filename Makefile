@@ -25,7 +25,7 @@ CPPFLAGS += -Iuser -Ibpf -I$(OUTPUT)/gen -DMEMTRACE_VERSION='"$(VERSION)"' -MMD 
 override LDFLAGS += $(SANITIZE)
 # In some systems' ncurses the part that knows terminals is a library of its own.
 CURSES := $(shell pkg-config --libs ncursesw tinfo 2>/dev/null || echo -lncursesw -ltinfo)
-LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) -lmicrohttpd -lcurl -lpthread -lm
+LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) -lmicrohttpd -lcurl -lseccomp -lgnutls -lpthread -lm
 
 BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra -Werror -Wno-unused-parameter \
