@@ -16,6 +16,7 @@ struct state;
 #define METRICS_DEVICES 1024 /* of all processes together */
 #define METRICS_CAPTURES 64  /* targets whose last capture is shown */
 #define METRICS_LINES 10     /* of each */
+#define METRICS_PATH 160     /* bytes of a file name or function, its last ones */
 
 struct metrics_count {
 	const char *method, *route; /* of the table of calls, never what a client sent */
