@@ -37,6 +37,8 @@ struct listen_at {
 int listen__open(const char *text, bool tls, const struct listen_opts *opts, struct listen_at *ret, char *why);
 /* Would it be local? For what has to be known before anything is opened. 0, -EINVAL with why. */
 int listen__is_local(const char *text, bool *ret, char *why);
+/* What fd, which listens, is: for a process that was handed it. url says http, or https with tls. 0 or -errno. */
+int listen__describe(int fd, bool tls, struct listen_at *ret);
 /* Closes it, and removes a Unix socket if it is still the one that was made. For the one process that opened it. */
 void listen__close(struct listen_at *at);
 

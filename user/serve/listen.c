@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/listen.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define BACKLOG 128
+#define UNIX_PREFIX "unix:"
+#define NEW ".new" /* after the path where a Unix socket is made */
+#define SHOWN 100 /* bytes of what was typed, in messages */
+
+union address {
+	struct sockaddr any;
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+	struct sockaddr_un un;
+	struct sockaddr_storage storage;
+};
+
+/* ---- what was typed ---- */
+
+static int no_address(const char *text, char *why)
+{
+	snprintf(why, LISTEN_WHY, "'%.*s' is no address to listen on: 127.0.0.1:8000, [::1]:8000, localhost:8000, 0.0.0.0:8000 or unix:/PATH", SHOWN, text);
+	return -EINVAL;
+}
+
+/* Splits "[HOST]:PORT", "HOST:PORT" and either without a port. */
+static bool split(const char *text, char host[64], char port[8])
+{
+	const char *colon = strrchr(text, ':'), *end;
+	size_t len;
+
+	if (*text == '[') {
+		end = strchr(++text, ']');
+		if (!end || (end[1] && end[1] != ':'))
+			return false;
+		colon = end[1] ? end + 1 : NULL;
+	} else {
+		if (colon && colon != strchr(text, ':'))
+			return false; /* IPv6, of which nobody knows where it ends */
+		end = colon ? colon : text + strlen(text);
+	}
+	len = end - text;
+	if (!len || len >= 64)
+		return false;
+	memcpy(host, text, len);
+	host[len] = '\0';
+	snprintf(port, 8, "%d", LISTEN_PORT);
+	if (!colon)
+		return true;
+	len = strlen(++colon);
+	if (!len || len > 5 || strspn(colon, "0123456789") != len || atol(colon) > 65535)
+		return false;
+	memcpy(port, colon, len + 1);
+	return true;
+}
+
+static int read_inet(const char *text, union address *a, socklen_t *len, char *why)
+{
+	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE, .ai_socktype = SOCK_STREAM };
+	struct addrinfo *found;
+	struct in_addr in;
+	char host[64], port[8];
+
+	if (!split(text, host, port))
+		return no_address(text, why);
+	if (!strcmp(host, "localhost"))
+		strcpy(host, "127.0.0.1");
+	/* Not looked up: who answers for names is not asked where we listen. To getaddrinfo() "8000" is an address, too. */
+	if ((!strchr(host, ':') && inet_pton(AF_INET, host, &in) != 1) || getaddrinfo(host, port, &hints, &found))
+		return no_address(text, why);
+	memcpy(a, found->ai_addr, found->ai_addrlen);
+	*len = found->ai_addrlen;
+	freeaddrinfo(found);
+	return 0;
+}
+
+static bool is_loopback(const union address *a)
+{
+	return a->any.sa_family == AF_INET ? ntohl(a->in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET : IN6_IS_ADDR_LOOPBACK(&a->in6.sin6_addr);
+}
+
+static int check_path(const char *path, char why[LISTEN_WHY])
+{
+	struct sockaddr_un sa;
+
+	if (*path != '/') {
+		snprintf(why, LISTEN_WHY, "'%.*s': a Unix socket is named by its whole path, unix:/run/memtrace-bpf.sock", SHOWN, path);
+		return -EINVAL;
+	}
+	if (strlen(path) + strlen(NEW) >= sizeof(sa.sun_path)) {
+		snprintf(why, LISTEN_WHY, "'%.*s...' is too long for a Unix socket, whose path has at most %zu bytes", SHOWN, path, sizeof(sa.sun_path) - 5);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int listen__is_local(const char *text, bool *ret, char *why)
+{
+	union address a;
+	socklen_t len;
+	int err;
+
+	if (!strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX))) {
+		err = check_path(text + strlen(UNIX_PREFIX), why);
+		if (!err)
+			*ret = true;
+		return err;
+	}
+	err = read_inet(text, &a, &len, why);
+	if (!err)
+		*ret = is_loopback(&a);
+	return err;
+}
+
+/* ---- what it became ---- */
+
+static void describe_inet(const union address *a, bool tls, struct listen_at *ret)
+{
+	bool six = a->any.sa_family == AF_INET6;
+	char port[8];
+
+	ret->local = is_loopback(a);
+	ret->port = ntohs(six ? a->in6.sin6_port : a->in.sin_port);
+	getnameinfo(&a->any, six ? sizeof(a->in6) : sizeof(a->in), ret->host, sizeof(ret->host), port, sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
+	snprintf(ret->url, sizeof(ret->url), six ? "http%s://[%s]:%d" : "http%s://%s:%d", tls ? "s" : "", ret->host, ret->port);
+}
+
+static int describe_unix(const union address *a, socklen_t len, struct listen_at *ret)
+{
+	size_t n;
+
+	if (len <= offsetof(struct sockaddr_un, sun_path) || len > sizeof(a->un) || a->un.sun_path[0] != '/')
+		return -EINVAL;
+	n = strnlen(a->un.sun_path, len - offsetof(struct sockaddr_un, sun_path));
+	if (n > strlen(NEW) && !memcmp(a->un.sun_path + n - strlen(NEW), NEW, strlen(NEW)))
+		n -= strlen(NEW); /* it remembers where it was made */
+	snprintf(ret->path, sizeof(ret->path), "%.*s", (int)n, a->un.sun_path);
+	snprintf(ret->url, sizeof(ret->url), UNIX_PREFIX "%s", ret->path);
+	ret->local = ret->is_unix = true;
+	return 0;
+}
+
+int listen__describe(int fd, bool tls, struct listen_at *ret)
+{
+	struct listen_at at = { .fd = fd };
+	union address a = { 0 };
+	socklen_t len = sizeof(a);
+	int err = 0;
+
+	if (getsockname(fd, &a.any, &len))
+		return -errno;
+	if (a.any.sa_family == AF_UNIX)
+		err = describe_unix(&a, len, &at);
+	else if (a.any.sa_family == AF_INET || a.any.sa_family == AF_INET6)
+		describe_inet(&a, tls, &at);
+	else
+		err = -EINVAL;
+	if (!err)
+		*ret = at;
+	return err;
+}
+
+/* ---- opening ---- */
+
+static int refused(const char *text, const char *doing, int err, char *why)
+{
+	const char *hint = err == -EADDRINUSE	  ? ": something listens there already; name another port, or 0 for one that is free"
+			   : err == -EADDRNOTAVAIL ? ": no such address on this machine"
+			   : err == -EACCES	  ? ": not permitted"
+						  : "";
+
+	snprintf(why, LISTEN_WHY, "%.*s: cannot %s: %s%s", SHOWN, text, doing, strerror(-err), hint);
+	return err;
+}
+
+static int open_inet(const char *text, bool tls, struct listen_at *ret, char *why)
+{
+	const int on = 1;
+	union address a;
+	socklen_t len;
+	int err = read_inet(text, &a, &len, why), fd;
+
+	if (err)
+		return err;
+	fd = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return refused(text, "make a socket", -errno, why);
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	/* Who asks for [::] has not asked for IPv4. */
+	if (a.any.sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+	if (bind(fd, &a.any, len) || listen(fd, BACKLOG)) {
+		err = refused(text, "listen", -errno, why);
+		close(fd);
+		return err;
+	}
+	err = listen__describe(fd, tls, ret);
+	if (err)
+		close(fd);
+	return err;
+}
+
+/* Where others could put something else in its place, what is done by its name would be done to that. */
+static int check_folder(const char *path, char *why)
+{
+	char folder[sizeof(((struct sockaddr_un *)0)->sun_path)];
+	struct stat st;
+
+	snprintf(folder, sizeof(folder), "%.*s", (int)(strrchr(path, '/') - path), path);
+	if (stat(*folder ? folder : "/", &st))
+		return refused(path, "look at its folder", -errno, why);
+	if (!(st.st_mode & S_IWOTH) || st.st_mode & S_ISVTX)
+		return 0;
+	snprintf(why, LISTEN_WHY, "%.*s: anybody may write in its folder; use one of your own", SHOWN, path);
+	return -EPERM;
+}
+
+/* 0: there is nothing, or one that nobody listens on any more. */
+static int look_at(const char *path, const struct sockaddr_un *sa, char *why)
+{
+	struct stat st;
+	int fd, err = 0;
+
+	if (lstat(path, &st))
+		return errno == ENOENT ? 0 : refused(path, "look at it", -errno, why);
+	if (!S_ISSOCK(st.st_mode)) {
+		snprintf(why, LISTEN_WHY, "%.*s is there and no socket: remove it, or name another", SHOWN, path);
+		return -EEXIST;
+	}
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return refused(path, "make a socket", -errno, why);
+	/* EAGAIN: somebody who is behind; EPROTOTYPE: somebody who speaks otherwise */
+	if (!connect(fd, (const struct sockaddr *)sa, sizeof(*sa)) || errno != ECONNREFUSED)
+		err = refused(path, "listen", -EADDRINUSE, why);
+	close(fd);
+	return err;
+}
+
+/* Made under another name, and there only when it answers with the right owner. */
+static int put_unix(int fd, const char *path, const struct listen_opts *opts, struct listen_at *ret)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	bool shared = opts && opts->gid != (gid_t)-1;
+	struct stat st;
+	mode_t mask;
+	int err = 0;
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s" NEW, path);
+	unlink(sa.sun_path); /* of one that was killed here */
+	mask = umask(shared ? 0117 : 0177); /* by its name its mode could be another file's */
+	if (bind(fd, (struct sockaddr *)&sa, sizeof(sa)))
+		err = -errno;
+	umask(mask);
+	if (err)
+		return err;
+	if ((opts && (opts->uid != (uid_t)-1 || shared) && lchown(sa.sun_path, opts->uid, opts->gid)) || listen(fd, BACKLOG) || lstat(sa.sun_path, &st) || rename(sa.sun_path, path)) {
+		err = -errno;
+		unlink(sa.sun_path);
+		return err;
+	}
+	ret->dev = st.st_dev;
+	ret->ino = st.st_ino;
+	return 0;
+}
+
+static int open_unix(const char *path, const struct listen_opts *opts, struct listen_at *ret, char *why)
+{
+	struct listen_at at = { .local = true, .is_unix = true };
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int err = check_path(path, why);
+
+	if (!err)
+		err = check_folder(path, why);
+	if (err)
+		return err;
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s", path);
+	err = look_at(path, &sa, why);
+	if (err)
+		return err;
+	at.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (at.fd < 0)
+		return refused(path, "make a socket", -errno, why);
+	err = put_unix(at.fd, path, opts, &at);
+	if (err) {
+		close(at.fd);
+		return refused(path, "listen", err, why);
+	}
+	snprintf(at.path, sizeof(at.path), "%s", path);
+	snprintf(at.url, sizeof(at.url), UNIX_PREFIX "%s", path);
+	*ret = at;
+	return 0;
+}
+
+int listen__open(const char *text, bool tls, const struct listen_opts *opts, struct listen_at *ret, char *why)
+{
+	*why = '\0';
+	if (!strncmp(text, UNIX_PREFIX, strlen(UNIX_PREFIX)))
+		return open_unix(text + strlen(UNIX_PREFIX), opts, ret, why);
+	return open_inet(text, tls, ret, why);
+}
+
+void listen__close(struct listen_at *at)
+{
+	struct stat st;
+
+	if (at->fd >= 0)
+		close(at->fd);
+	at->fd = -1;
+	if (at->is_unix && !lstat(at->path, &st) && st.st_dev == at->dev && st.st_ino == at->ino)
+		unlink(at->path);
+}
