@@ -41,7 +41,7 @@ SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(OUTPUT)/gen/assets/serve_pages.h
 
-.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page bench-serve chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -219,6 +219,11 @@ bench: deps-bench
 bench-page: deps-test
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)tools/bench_page.py
+
+# How fast serve answers, and what it costs: docs/SERVE.md, "What it costs". Two minutes.
+bench-serve: deps-bench
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/bench_serve.py
 
 # Whatever may happen to a tracer or to what it traces, often: docs/SAFETY.md. Ten minutes.
 chaos: deps-test

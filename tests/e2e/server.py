@@ -9,14 +9,16 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import socket
+import subprocess
 import threading
 import time
 import urllib.parse
 
 import harness
-from harness import TOOL, Failure, check, equal, python, scratch, spawn
+from harness import TOOL, Failure, Skip, check, equal, python, scratch, spawn
 
 SERVED = os.path.join(harness.WORKLOADS, "served.py")
 PRELOAD = " ".join(os.path.join(harness.OUT, "dryrun", name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
@@ -146,8 +148,21 @@ def alive(pid):
         return False
 
 
+_built = {}
+
+
+def needs_serve(program=TOOL):
+    """Builds may leave it out."""
+    if program not in _built:
+        done = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, check=False)
+        _built[program] = re.search(r"^ *serve\b", done.stdout + done.stderr, re.M) is not None
+    if not _built[program]:
+        raise Skip("this program was built without serve")
+
+
 class Server:
     def __init__(self, *args, root=True, folder=None, listen="127.0.0.1:0", env=None, tool=TOOL, prefix=(), kept=False):
+        needs_serve(tool)
         self.folder = folder or scratch("served-%d-%d" % (os.getpid(), time.monotonic_ns()))
         command = [*prefix, tool, "serve", "--listen", listen, "-o", self.folder, *args]
         self.process = spawn(command, root=root, env=env, kept=kept)

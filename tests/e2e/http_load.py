@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+64 clients of `serve` at once, some of them on streams, while a job that allocates at a high rate is captured: the capture loses
+nothing, everybody is answered, and what the server takes stays as it is.
+
+MEMTRACE_LOAD_REQUESTS: so many (default 12000; 100000 is a long run). MEMTRACE_SERVE: another build of the program.
+"""
+import os
+import subprocess
+
+import harness
+import server
+from harness import check, equal, run, scratch
+from load import Ask, Load, quantile
+
+REQUESTS = int(os.environ.get("MEMTRACE_LOAD_REQUESTS", "12000"))
+PROGRAM = os.environ.get("MEMTRACE_SERVE", harness.TOOL)
+CLIENTS, STREAMS = 64, 8
+MIB = 1 << 20
+
+_shared = {}
+
+
+def served():
+    server.needs_serve(PROGRAM)
+    if "server" not in _shared:
+        made = scratch("load.mtr")
+        subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), made], check=True, timeout=60)
+        job = _shared["job"] = server.Job("--spread", "1000", "--pause", "0.001", kept=True).ready()
+        _shared["server"] = server.Server("--target", "my_model=%d" % job.pid, "--requests-per-minute", "0", "--max-events", "10000000", made, tool=PROGRAM,
+                                          kept=True)
+        _shared["id"] = _shared["server"].get("/api/trace/list").expect().json["active_traces"][0]
+    return _shared["server"]
+
+
+def asks():
+    """What a dashboard, a scraper and somebody with a typing error ask."""
+    served()
+    health = Ask("GET", "/api/health", mark="health")
+    busy = (200, 429, 503)  # what is dear is refused when too many want it
+    return [health, Ask("GET", "/api/trace/list"), health, Ask("GET", "/api/targets"), health, Ask("GET", "/metrics"), health,
+            Ask("GET", "/api/trace/nothing", statuses=(404, 422)), health,
+            Ask("POST", "/api/trace/memory", {"model_name": "my_model", "max_events": -1}, statuses=(422, 429)), health,
+            Ask("GET", "/", statuses=(200,)), health, Ask("GET", "/api/trace/" + _shared["id"], statuses=busy), health,
+            Ask("DELETE", "/api/trace/trace_1", statuses=(404, 429))]
+
+
+def load(requests, streams=STREAMS):
+    s = served()
+    made = Load(s.host, s.port)
+    took = made.run(CLIENTS - streams, asks(), requests, streams=["/api/stream"] * streams)
+    equal(made.wrong, [], "what was answered")
+    equal(made.done, -(-requests // (CLIENTS - streams)) * (CLIENTS - streams), "requests that were answered")
+    check(not streams or made.events > streams, "only %d events on %d streams", made.events, streams)
+    return made, took
+
+
+def test_capture_loses_nothing():
+    s = served()
+    begun = s.post("/api/trace/memory", {"model_name": "my_model", "max_events": 5000000, "duration_s": 600, "wait": False}).expect().json
+    s.wait_trace(begun["trace_id"], ("capturing",))
+    made, took = load(REQUESTS // 2)
+    s.post("/api/trace/%s/stop" % begun["trace_id"], {}).expect()
+    trace = s.wait_trace(begun["trace_id"])
+    equal((trace["state"], trace["lost"]), ("done", 0), "the capture: %s" % trace)
+    check(trace["events"] > 1000, "only %d events: %s", trace["events"], trace)
+    doc = s.get("/api/trace/%s?at=end" % begun["trace_id"]).expect().json
+    device = harness.device(doc, "cuda:0")
+    equal((device["drift"], doc["capture"]["lost"], sum(r["bytes"] for r in doc["rows"])), (0, 0, device["allocated"]), "drift, lost, sum")
+    health = made.times["health"]
+    print("     %d requests in %.1f s, %d events beside; /api/health: p50 %.1f ms, p99 %.1f ms" % (
+        made.done, took, trace["events"], quantile(health, 0.5) * 1000, quantile(health, 0.99) * 1000), flush=True)
+    s.delete("/api/trace/" + begun["trace_id"]).expect()
+
+
+def test_memory_stays():
+    """After as many again, memory and descriptors are what they were."""
+    s = served()
+    load(REQUESTS // 4)
+    s.client.close()
+    before, descriptors = {pid: server.memory(pid) for pid in s.processes()}, s.descriptors()
+    made, _ = load(REQUESTS - 3 * (REQUESTS // 4) + REQUESTS // 4)
+    after = {pid: server.memory(pid) for pid in s.processes()}
+    equal(sorted(after), sorted(before), "processes")
+    for pid, was in before.items():
+        check(after[pid] - was < MIB, "process %s has grown from %d KiB to %d KiB with %d requests", server.name_of(pid), was // 1024,
+              after[pid] // 1024, made.done)
+    check(abs(s.descriptors() - descriptors) <= 2, "descriptors: %d, then %d", descriptors, s.descriptors())
+    print("     %s" % ", ".join("%d KiB (was %d)" % (after[p] // 1024, before[p] // 1024) for p in sorted(after)), flush=True)
+
+
+def test_captures_leave_nothing():
+    """Made and deleted, again and again: no file, no descriptor, no process stays."""
+    s = served()
+    s.client.close()
+    body = {"model_name": "my_model", "max_events": 500}
+    for n in range(6):
+        trace_id = s.post("/api/trace/memory", body).expect().json["trace_id"]
+        s.post("/api/trace/export", {"trace_id": trace_id, "format": "folded"}).expect()
+        s.delete("/api/trace/" + trace_id).expect()
+        now = (len(s.processes()), s.descriptors())
+        if n == 1:
+            first = now
+    equal(now, first, "processes and descriptors after captures that were deleted")
+
+
+def test_nothing_is_left():
+    server.needs_serve(PROGRAM)
+    served().stop()
+    _shared["job"].end()
+
+
+if __name__ == "__main__":
+    run(globals())
