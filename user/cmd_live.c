@@ -123,7 +123,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static int show(struct live_args *args)
 {
 	const char *why = NULL;
-	struct guard *g = args->format == LIVE_SCREEN && !args->count ? guard__new(&why) : NULL;
+	struct term_guard *g = args->format == LIVE_SCREEN && !args->count ? term_guard__new(&why) : NULL;
 	int status;
 
 	if (!args->interval)
@@ -133,9 +133,9 @@ static int show(struct live_args *args)
 			log_info("no live view: %s; plain text instead", why);
 		return live_plain__run(args);
 	}
-	if (guard__fork(g, &status))
+	if (term_guard__fork(g, &status))
 		status = live_view__run(args, g);
-	guard__free(g);
+	term_guard__free(g);
 	return status;
 }
 

@@ -29,7 +29,7 @@ struct shared { /* by both */
 	atomic_long caught;  /* bytes of errors that the child has taken */
 };
 
-struct guard {
+struct term_guard {
 	struct shared *shared;
 	pid_t waits, child;
 	int in, out;
@@ -41,7 +41,7 @@ struct guard {
 };
 
 /* tputs() has no argument for it. */
-static struct guard *collecting;
+static struct term_guard *collecting;
 
 static int collect(int c)
 {
@@ -51,7 +51,7 @@ static int collect(int c)
 }
 
 /* What takes a terminal from a screen of curses to where a shell expects it. */
-static void collect_restore(struct guard *g)
+static void collect_restore(struct term_guard *g)
 {
 	static const char *const names[] = { "sgr0", "op", "rmkx", "cnorm", "rmcup" };
 
@@ -82,9 +82,9 @@ static bool can_show(const char **why)
 	return true;
 }
 
-struct guard *guard__new(const char **why)
+struct term_guard *term_guard__new(const char **why)
 {
-	struct guard *g;
+	struct term_guard *g;
 
 	if (!can_show(why))
 		return NULL;
@@ -103,7 +103,7 @@ struct guard *guard__new(const char **why)
 		g->shared = NULL;
 	if (g->in < 0 || !g->shared || tcgetattr(g->in, &g->termios)) {
 		*why = "there is nothing to type on";
-		guard__free(g);
+		term_guard__free(g);
 		return NULL;
 	}
 	g->waits = getpid();
@@ -112,7 +112,7 @@ struct guard *guard__new(const char **why)
 	return g;
 }
 
-void guard__free(struct guard *g)
+void term_guard__free(struct term_guard *g)
 {
 	if (!g)
 		return;
@@ -125,12 +125,12 @@ void guard__free(struct guard *g)
 	free(g);
 }
 
-int guard__input(const struct guard *g)
+int term_guard__input(const struct term_guard *g)
 {
 	return g->in;
 }
 
-void guard__restore(struct guard *g)
+void term_guard__restore(struct term_guard *g)
 {
 	pid_t group = tcgetpgrp(g->in); /* negative: it is nobody's */
 	sigset_t set, old;
@@ -150,7 +150,7 @@ void guard__restore(struct guard *g)
 /* ---- the one that waits ---- */
 
 /* What the child had written to standard error and not shown: what it says of its own end, if anything does. */
-static void pass_errors(struct guard *g)
+static void pass_errors(struct term_guard *g)
 {
 	char buf[4096];
 	off_t at = atomic_load(&g->shared->caught);
@@ -163,10 +163,10 @@ static void pass_errors(struct guard *g)
 	}
 }
 
-static int ended(struct guard *g, int st)
+static int ended(struct term_guard *g, int st)
 {
 	if (atomic_load(&g->shared->up)) {
-		guard__restore(g);
+		term_guard__restore(g);
 		pass_errors(g);
 	}
 	if (!WIFSIGNALED(st))
@@ -176,16 +176,16 @@ static int ended(struct guard *g, int st)
 }
 
 /* The child stands still: so do we, which is what the shell waits for. Until both are told to go on. */
-static void stop_too(struct guard *g)
+static void stop_too(struct term_guard *g)
 {
 	if (!atomic_load(&g->shared->stopped) && atomic_load(&g->shared->up))
-		guard__restore(g);
+		term_guard__restore(g);
 	raise(SIGSTOP);
 	kill(g->child, SIGCONT);
 }
 
 /* One that was sent to us alone. What the terminal sends, the child gets, too; what a whole group is sent, it hears of itself. */
-static void forward(struct guard *g, const siginfo_t *si)
+static void forward(struct term_guard *g, const siginfo_t *si)
 {
 	const struct timespec moment = { .tv_nsec = 100000000 };
 
@@ -196,7 +196,7 @@ static void forward(struct guard *g, const siginfo_t *si)
 		kill(g->child, si->si_signo);
 }
 
-static int wait_for_child(struct guard *g, const sigset_t *set)
+static int wait_for_child(struct term_guard *g, const sigset_t *set)
 {
 	siginfo_t si;
 	int st;
@@ -227,7 +227,7 @@ static sigset_t waited_for(void)
 	return set;
 }
 
-bool guard__fork(struct guard *g, int *status)
+bool term_guard__fork(struct term_guard *g, int *status)
 {
 	sigset_t set = waited_for(), old;
 
@@ -253,29 +253,29 @@ bool guard__fork(struct guard *g, int *status)
 
 /* ---- the child ---- */
 
-void guard__screen(struct guard *g, bool up)
+void term_guard__screen(struct term_guard *g, bool up)
 {
 	atomic_store(&g->shared->up, up);
 }
 
-void guard__stop(struct guard *g)
+void term_guard__stop(struct term_guard *g)
 {
 	atomic_store(&g->shared->stopped, true);
 	raise(SIGSTOP);
 	atomic_store(&g->shared->stopped, false);
 }
 
-void guard__heard(struct guard *g)
+void term_guard__heard(struct term_guard *g)
 {
 	atomic_store(&g->shared->heard, true);
 }
 
-bool guard__orphaned(const struct guard *g)
+bool term_guard__orphaned(const struct term_guard *g)
 {
 	return g->waits && getppid() != g->waits;
 }
 
-int guard__catch_errors(struct guard *g)
+int term_guard__catch_errors(struct term_guard *g)
 {
 	if (g->errors < 0)
 		return -EBADF;
@@ -286,7 +286,7 @@ int guard__catch_errors(struct guard *g)
 	return 0;
 }
 
-int guard__caught(struct guard *g, char *buf, int size)
+int term_guard__caught(struct term_guard *g, char *buf, int size)
 {
 	long at = atomic_load(&g->shared->caught);
 	ssize_t n = g->errors < 0 ? 0 : pread(g->errors, buf, size - 1, at);
@@ -301,7 +301,7 @@ int guard__caught(struct guard *g, char *buf, int size)
 	return (int)n;
 }
 
-void guard__release_errors(struct guard *g)
+void term_guard__release_errors(struct term_guard *g)
 {
 	if (g->real < 0)
 		return;

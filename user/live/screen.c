@@ -21,7 +21,7 @@
 #define ESCAPE_DELAY 40 /* ms: what comes later than that after an Esc is no part of a key's sequence */
 
 struct screen {
-	struct guard *guard;
+	struct term_guard *guard;
 	FILE *in;
 	SCREEN *term;
 	struct paint paint;
@@ -179,10 +179,10 @@ static struct screen *take_over(struct screen *s)
 	return s->term ? s : NULL;
 }
 
-struct screen *screen__open(struct guard *g, bool colour)
+struct screen *screen__open(struct term_guard *g, bool colour)
 {
 	struct screen *s = calloc(1, sizeof(*s));
-	int fd = s ? dup(guard__input(g)) : -1;
+	int fd = s ? dup(term_guard__input(g)) : -1;
 
 	if (fd >= 0)
 		s->in = fdopen(fd, "r");
@@ -193,9 +193,9 @@ struct screen *screen__open(struct guard *g, bool colour)
 		return NULL;
 	}
 	s->guard = g;
-	guard__screen(g, true);
+	term_guard__screen(g, true);
 	if (!take_over(s)) {
-		guard__screen(g, false);
+		term_guard__screen(g, false);
 		fclose(s->in);
 		free(s);
 		return NULL;
@@ -222,7 +222,7 @@ void screen__close(struct screen *s)
 	endwin();
 	delscreen(s->term);
 	fclose(s->in);
-	guard__screen(s->guard, false);
+	term_guard__screen(s->guard, false);
 	free(s);
 }
 

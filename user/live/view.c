@@ -65,7 +65,7 @@ void view__take_errors(struct view *v)
 	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
 	char buf[1024], *line, *rest;
 
-	while (guard__caught(v->guard, buf, sizeof(buf)) > 0) {
+	while (term_guard__caught(v->guard, buf, sizeof(buf)) > 0) {
 		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 			bool said = !strncmp(line, ours, sizeof(ours) - 1); /* by an export */
 
@@ -152,7 +152,7 @@ static void refresh(struct view *v, bool by_clock)
 	uint64_t begin;
 
 	view__take_errors(v);
-	if (guard__orphaned(v->guard))
+	if (term_guard__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
 	if (!v->loop.err && v->loop.stop_reason)
 		end_first(v); /* others may go on */
@@ -238,14 +238,14 @@ static void on_key(void *ctx)
 	if (key != -2)
 		return;
 	v->gone = v->quit = v->loop.quit = true;
-	view__drop_source(v, guard__input(v->guard));
+	view__drop_source(v, term_guard__input(v->guard));
 }
 
 /* Ctrl-Z: the shell gets its terminal back, and we go on with a screen of our own when it says so. */
 static void suspend(struct view *v)
 {
 	screen__suspend(v->screen);
-	guard__stop(v->guard);
+	term_guard__stop(v->guard);
 }
 
 static void on_signal(void *ctx)
@@ -257,7 +257,7 @@ static void on_signal(void *ctx)
 		if (si.ssi_signo == SIGTSTP && v->screen) {
 			suspend(v);
 		} else if (si.ssi_signo == SIGTSTP) {
-			guard__stop(v->guard);
+			term_guard__stop(v->guard);
 		} else if (!v->screen) {
 			continue;
 		} else if (si.ssi_signo == SIGCONT) {
@@ -300,10 +300,10 @@ static int show(struct view *v)
 		log_err("the terminal cannot show a screen: pipe the output through cat for plain text");
 		return EXIT_FAILED;
 	}
-	if (!guard__catch_errors(v->guard))
+	if (!term_guard__catch_errors(v->guard))
 		log__divert(on_message, v);
 	v->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	view__add_source(v, guard__input(v->guard), on_key);
+	view__add_source(v, term_guard__input(v->guard), on_key);
 	view__add_source(v, v->clock, on_clock);
 	view__open_control(v);
 	set_clock(v, EARLY);
@@ -469,15 +469,15 @@ static void leave(struct view *v)
 		live_export__end(&v->exporting, true);
 		live_state__say(&v->state, LOG_WARN, false, "the export was not waited for: memtrace-bpf export makes it");
 	}
-	v->gone |= guard__orphaned(v->guard);
+	v->gone |= term_guard__orphaned(v->guard);
 	view__take_errors(v);
 	if (v->gone)
-		guard__restore(v->guard);
+		term_guard__restore(v->guard);
 	else
 		screen__close(v->screen);
 	v->screen = NULL;
 	log__divert(NULL, NULL);
-	guard__release_errors(v->guard);
+	term_guard__release_errors(v->guard);
 	for (size_t i = LIVE_MESSAGES; i-- > 0;) {
 		const struct live_message *m = live_state__message(&v->state, i);
 
@@ -517,7 +517,7 @@ static int capture(struct view *v)
 	if (!v->screen)
 		return status;
 	end_first(v);
-	guard__heard(v->guard);
+	term_guard__heard(v->guard);
 	/* A signal, or q: what was wanted. */
 	if (v->loop.err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
 		stay(v);
@@ -547,7 +547,7 @@ static void set_state(struct live_state *s, const struct live_args *a)
 		live_state__set_filter(s, a->select.expr, why, sizeof(why));
 }
 
-int live_view__run(const struct live_args *args, struct guard *g)
+int live_view__run(const struct live_args *args, struct term_guard *g)
 {
 	static const int heard[] = { SIGTSTP, SIGCONT, SIGWINCH };
 	struct view v = { .args = args, .guard = g, .clock = -1, .signals = -1 };

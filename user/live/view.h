@@ -10,14 +10,14 @@
 #include "live/state.h"
 
 struct control;
-struct guard;
+struct term_guard;
 struct live_args;
 struct screen;
 struct session;
 
 struct view {
 	const struct live_args *args;
-	struct guard *guard;
+	struct term_guard *guard;
 	struct screen *screen;
 	struct live_state state;
 	struct capture_loop loop;
