@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// What the parts of the dashboard stand on besides kit.js: what the server has told, what is shown, how it is asked.
+// Names come from traced programs: they reach the page as textContent only.
+"use strict";
+const Page = (() => {
+	const { $, el } = Kit;
+	const HISTORY = 900; // samples of a process
+
+	// ---- what the server has told
+
+	const model = {
+		hello: null,
+		targets: [],
+		processes: new Map(), // pid -> what is told of it, with samples[] and last
+		traces: new Map(), // trace_id -> the trace
+	};
+	// What is shown. Keys that only count changes: targets, processes, samples, traces, theme.
+	const state = {
+		route: { view: "home" },
+		link: "opening", // "open", "lost"
+		hello: 0, targets: 0, processes: 0, samples: 0, traces: 0, theme: 0,
+		chosen: "", // "p PID" or "t TARGET"
+		device: "",
+		range: 300, // seconds that the chart shows
+		marked: new Set(), // of traces, to compare
+	};
+	const { watch, touch, set, settle } = Kit.store(state);
+
+	function begin(hello) {
+		model.hello = hello;
+		model.targets = [];
+		model.before = model.processes;
+		model.processes = new Map();
+		model.traces = new Map();
+		for (const key of ["hello", "targets", "processes", "traces"])
+			touch(key);
+	}
+
+	function takeProcess(p) {
+		const known = model.processes.get(p.pid) ?? model.before?.get(p.pid);
+		const same = known && known.started === p.started;
+		if (p.gone) {
+			if (!same)
+				return;
+			// One that is looked at stays until another is.
+			if (state.chosen === "p " + p.pid)
+				known.gone = true;
+			else
+				model.processes.delete(p.pid);
+		} else {
+			model.processes.set(p.pid, { samples: [], last: null, ...(same ? known : {}), ...p, gone: false });
+		}
+		touch("processes");
+	}
+
+	function takeSample(s) {
+		const p = model.processes.get(s.pid);
+		if (!p || (p.last && s.time <= p.last.time))
+			return;
+		p.samples.push(s);
+		if (p.samples.length > HISTORY)
+			p.samples.shift();
+		p.last = s;
+		touch("samples");
+	}
+
+	// The past of a process, as told when asked: before what has come since.
+	function takeHistory(pid, samples) {
+		const p = model.processes.get(pid);
+		if (!p || !Array.isArray(samples))
+			return;
+		const all = new Map();
+		for (const s of [...samples, ...p.samples])
+			all.set(s.time, { ...s, pid });
+		p.samples = [...all.values()].sort((a, b) => a.time - b.time).slice(-HISTORY);
+		p.last = p.samples[p.samples.length - 1] ?? null;
+		touch("samples");
+	}
+
+	function takeTrace(t) {
+		model.traces.set(t.trace_id, { ...model.traces.get(t.trace_id), ...t });
+		touch("traces");
+	}
+
+	function dropTrace(id) {
+		if (!model.traces.delete(id))
+			return;
+		state.marked.delete(id);
+		touch("traces");
+	}
+
+	function take(event, data) {
+		switch (event) {
+		case "hello": begin(data); break;
+		case "targets": model.targets = data.targets ?? []; touch("targets"); break;
+		case "process": takeProcess(data); break;
+		case "sample": takeSample(data); break;
+		case "trace": if (data.trace?.trace_id ?? data.trace_id) takeTrace(data.trace ?? data); break;
+		case "gone": dropTrace(data.trace_id); break;
+		}
+	}
+
+	const chosenProcess = () => state.chosen.startsWith("p ") ? model.processes.get(Number(state.chosen.slice(2))) : undefined;
+	const chosenTarget = () => state.chosen.startsWith("t ") ? model.targets.find(t => t.name === state.chosen.slice(2)) : undefined;
+
+	// ---- where in the page: #/, #/trace/ID?by=line, #/compare?traces=A,B
+
+	function readRoute() {
+		const [path, query] = location.hash.replace(/^#\/?/, "").split("?"), p = new URLSearchParams(query ?? "");
+		const [view, id] = path.split("/");
+		if (view === "trace" && id)
+			return { view, id, query: p };
+		if (view === "compare")
+			return { view: "diff", traces: (p.get("traces") ?? "").split(",").filter(Boolean), query: p };
+		return { view: "home", query: p };
+	}
+	const traceAddress = (id, query) => "#/trace/" + encodeURIComponent(id) + (query ? "?" + query : "");
+	const go = hash => { location.hash = hash; };
+	// Another choice in the same view: no step for the back button.
+	function stay(hash) {
+		if (hash !== location.hash)
+			history.replaceState(null, "", hash);
+	}
+
+	// ---- small things
+
+	// What the name of a capture or process is, in one place.
+	const traceName = t => t.model_name || t.process || (t.pid ? "PID " + t.pid : t.trace_id);
+
+	const today = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+	const another = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+	function clock(s) {
+		const d = new Date(s * 1000);
+		return (d.toDateString() === new Date().toDateString() ? today : another).format(d);
+	}
+
+	let sayWait = 0;
+	function say(text, link) {
+		const box = $("say");
+		box.replaceChildren(text, ...(link ? [" ", el("a", { href: link[1], textContent: link[0] })] : []));
+		box.hidden = false;
+		clearTimeout(sayWait);
+		sayWait = setTimeout(() => { box.hidden = true; }, 8000);
+	}
+
+	function ask(text, yes) {
+		$("ask-text").textContent = text;
+		$("ask-yes").textContent = yes;
+		const d = $("ask");
+		d.returnValue = "no";
+		d.showModal();
+		return new Promise(done => d.addEventListener("close", () => done(d.returnValue === "yes"), { once: true }));
+	}
+
+	// "allocated" over "reserved" over "used by all", of the whole device, and a tick where the peak was.
+	function meter(d) {
+		const whole = d.total || Math.max(d.used ?? 0, d.reserved ?? 0, d.peak_allocated ?? 0, d.allocated ?? 0) || 1;
+		const part = (cls, v) => {
+			const i = el("i", { className: cls });
+			i.style.width = Math.min(100, Math.max(0, v) / whole * 100) + "%";
+			return i;
+		};
+		const box = el("span", { className: "meter", "aria-hidden": "true" }, part("m-used", d.used ?? 0), part("m-reserved", d.reserved ?? 0), part("m-allocated", d.allocated ?? 0));
+		if (d.peak_allocated) {
+			const tick = el("i", { className: "m-peak" });
+			tick.style.left = Math.min(100, d.peak_allocated / whole * 100) + "%";
+			box.append(tick);
+		}
+		return box;
+	}
+
+	// Buttons of which one is chosen: arrows go to the next, as in any radio group.
+	function radios(box, items, chosen, choose, make) {
+		const at = Math.max(0, items.indexOf(chosen));
+		const had = box.contains(document.activeElement);
+		box.replaceChildren(...items.map((item, i) => {
+			const b = make(item);
+			b.setAttribute("role", box.getAttribute("role") === "tablist" ? "tab" : "radio");
+			b.setAttribute(box.getAttribute("role") === "tablist" ? "aria-selected" : "aria-checked", String(i === at));
+			b.type = "button";
+			b.tabIndex = i === at ? 0 : -1;
+			b.addEventListener("click", () => choose(item));
+			b.addEventListener("keydown", e => {
+				const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1 }[e.key];
+				if (to === undefined)
+					return;
+				e.preventDefault();
+				e.stopPropagation();
+				choose(items[(to + items.length) % items.length]);
+			});
+			return b;
+		}));
+		if (had)
+			box.children[at]?.focus();
+	}
+
+	return {
+		...Kit, state, model, watch, touch, set, settle, take, takeTrace, takeHistory, dropTrace, chosenProcess, chosenTarget, readRoute, traceAddress, go, stay,
+		traceName, clock, say, ask, meter, radios,
+	};
+})();

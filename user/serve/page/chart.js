@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The chosen process: its devices as figures, and the chosen one as a chart that moves.
+"use strict";
+(() => {
+	const { $, el, state, model, colour } = Page;
+	const { bytes } = Words;
+	const HOST = "host"; // what the process has of the machine's own memory
+	const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
+	let plot = null, shape = "", twin = () => {};
+
+	// The devices of a sample, and the host's memory as one more.
+	function devicesOf(s) {
+		const list = (s?.devices ?? []).slice();
+		if (s?.rss !== undefined)
+			list.push({ device: HOST, resident: s.rss });
+		return list;
+	}
+
+	function current() {
+		const list = devicesOf(Page.chosenProcess()?.last);
+		return list.find(d => d.device === state.device) ?? list[0];
+	}
+
+	// ---- figures
+
+	const LABELS = [["allocated", "allocated"], ["reserved", "reserved"], ["peak_allocated", "peak"]];
+
+	function tile(d) {
+		const b = el("button", { className: "tile" });
+		if (d.device === HOST) {
+			b.classList.add("small");
+			b.append(el("span", { className: "t-name" }, "host memory"), el("span", { className: "t-figures" }, el("b", { textContent: bytes(d.resident) }), " resident"));
+			return b;
+		}
+		const figures = LABELS.filter(([k]) => d[k] !== undefined).map(([k, word]) => el("span", { className: "t-" + k }, el("b", { textContent: bytes(d[k]) }), " " + word));
+		const rest = [d.total !== undefined && "of " + bytes(d.total), d.used !== undefined && bytes(d.used) + " used by all"].filter(Boolean).join(", ");
+		const bad = [d.ooms && `${d.ooms} out of memory`, d.retries && `${d.retries} ${d.retries === 1 ? "retry" : "retries"}`].filter(Boolean).join(", ");
+		b.append(el("span", { className: "t-name" }, d.device, el("span", { className: "quiet", textContent: rest })), Page.meter(d),
+			el("span", { className: "t-figures" }, ...figures, bad ? el("span", { className: "warn", textContent: bad }) : null));
+		return b;
+	}
+
+	let tiles = "";
+	function devices(p) {
+		const list = devicesOf(p?.last), names = list.map(d => d.device);
+		$("devices").hidden = !list.length;
+		const same = [state.chosen, names.join(), state.device, JSON.stringify(list)].join("\n");
+		if (same === tiles)
+			return;
+		tiles = same;
+		Page.radios($("devices"), names, current()?.device, name => Page.set({ device: name }), name => tile(list[names.indexOf(name)]));
+	}
+
+	// ---- the chart
+
+	const SERIES = { resident: ["resident"], other: ["allocated", "reserved"] };
+	const keysOf = d => d?.device === HOST ? SERIES.resident : SERIES.other;
+
+	function columns(p, name, keys) {
+		const t = [], values = keys.map(() => []);
+		let last = 0;
+		for (const s of p.samples) {
+			// Where nothing came for a while, nothing is known.
+			if (last && s.time - last > 5 * (model.hello?.interval ?? 1) + 2) {
+				t.push((s.time + last) / 2);
+				values.forEach(v => v.push(null));
+			}
+			last = s.time;
+			const d = name === HOST ? { resident: s.rss } : (s.devices ?? []).find(x => x.device === name) ?? {};
+			t.push(s.time);
+			keys.forEach((k, i) => values[i].push(d[k] ?? null));
+		}
+		return [t, ...values];
+	}
+
+	// The time shown ends with what came last: clocks of browser and server may differ.
+	function shown() {
+		const to = Page.chosenProcess()?.last?.time ?? Date.now() / 1000;
+		return [to - state.range, to];
+	}
+
+	function options(width, height, keys) {
+		const axis = { stroke: colour("soft"), font: "11px " + colour("font"), grid: { stroke: colour("grid"), width: 1 }, ticks: { show: false } };
+		const style = {
+			allocated: { stroke: colour("accent"), width: 1.5, fill: colour("brush") },
+			resident: { stroke: colour("accent"), width: 1.5, fill: colour("brush") },
+			reserved: { stroke: colour("reserved"), width: 1.5, dash: [5, 4] },
+		};
+		const stepped = uPlot.paths.stepped({ align: 1 });
+		return {
+			width, height,
+			series: [{}, ...keys.map(k => ({ ...style[k], paths: stepped, points: { show: false } }))],
+			padding: [10, 14, 0, 0],
+			legend: { show: false },
+			cursor: { y: false, points: { show: false }, drag: { x: false, y: false, setScale: false } },
+			scales: { x: { time: true, range: shown }, y: { range: (u, lo, hi) => [0, Math.max(1, hi ?? 1) * 1.08] } },
+			axes: [
+				{ ...axis, size: 24, gap: 6, space: 80, values: (u, splits) => splits.map(v => Page.clock(v)) },
+				{ ...axis, size: 72, gap: 6, space: 30, incrs: Array.from({ length: 52 }, (x, i) => 2 ** i), values: (u, splits) => splits.map(v => v ? bytes(v).replace(/\.0+ /, " ") : "0") },
+			],
+			hooks: { drawClear: [captures], setCursor: [moved] },
+		};
+	}
+
+	// Behind the curves: when a capture of this process was under way.
+	function captures(u) {
+		const p = Page.chosenProcess(), c = u.ctx, { left, top, width, height } = u.bbox;
+		for (const t of model.traces.values()) {
+			if (!p || t.pid !== p.pid || !t.begun || t.begun < p.started)
+				continue;
+			const to = t.state === "starting" || t.state === "capturing" ? shown()[1] : t.begun + (t.seconds ?? 0);
+			const a = Math.max(left, u.valToPos(t.begun, "x", true)), b = Math.min(left + width, u.valToPos(to, "x", true));
+			if (b <= a)
+				continue;
+			c.save();
+			c.fillStyle = colour("raise");
+			c.fillRect(a, top, b - a, height);
+			c.fillStyle = colour("mark");
+			c.fillRect(a, top, Math.max(2, b - a), 2 * (devicePixelRatio || 1));
+			c.restore();
+		}
+	}
+
+	function moved(u) {
+		const i = u.cursor.idx;
+		if (u.cursor.left < 0 || i === null || i === undefined || !matchMedia("(hover: hover)").matches) {
+			Page.hideTip();
+			return;
+		}
+		const r = u.over.getBoundingClientRect(), keys = keysOf(current());
+		const lines = keys.map((k, n) => u.data[n + 1][i] === null || u.data[n + 1][i] === undefined ? null : `${bytes(u.data[n + 1][i])} ${k}`);
+		Page.tip([Page.clock(u.data[0][i]), ...lines], r.left + u.cursor.left, r.top + Math.min(u.cursor.top, 40));
+	}
+
+	function legend(keys) {
+		const items = keys.map(k => {
+			const i = el("i", { className: k === "reserved" ? "dash" : "" });
+			if (k !== "reserved")
+				i.style.background = colour("accent");
+			return el("li", {}, i, k);
+		});
+		const i = el("i", { className: "cap" });
+		items.push(el("li", {}, i, "captured"));
+		$("legend").replaceChildren(...items);
+	}
+
+	function draw() {
+		if (state.route.view !== "home")
+			return;
+		const p = Page.chosenProcess(), d = current(), box = $("chart"), on = Boolean(p && d);
+		devices(p);
+		box.hidden = $("chart-bar").hidden = !on;
+		says(p, d);
+		if (!on || !box.clientWidth)
+			return;
+		const keys = keysOf(d).filter(k => k !== "reserved" || d.reserved !== undefined), now = [keys.join(), state.theme].join("\n");
+		if (!plot || now !== shape) {
+			shape = now;
+			plot?.destroy();
+			plot = new uPlot(options(box.clientWidth, box.clientHeight, keys), columns(p, d.device, keys), box);
+			plot.over.addEventListener("pointerleave", Page.hideTip);
+			legend(keys);
+		} else {
+			plot.setData(columns(p, d.device, keys));
+		}
+		twin();
+	}
+
+	function says(p, d) {
+		const t = Page.chosenTarget();
+		let text = "";
+		if (p?.gone)
+			text = "This process has ended.";
+		else if (p && !p.last)
+			text = "Its figures come in a moment.";
+		else if (p?.last?.why)
+			text = `No figures of devices: ${p.last.why}`;
+		else if (p && !d)
+			text = "It has not used PyTorch’s memory yet.";
+		else if (t)
+			text = t.kind === "command" ? `Runs, when it is captured: ${t.pattern ?? ""}` : `${t.pattern ?? ""}: no process matches yet.`;
+		$("job-says").textContent = text;
+		$("job-says").hidden = !text;
+		$("chart-says").textContent = p && d ? `${d.device}: ${LABELS.filter(([k]) => d[k] !== undefined).map(([k, w]) => `${bytes(d[k])} ${w}`).join(", ") || bytes(d.resident ?? 0)}` : "";
+	}
+
+	function ranges() {
+		Page.radios($("ranges"), RANGES.map(r => r[0]), state.range, range => Page.set({ range }), range => el("button", { textContent: RANGES.find(r => r[0] === range)[1] }));
+	}
+
+	function title() {
+		const p = Page.chosenProcess(), t = Page.chosenTarget(), r = p ? { process: p } : t ? { target: t } : null;
+		$("job").hidden = !r;
+		$("job-name").textContent = r ? Page.jobs.titleOf(r) : "";
+		$("job-facts").textContent = r && p ? Page.jobs.under(r) : "";
+		$("holds").hidden = !p || p.gone;
+	}
+
+	function start() {
+		Page.watch(["chosen"], () => { state.device = ""; title(); draw(); });
+		Page.watch(["processes", "targets"], title);
+		Page.watch(["samples", "processes", "device", "theme", "range", "route", "traces"], draw);
+		Page.watch(["range"], ranges);
+		ranges();
+		title();
+		new ResizeObserver(() => {
+			const box = $("chart");
+			if (plot && box.clientWidth && (plot.width !== box.clientWidth || plot.height !== box.clientHeight))
+				plot.setSize({ width: box.clientWidth, height: box.clientHeight });
+			else if (!plot)
+				draw();
+		}).observe($("chart"));
+	}
+
+	Page.chart = { start, get plot() { return plot; } };
+})();

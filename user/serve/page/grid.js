@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// A table of any length, sorted by what its heads say: for reports, layers, differences, tensors.
+"use strict";
+(() => {
+	const { el } = Page;
+	const narrow = matchMedia("(max-width: 820px)");
+
+	/*
+	 * A column: {id, title, width, text(row), sort(row)?, tip(row)?, fill(cell, row)?, down?: sorts downwards at first, narrow?: its width on small
+	 * screens, "second" for a line of its own there, or null for not there}. Returns {show(columns, rows), list}.
+	 */
+	function grid(box, { use, keys } = {}) {
+		let columns = [], rows = [], sort = null, drawn = "";
+		const list = Page.list(box, { make, fill, use: (i, e) => rows[i] && use?.(rows[i], e), keys: (e, i) => rows[i] && keys?.(e, rows[i]) });
+
+		function make() {
+			return el("div", { role: "row" }, ...columns.map(c => el("span", { role: "gridcell", className: "g-" + c.id + (c.right ? " right" : "") + (c.narrow === "second" ? " second" : "") + (c.narrow === null ? " away" : "") })));
+		}
+
+		function fill(e, i) {
+			columns.forEach((c, k) => {
+				const cell = e.children[k], r = rows[i];
+				if (c.fill)
+					c.fill(cell, r);
+				else
+					cell.textContent = c.text(r);
+				cell.title = c.tip?.(r) ?? (c.fill ? "" : cell.textContent);
+			});
+		}
+
+		function order() {
+			const c = columns.find(x => x.id === sort?.id);
+			if (!c?.sort)
+				return;
+			const sign = sort.down ? -1 : 1;
+			rows.sort((a, b) => {
+				const x = c.sort(a), y = c.sort(b);
+				return x < y ? -sign : x > y ? sign : 0;
+			});
+		}
+
+		function head() {
+			return el("div", { className: "row-head", role: "row" }, ...columns.map(c => {
+				const cls = "g-" + c.id + (c.right ? " right" : "") + (c.narrow === "second" || c.narrow === null ? " away" : "");
+				if (!c.sort)
+					return el("span", { role: "columnheader", className: cls, textContent: c.title });
+				return el("button", {
+					type: "button", role: "columnheader", className: cls, textContent: c.title,
+					"aria-sort": sort?.id === c.id ? sort.down ? "descending" : "ascending" : "none",
+					onclick: () => {
+						sort = { id: c.id, down: sort?.id === c.id ? !sort.down : Boolean(c.down) };
+						drawn = "";
+						show(columns, rows);
+					},
+				});
+			}));
+		}
+
+		function widths() {
+			const small = narrow.matches;
+			const cols = columns.filter(c => !small || (c.narrow !== null && c.narrow !== "second")).map(c => small && c.narrow ? c.narrow : c.width);
+			box.style.setProperty("--cols", cols.join(" "));
+			box.classList.toggle("two-lines", small && columns.some(c => c.narrow === "second"));
+		}
+
+		function show(cols, all) {
+			const key = cols.map(c => c.id).join() + JSON.stringify(sort);
+			if (cols !== columns && !cols.some(c => c.id === sort?.id))
+				sort = null;
+			columns = cols;
+			rows = all.slice();
+			order();
+			if (key !== drawn) {
+				drawn = key;
+				widths();
+				list.reset(head());
+			}
+			list.update(rows.length);
+		}
+
+		narrow.addEventListener("change", () => { drawn = ""; if (columns.length) show(columns, rows); });
+		return { show, list, rows: () => rows };
+	}
+
+	// ---- columns that several tables have
+
+	const { bytes, count, percent } = Words;
+	const words = s => (s ?? "").replaceAll("_", " ");
+	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
+
+	function placeOf(r) {
+		if (r.before_attach)
+			return "before attach" + (r.name ? ": " + r.name : "");
+		if (r.file || r.function)
+			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? ` (${r.function})` : "");
+		return r.source === "native" ? "native thread" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";
+	}
+	const moduleOf = r => (r.module ? r.module : r.module_class ? `(${r.module_class})` : r.before_attach ? "" : "(no module)") + (r.module && r.modules > 1 ? ` (${r.modules})` : "");
+
+	// A size, with a bar below it as long as it is large, in the colour of its category.
+	function sizeColumn(most, sum, colour, title = "Size", get = r => r.bytes) {
+		return {
+			id: "size", title, width: "88px", right: true, sort: get, down: true, tip: r => `${count(get(r))} bytes, ${percent(get(r), sum)}`,
+			fill(cell, r) {
+				if (!cell.firstChild)
+					cell.append(el("b"), el("i", { className: "bar-fill" }));
+				cell.firstChild.textContent = bytes(get(r));
+				cell.lastChild.style.transform = `scaleX(${most ? Math.abs(get(r)) / most : 0})`;
+				cell.lastChild.style.background = colour(r);
+			},
+		};
+	}
+	const countColumn = { id: "count", title: "Blocks", width: "56px", right: true, sort: r => r.count, down: true, text: r => count(r.count ?? 0), narrow: "48px" };
+	const categoryColumn = {
+		id: "category", title: "Category", width: "126px", sort: r => r.category ?? "", narrow: "1fr",
+		fill(cell, r) {
+			if (!cell.firstChild)
+				cell.append(el("i", { className: "dot" }), "");
+			cell.firstChild.style.background = r.category ? Page.categoryColour(r.category) : Page.colour("less");
+			cell.lastChild.data = r.category ? words(r.category) : "several";
+		},
+	};
+	const phaseColumn = { id: "phase", title: "Phase", width: "74px", sort: r => r.phase ?? "", text: r => r.before_attach ? "" : r.phase ?? "", narrow: null };
+	const moduleColumn = { id: "module", title: "Module", width: "minmax(80px, 1fr)", sort: r => r.module ?? "", text: moduleOf, narrow: null,
+		tip: r => [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ") };
+	const placeColumn = { id: "place", title: "Location", width: "minmax(160px, 2fr)", sort: placeOf, text: placeOf, narrow: "second", tip: r => r.file ? `${r.file}:${r.line}` : placeOf(r) };
+
+	Page.grid = grid;
+	Page.columns = { size: sizeColumn, count: countColumn, category: categoryColumn, phase: phaseColumn, module: moduleColumn, place: placeColumn, placeOf, moduleOf, words, base };
+})();

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The processes that can be captured, and targets that have none yet or are commands; one of them is chosen.
+"use strict";
+(() => {
+	const { $, el, state, model } = Page;
+	const { bytes } = Words;
+	let rows = [], list = null;
+
+	const figure = (p, what) => {
+		const known = (p.last?.devices ?? []).filter(d => d[what] !== undefined && d.device !== "cpu");
+		return known.length ? known.reduce((a, d) => a + d[what], 0) : undefined;
+	};
+	const keyOf = r => r.process ? "p " + r.process.pid : "t " + r.target.name;
+	const titleOf = r => r.process ? r.process.name || "PID " + r.process.pid : r.target.name;
+	const WHAT = { command: "a command, run when it is captured", pattern: "no process matches it yet", pid: "its process has ended", all: "no process with PyTorch yet" };
+	const under = r => r.process ? [r.process.gone && "has ended", r.process.target, r.process.rank !== undefined && r.process.rank !== null && "rank " + r.process.rank, "PID " + r.process.pid,
+		r.process.pod || r.process.container].filter(Boolean).join(" · ") : WHAT[r.target.kind] ?? r.target.kind;
+
+	function collect() {
+		const words = $("job-filter").value.toLowerCase().split(/\s+/).filter(Boolean);
+		const all = [...model.processes.values()].map(process => ({ process }));
+		for (const target of model.targets)
+			if (target.kind === "command" || !(target.pids ?? []).length)
+				if (target.name)
+					all.push({ target });
+		for (const r of all) {
+			r.key = keyOf(r);
+			r.text = (titleOf(r) + " " + under(r)).toLowerCase();
+			r.order = [r.process ? 0 : 1, r.process?.target ?? "", r.process?.rank ?? 1e9, r.process?.pid ?? 0];
+		}
+		const before = (a, b) => { for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return a[i] < b[i] ? -1 : 1; return 0; };
+		rows = all.filter(r => words.every(w => r.text.includes(w))).sort((a, b) => before(a.order, b.order));
+		$("jobs-none").hidden = rows.length > 0;
+		$("job-list").hidden = !rows.length;
+		$("jobs-none").textContent = words.length && all.length ? "None passes the filter." : !model.hello ? "Asking the server…"
+			: "No process to capture. Targets are named when the server is started: --target NAME=PID, --target NAME=PATTERN, --command NAME=COMMAND, or --all.";
+		return all;
+	}
+
+	function make() {
+		return el("div", { role: "row" },
+			el("span", { role: "gridcell", className: "j-name" }), el("span", { role: "gridcell", className: "j-size" }),
+			el("span", { role: "gridcell", className: "j-what" }), el("span", { role: "gridcell", className: "j-bar" }));
+	}
+
+	function fill(e, i) {
+		const r = rows[i], p = r.process, a = p && figure(p, "allocated"), whole = p && figure(p, "total");
+		const [name, size, what, bar] = e.children;
+		e.classList.toggle("chosen", r.key === state.chosen);
+		e.classList.toggle("gone", Boolean(p?.gone));
+		e.setAttribute("aria-selected", String(r.key === state.chosen));
+		name.textContent = titleOf(r);
+		name.title = titleOf(r);
+		what.textContent = under(r);
+		what.title = p?.pod ?? p?.container ?? r.target?.pattern ?? "";
+		size.textContent = a !== undefined ? bytes(a) : p?.last?.rss ? bytes(p.last.rss) : "";
+		size.title = a !== undefined ? "allocated" + (whole ? " of " + bytes(whole) : "") : p?.last?.rss ? "resident, on the host" : "";
+		const devices = p && !p.gone ? (p.last?.devices ?? []).filter(d => d.device !== "cpu").slice(0, 8) : [];
+		bar.replaceChildren(...devices.map(d => Page.meter(d)));
+	}
+
+	function use(i) {
+		if (rows[i])
+			Page.set({ chosen: rows[i].key });
+	}
+
+	// What was chosen is there no more, or nothing was yet: the first.
+	function choose(all) {
+		if (all.some(r => r.key === state.chosen))
+			return;
+		const first = rows.find(r => r.process) ?? rows[0];
+		Page.set({ chosen: first?.key ?? "" });
+	}
+
+	let asked = "";
+	function chosen() {
+		const p = Page.chosenProcess();
+		for (const [pid, q] of model.processes)
+			if (q.gone && q !== p) {
+				model.processes.delete(pid);
+				Page.touch("processes");
+			}
+		const who = p && `${p.pid} ${p.started} ${state.hello}`;
+		if (p && who !== asked && !p.gone) {
+			asked = who;
+			Page.net.history(p.pid);
+		}
+		list.update(rows.length);
+	}
+
+	function start() {
+		list = Page.list($("job-list"), { make, fill, use });
+		list.reset(null);
+		const renew = () => {
+			const all = collect();
+			choose(all);
+			list.update(rows.length);
+		};
+		$("job-filter").addEventListener("input", renew);
+		$("job-filter").addEventListener("keydown", e => {
+			if (e.key === "ArrowDown") {
+				e.preventDefault();
+				$("job-list").focus();
+			}
+		});
+		Page.watch(["hello", "targets", "processes"], renew);
+		Page.watch(["samples"], () => list.update(rows.length));
+		Page.watch(["chosen"], chosen);
+		Page.watch(["hello"], () => { asked = ""; chosen(); });
+		renew();
+	}
+
+	Page.jobs = { start, titleOf, under, rows: () => rows };
+})();

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// Puts the dashboard together: which view is shown, and the keys.
+"use strict";
+(() => {
+	const { $, el, state } = Page;
+	const VIEWS = { home: "home", trace: "trace", diff: "diff" };
+	const KEYS = [
+		["/", "to the filter"], ["↑ ↓", "in a list: to the next; PageUp, PageDown, Home, End"], ["Enter", "open what is marked; more of a row"], ["Space", "in the captures: mark, to compare"],
+		["c", "capture the chosen process"], ["w", "what it holds now"], ["s", "in the captures: stop one that is under way"], ["Delete", "in the captures: delete one"],
+		["1 … 4", "views of a capture"], ["g", "its timeline and flame graph"], ["x", "compared: the other way round"], ["t", "light or dark"], ["Esc", "close, clear, back to all"], ["?", "these keys"],
+	];
+
+	function view() {
+		const now = state.route.view;
+		document.body.dataset.view = now;
+		for (const [name, id] of Object.entries(VIEWS))
+			$(id).hidden = name !== now;
+		if (now === "home")
+			document.title = "memtrace-bpf";
+	}
+
+	function keys() {
+		if (!$("keys-list").children.length)
+			$("keys-list").append(...KEYS.flatMap(([k, text]) => [el("kbd", { textContent: k }), el("span", { textContent: text })]));
+		$("keys").showModal();
+	}
+
+	function escape() {
+		if (!$("detail").hidden && state.route.view === "trace") {
+			$("detail").hidden = true;
+			$("table").focus();
+		} else if (state.route.view !== "home") {
+			Page.go("#/");
+		} else if (state.marked.size) {
+			Page.set({ marked: new Set() });
+		}
+	}
+
+	function leaveField(e) {
+		const field = e.target;
+		if (field.type === "search" && field.value) {
+			field.value = "";
+			field.dispatchEvent(new Event("input"));
+		}
+		field.blur();
+	}
+
+	const HOME = {
+		"/": () => $("job-filter").focus(),
+		c: () => { $("length").hidden ? $("go").focus() : $("length").select(); },
+		w: () => Page.holds.open(),
+	};
+	const TRACE = {
+		"/": () => { Page.report.change({ tab: "rows" }); requestAnimationFrame(() => $("filter").select()); },
+		g: () => $("trace-page").click(),
+	};
+	const DIFF = { x: () => Page.compare.swap() };
+
+	function onKey(e) {
+		if (e.ctrlKey || e.metaKey || e.altKey || e.defaultPrevented || document.querySelector("dialog[open]"))
+			return;
+		if (e.target.matches("input, select, textarea")) {
+			if (e.key === "Escape")
+				leaveField(e);
+			return;
+		}
+		const here = { home: HOME, trace: TRACE, diff: DIFF }[state.route.view];
+		const tab = state.route.view === "trace" && Page.report.TABS[Number(e.key) - 1];
+		if (e.key === "?")
+			keys();
+		else if (e.key === "t")
+			Page.toggleTheme();
+		else if (e.key === "Escape")
+			escape();
+		else if (tab)
+			Page.report.change({ tab: tab[0] });
+		else if (here[e.key])
+			here[e.key]();
+		else
+			return;
+		e.preventDefault();
+	}
+
+	function start() {
+		state.route = Page.readRoute();
+		addEventListener("hashchange", () => Page.set({ route: Page.readRoute() }));
+		addEventListener("keydown", onKey);
+		$("theme").addEventListener("click", Page.toggleTheme);
+		$("help").addEventListener("click", keys);
+		Page.watch(["route"], view);
+		for (const part of ["jobs", "chart", "capture", "traces", "report", "files", "compare", "holds", "net"])
+			Page[part].start();
+		Page.touch("route");
+		Page.settle();
+		document.body.dataset.state = "ready";
+	}
+
+	start();
+})();

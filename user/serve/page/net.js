@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The server: questions with answers in words, and the stream of what happens there.
+"use strict";
+(() => {
+	const { $, state, model } = Page;
+
+	class ApiError extends Error {
+		constructor(status, detail, field) {
+			super(detail);
+			this.status = status;
+			this.field = field;
+		}
+	}
+
+	async function reason(r) {
+		let detail = "", field;
+		try {
+			const doc = await r.json();
+			detail = typeof doc.detail === "string" ? doc.detail : "";
+			field = doc.field;
+		} catch {
+			// no JSON: what the status says is all there is
+		}
+		detail ||= `The server answers ${r.status} ${r.statusText}`;
+		const wait = r.headers.get("Retry-After");
+		if (r.status === 429 && wait)
+			detail += ` (try again in ${wait} s)`;
+		return new ApiError(r.status, detail, field);
+	}
+
+	// Answers with JSON, or throws an ApiError whose message is for people.
+	async function api(path, { method = "GET", body, signal } = {}) {
+		let r;
+		try {
+			r = await fetch("api/" + path, {
+				method, signal, credentials: "same-origin", cache: "no-store",
+				headers: body === undefined ? {} : { "Content-Type": "application/json" },
+				body: body === undefined ? undefined : JSON.stringify(body),
+			});
+		} catch (err) {
+			if (err.name === "AbortError")
+				throw err;
+			throw new ApiError(0, "The server does not answer.");
+		}
+		if (r.status === 401)
+			login();
+		if (!r.ok)
+			throw await reason(r);
+		return r.status === 204 ? null : r.json();
+	}
+
+	// ---- the token, where one is wanted
+
+	function login() {
+		if (!$("login").open)
+			$("login").showModal();
+	}
+
+	async function enter(e) {
+		e.preventDefault();
+		$("login-says").textContent = "";
+		try {
+			const r = await fetch("api/session", { method: "POST", credentials: "same-origin", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ token: $("token").value }) });
+			if (!r.ok)
+				throw await reason(r);
+		} catch (err) {
+			$("login-says").textContent = err instanceof ApiError ? err.message : "The server does not answer.";
+			return;
+		}
+		$("token").value = "";
+		$("login").close();
+		open();
+		Page.touch("route");
+	}
+
+	// ---- the stream. A browser takes it up again by itself where the connection broke, and not where the server answered with an error.
+
+	let source = null, wait = 0, tries = 0;
+	const EVENTS = ["hello", "targets", "process", "sample", "trace", "gone"];
+
+	function open() {
+		clearTimeout(wait);
+		source?.close();
+		source = new EventSource("api/stream");
+		for (const name of EVENTS)
+			source.addEventListener(name, e => {
+				tries = 0;
+				Page.set({ link: "open" });
+				Page.take(name, JSON.parse(e.data));
+			});
+		source.addEventListener("open", () => Page.set({ link: "open" }));
+		source.addEventListener("error", failed);
+	}
+
+	async function failed() {
+		const closed = source.readyState === EventSource.CLOSED;
+		Page.set({ link: "lost" });
+		if (!closed)
+			return;
+		source.close();
+		wait = setTimeout(open, Math.min(15000, 1000 * 2 ** tries++));
+		try {
+			await api("targets");
+		} catch (err) {
+			if (err.status === 401)
+				clearTimeout(wait);
+		}
+	}
+
+	async function history_(pid) {
+		try {
+			const doc = await api(`targets/${pid}/history`);
+			Page.takeHistory(pid, doc.samples);
+		} catch {
+			// the chart begins with what comes
+		}
+	}
+
+	// ---- the top of the page
+
+	function trust() {
+		const h = model.hello, items = [];
+		if (state.link === "open")
+			items.push(["connected", "good", "What happens is shown as it happens."]);
+		else
+			items.push([state.link === "lost" ? "not connected, trying again" : "connecting", state.link === "lost" ? "bad" : "", "What is shown may be old."]);
+		if (h && h.can_trace === false)
+			items.push([h.why ? `no captures: ${h.why}` : "no captures here", "bad"]);
+		$("trust").replaceChildren(...items.map(([text, cls, title]) => Page.el("li", { className: cls, textContent: text, title: title ?? text })));
+		const n = model.processes.size, t = model.traces.size;
+		$("facts").textContent = h ? [`${h.version ?? ""}`, `${n} ${n === 1 ? "process" : "processes"}`, `${t} ${t === 1 ? "capture" : "captures"}`, location.host].filter(Boolean).join("  ·  ") : "";
+		document.body.classList.toggle("lost", state.link === "lost");
+	}
+
+	function start() {
+		$("login-form").addEventListener("submit", enter);
+		$("login").addEventListener("cancel", e => e.preventDefault());
+		Page.watch(["link", "hello", "processes", "traces"], trust);
+		trust();
+		open();
+		addEventListener("pagehide", () => source.close());
+		addEventListener("pageshow", e => e.persisted && open());
+	}
+
+	Page.net = { api, ApiError, start, history: history_ };
+})();

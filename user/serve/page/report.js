@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// One capture: its report by whatever is asked for, as the server makes it, its layers and phases.
+"use strict";
+(() => {
+	const { $, el, state, model } = Page;
+	const { bytes, count, percent, seconds } = Words;
+	const C = Page.columns;
+	const TABS = [["rows", "What is there"], ["layers", "Layers"], ["phases", "Phases"], ["leaks", "Leaks"]];
+	const BY = ["line", "stack", "module", "layer", "phase", "category", "thread", "segment"];
+	const TOP = 2000; // rows asked for: the server says what it left out
+	let grid = null, doc = null, asked = "", abort = null;
+
+	const want = () => ({ tab: "rows", by: "line", at: "peak", device: "", filter: "", ...Object.fromEntries(state.route.query ?? []) });
+
+	function change(patch) {
+		const w = { ...want(), ...patch }, p = new URLSearchParams();
+		for (const [k, v] of Object.entries(w))
+			if (v && !(k === "tab" && v === "rows") && !(k === "by" && v === "line") && !(k === "at" && v === "peak"))
+				p.set(k, v);
+		Page.stay(Page.traceAddress(state.route.id, String(p)));
+		Page.set({ route: Page.readRoute() });
+	}
+
+	// ---- what is asked of the server
+
+	async function load() {
+		const w = want(), p = new URLSearchParams({ by: w.by, at: w.at, top: String(TOP) });
+		if (w.device)
+			p.set("device", w.device);
+		if (w.filter)
+			p.set("filter", w.filter);
+		const question = `trace/${encodeURIComponent(state.route.id)}?${p}`;
+		if (question === asked && doc)
+			return show();
+		asked = question;
+		abort?.abort();
+		abort = new AbortController();
+		$("table").setAttribute("aria-busy", "true");
+		try {
+			doc = await Page.net.api(question, { signal: abort.signal });
+			fault("");
+			show();
+		} catch (err) {
+			if (err.name === "AbortError")
+				return;
+			asked = "";
+			fault(err.message, err.field);
+		} finally {
+			$("table").removeAttribute("aria-busy");
+		}
+	}
+
+	// Below the table, where what was there stays: it is still true of what was asked before.
+	function fault(text, field) {
+		$("table-says").classList.toggle("warn", Boolean(text));
+		if (text)
+			$("table-says").textContent = text;
+		$("filter").toggleAttribute("aria-invalid", field === "filter");
+		$("second").toggleAttribute("aria-invalid", field === "at");
+		if (text && !doc) {
+			$("trace-says").textContent = text;
+			$("trace-says").hidden = false;
+		} else {
+			$("trace-says").hidden = true;
+		}
+	}
+
+	// ---- the top: who, and how far to trust the figures
+
+	function command(t) {
+		return Array.isArray(t.cmdline) && t.cmdline.length ? t.cmdline.map((w, i) => i ? w : C.base(w)).join(" ") : t.comm ?? "";
+	}
+
+	function top() {
+		const t = model.traces.get(state.route.id), tgt = doc?.target ?? {}, c = doc?.capture ?? {};
+		const name = t ? Page.traceName(t) : "", line = command(tgt);
+		$("trace-name").textContent = name || line || state.route.id;
+		$("trace-name").title = (tgt.cmdline ?? []).join(" ");
+		$("trace-facts").textContent = doc ? [line !== name && line, tgt.pid && `PID ${tgt.pid}`, tgt.torch && `torch ${tgt.torch}`, tgt.python && `Python ${tgt.python}`,
+			c.duration !== undefined && seconds(c.duration), c.steps ? `${count(c.steps)} steps` : "", c.start && Page.clock(Date.parse(c.start) / 1000)].filter(Boolean).join(" · ") : "";
+		$("trace-facts").title = $("trace-facts").textContent;
+		const chips = [];
+		if (doc) {
+			const d = device();
+			chips.push([`${count(c.events ?? 0)} events`, ""], [`${count(c.lost ?? 0)} lost`, c.lost ? "bad" : "good"]);
+			if (d && d.drift !== null && d.drift !== undefined)
+				chips.push([`drift ${bytes(d.drift)}`, d.drift ? "bad" : "good", "The largest difference, after any event, of our sum and what the allocator itself says."]);
+			if (c.complete === false)
+				chips.push(["recording cut short", "bad"]);
+		}
+		$("trace-trust").replaceChildren(...chips.map(([text, cls, title]) => el("li", { className: cls, textContent: text, title: title ?? "" })));
+		document.title = `${name || line || "capture"} · memtrace-bpf`;
+		$("trace-page").href = `api/trace/${encodeURIComponent(state.route.id)}/page`;
+		$("trace-recording").href = `api/trace/${encodeURIComponent(state.route.id)}/recording`;
+	}
+
+	const device = () => doc?.devices.find(d => d.device === doc.device) ?? doc?.devices[0];
+
+	function tile(d) {
+		const where = [d.peak_step !== null && d.peak_step !== undefined && `step ${d.peak_step}`, d.peak_phase && d.peak_phase !== "other" && d.peak_phase].filter(Boolean).join(", ");
+		const b = el("button", { className: "tile" });
+		b.append(el("span", { className: "t-name" }, d.device, el("span", { className: "quiet", textContent: [`at ${seconds(d.peak_time ?? 0)}`, where].filter(Boolean).join(" · ") })));
+		if (d.reserved || d.peak_reserved)
+			b.append(Page.meter({ allocated: d.peak_allocated, reserved: d.peak_reserved }));
+		b.append(el("span", { className: "t-figures" }, el("span", {}, el("b", { textContent: bytes(d.peak_allocated) }), " peak"),
+			d.peak_reserved ? el("span", {}, el("b", { textContent: bytes(d.peak_reserved) }), " reserved") : null,
+			d.reserved ? el("span", {}, el("b", { textContent: percent(d.reserved - d.allocated, d.reserved) }), " of it free at the end") : null,
+			d.before_attach ? el("span", {}, el("b", { textContent: bytes(d.before_attach) }), " before attach") : null,
+			d.ooms ? el("span", { className: "warn", textContent: `${count(d.ooms)} out of memory` }) : null));
+		return b;
+	}
+
+	function devices() {
+		const list = doc?.devices ?? [], names = list.map(d => d.device);
+		Page.radios($("trace-devices"), names, doc?.device, name => change({ device: name }), name => tile(list[names.indexOf(name)]));
+		$("trace-devices").hidden = !names.length;
+		const ooms = list.some(d => d.ooms);
+		for (const o of $("at").options)
+			if (o.value === "oom")
+				o.hidden = o.disabled = !ooms && want().at !== "oom";
+	}
+
+	// ---- the table
+
+	const rowColour = r => r.category ? Page.categoryColour(r.category) : r.phase && doc.by === "phase" ? Page.phaseColour(r.phase) : Page.colour("accent");
+	const share = sum => ({ id: "share", title: "Share", width: "64px", right: true, sort: r => r.bytes, down: true, text: r => percent(r.bytes, sum), narrow: "60px" });
+	const sizeText = (id, title, get, width = "90px", narrow = width) => ({ id, title, width, right: true, sort: r => get(r) ?? -1, down: true, narrow, text: r => get(r) === null || get(r) === undefined ? "–" : bytes(get(r)),
+		tip: r => get(r) === null || get(r) === undefined ? "" : count(get(r)) + " bytes" });
+	const number = (id, title, get, width = "84px", narrow = null) => ({ id, title, width, right: true, sort: r => get(r) ?? -1, down: true, narrow, text: r => get(r) === null || get(r) === undefined ? "–" : count(get(r)) });
+
+	function columnsOf(by, rows, sum) {
+		const most = rows.reduce((a, r) => Math.max(a, Math.abs(r.bytes)), 0), size = C.size(most, sum, rowColour), module = { ...C.module, narrow: "second" };
+		switch (by) {
+		case "phase": return [size, share(sum), C.count, { ...C.phase, width: "minmax(90px, 1fr)", narrow: "1fr" }];
+		case "category": return [size, share(sum), C.count, { ...C.category, width: "minmax(126px, 1fr)" }];
+		case "module":
+		case "layer": return [size, share(sum), C.count, C.category, module];
+		case "thread": return [size, share(sum), C.count, { id: "thread", title: "Thread", width: "minmax(120px, 1fr)", narrow: "1fr", sort: r => r.thread ?? "", text: r => [r.thread, r.tid && `(${r.tid})`].filter(Boolean).join(" ") || "not known" }];
+		case "segment": return [{ ...size, title: "In blocks" }, sizeText("whole", "Segment", r => r.size), sizeText("free", "Free", r => r.free), sizeText("stuck", "Stuck", r => r.stuck, "84px", null), C.count,
+			{ id: "kind", title: "Kind", width: "80px", narrow: null, sort: r => r.kind ?? "", text: r => r.kind ?? "" },
+			{ ...C.place, title: "Taken by", text: r => r.taken_by ? C.placeOf(r.taken_by) : "before attach", sort: r => C.placeOf(r.taken_by ?? {}), tip: r => r.taken_by?.file ? `${r.taken_by.file}:${r.taken_by.line}` : "" }];
+		default: return [size, C.count, C.category, C.phase, C.module, C.place];
+		}
+	}
+
+	function layerColumns() {
+		return [
+			sizeText("peak", "Peak", r => r.peak_allocated), sizeText("reserved", "Reserved", r => r.peak_reserved, "90px", null),
+			number("allocs", "Allocated", r => r.total_allocations), number("frees", "Freed", r => r.total_deallocations, "76px"),
+			{ id: "frag", title: "Frag.", width: "66px", right: true, narrow: null, sort: r => r.avg_fragmentation ?? 0, down: true, text: r => percent(r.avg_fragmentation ?? 0, 1) },
+			{ id: "ms", title: "Time", width: "80px", right: true, narrow: "72px", sort: r => r.duration_ms ?? 0, down: true, text: r => seconds((r.duration_ms ?? 0) / 1000) },
+			number("calls", "Calls", r => r.calls, "64px"),
+			{ id: "class", title: "Class", width: "minmax(70px, 1fr)", narrow: null, sort: r => r.layer_class ?? "", text: r => r.layer_class ?? "" },
+			{ id: "layer", title: "Layer", width: "minmax(140px, 2fr)", narrow: "1fr", sort: r => r.layer_name, text: r => r.layer_name || `(${r.root_class || "the model"})` },
+		];
+	}
+
+	function phaseColumns() {
+		return [
+			{ id: "phase", title: "Phase", width: "minmax(90px, 1fr)", narrow: "1fr", sort: r => r.phase, fill(cell, r) {
+				if (!cell.firstChild)
+					cell.append(el("i", { className: "dot" }), "");
+				cell.firstChild.style.background = Page.phaseColour(r.phase);
+				cell.lastChild.data = r.phase;
+			} },
+			sizeText("peak", "Peak", r => r.peak_allocated), sizeText("reserved", "Reserved", r => r.peak_reserved, "90px", null),
+			{ id: "delta", title: "Change", width: "96px", right: true, sort: r => r.allocated_delta ?? 0, down: true, text: r => ((r.allocated_delta ?? 0) > 0 ? "+" : "") + bytes(r.allocated_delta ?? 0) },
+			{ id: "ms", title: "Time", width: "90px", right: true, narrow: null, sort: r => r.duration_ms ?? 0, down: true, text: r => seconds((r.duration_ms ?? 0) / 1000) },
+			number("times", "Times", r => r.count, "70px"),
+		];
+	}
+
+	function sum() {
+		const rows = doc.rows.reduce((a, r) => a + r.bytes, 0), left = doc.rows_left_out ?? {}, out = doc.rows_filtered_out ?? {};
+		const all = rows + (left.bytes ?? 0) + (out.bytes ?? 0), exact = n => `${count(n)} bytes`;
+		let said = `${bytes(doc.allocated)} allocated at ${seconds(doc.time)}${doc.reserved ? `, ${bytes(doc.reserved)} reserved, ${percent(doc.reserved - doc.allocated, doc.reserved)} of it free` : ""}. `;
+		if (doc.by === "segment")
+			return [said + `${count(doc.rows.length)} segments.`, false];
+		if (out.rows)
+			said += `${exact(all - out.bytes)} pass the filter. `;
+		if (left.rows)
+			said += `${count(left.rows)} more rows with ${exact(left.bytes)} are not shown. `;
+		said += all === doc.allocated ? `The rows add up to ${exact(all)}, to the byte.` : `The rows add up to ${exact(all)}, ${exact(Math.abs(all - doc.allocated))} ${all < doc.allocated ? "less" : "more"}.`;
+		return [said, all !== doc.allocated];
+	}
+
+	function show() {
+		const w = want();
+		top();
+		devices();
+		controls();
+		if (!doc || w.tab === "leaks")
+			return;
+		if (w.tab === "layers") {
+			const rows = Object.values(doc.layers ?? {}).sort((a, b) => b.peak_allocated - a.peak_allocated);
+			grid.show(layerColumns(), rows);
+			$("table-says").textContent = rows.length ? `${count(rows.length)} layers; what a layer has counts in those around it too.` : "No module was called while this was captured.";
+		} else if (w.tab === "phases") {
+			grid.show(phaseColumns(), Object.entries(doc.phases ?? {}).map(([phase, p]) => ({ phase, ...p })));
+			$("table-says").textContent = "Change: allocated, less freed, while in this phase.";
+		} else {
+			const rows = doc.rows.filter(r => r.source !== "filtered");
+			grid.show(columnsOf(doc.by, rows, doc.allocated), rows);
+			const [text, bad] = sum();
+			$("table-says").textContent = text;
+			$("table-says").classList.toggle("warn", bad);
+		}
+	}
+
+	// ---- more of one row
+
+	function detail(r) {
+		const lines = [];
+		if (r.file)
+			lines.push(["Line", `${r.file}:${r.line}${r.function ? `  (${r.function})` : ""}`]);
+		if (r.module || r.module_class)
+			lines.push(["Module", [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ")]);
+		if (r.node_class)
+			lines.push(["Backward of", r.node_class]);
+		if (r.bytes !== undefined)
+			lines.push(["Size", `${count(r.bytes)} bytes${r.count ? ` in ${count(r.count)} blocks${r.median ? `, of ${bytes(r.median)} in the middle` : ""}` : ""}`]);
+		if (r.source === "autograd")
+			lines.push(["", "allocated in backward; the line is that of forward"]);
+		for (const p of r.pins ?? [])
+			lines.push(["Held by", `${C.placeOf(p)}: ${bytes(p.bytes)}`]);
+		for (const phase of ["forward", "backward"])
+			if (r[phase]?.total_allocations)
+				lines.push([phase, `${bytes(r[phase].peak_allocated)} peak, ${count(r[phase].total_allocations)} allocated, ${seconds(r[phase].duration_ms / 1000)}`]);
+		const box = $("detail");
+		box.replaceChildren(el("dl", {}, ...lines.flatMap(([k, v]) => [el("dt", { textContent: k }), el("dd", { textContent: v })])),
+			...(r.stack ? [el("ol", { className: "stack" }, ...r.stack.map(f => el("li", { textContent: f })))] : []),
+			el("button", { type: "button", className: "icon", textContent: "×", "aria-label": "Close", title: "Close (Esc)", onclick: () => { box.hidden = true; $("table").focus(); } }));
+		box.hidden = false;
+	}
+
+	// ---- what stands above the table
+
+	function controls() {
+		const w = want(), number = isFinite(Number(w.at)) && w.at !== "";
+		Page.radios($("tabs"), TABS.map(t => t[0]), w.tab, tab => change({ tab }), tab => el("button", { textContent: TABS.find(t => t[0] === tab)[1], "aria-controls": tab === "leaks" ? "leaks" : "table" }));
+		$("by").value = w.by;
+		if (!number && $("at").value !== "s")
+			$("at").value = w.at;
+		if (number) {
+			$("at").value = "s";
+			if (document.activeElement !== $("second"))
+				$("second").value = w.at;
+		}
+		$("second").hidden = $("at").value !== "s";
+		if (document.activeElement !== $("filter"))
+			$("filter").value = w.filter;
+		for (const e of document.querySelectorAll(".of-table"))
+			e.classList.toggle("away", w.tab !== "rows");
+		$("find").classList.toggle("away", w.tab !== "rows" || w.by === "segment");
+		$("leaks").hidden = w.tab !== "leaks";
+		$("table").hidden = w.tab === "leaks";
+		$("table-says").hidden = w.tab === "leaks";
+	}
+
+	function against() {
+		const others = [...model.traces.values()].filter(t => t.state === "done" && t.trace_id !== state.route.id).reverse();
+		$("against-box").hidden = !others.length;
+		$("against").replaceChildren(el("option", { value: "", textContent: "…" }), ...others.map(t => el("option", { value: t.trace_id, textContent: `${Page.traceName(t)}, ${t.begun ? Page.clock(t.begun) : t.trace_id}` })));
+	}
+
+	let was = "";
+	function route() {
+		if (state.route.view !== "trace")
+			return;
+		if (was !== state.route.id) {
+			was = state.route.id;
+			doc = null;
+			$("detail").hidden = true;
+			$("table-says").textContent = "";
+			grid.show([], []);
+			top();
+			devices();
+			against();
+		}
+		controls();
+		load();
+		if (want().tab === "leaks")
+			Page.leaks.show(state.route.id);
+	}
+
+	function gone() {
+		if (state.route.view !== "trace")
+			return;
+		against();
+		top();
+	}
+
+	function start() {
+		grid = Page.grid($("table"), { use: detail });
+		$("by").replaceChildren(...BY.map(b => el("option", { value: b, textContent: b })));
+		$("by").addEventListener("change", e => change({ by: e.target.value }));
+		$("at").addEventListener("change", e => {
+			if (e.target.value !== "s")
+				return change({ at: e.target.value });
+			$("second").hidden = false;
+			$("second").value = doc ? doc.time.toFixed(3) : "0";
+			$("second").focus();
+			return change({ at: $("second").value });
+		});
+		$("second").addEventListener("change", e => e.target.value !== "" && change({ at: e.target.value }));
+		let wait = 0;
+		$("find").addEventListener("submit", e => e.preventDefault());
+		$("filter").addEventListener("input", () => {
+			clearTimeout(wait);
+			wait = setTimeout(() => change({ filter: $("filter").value.trim() }), 350);
+		});
+		$("against").addEventListener("change", e => e.target.value && Page.go(`#/compare?traces=${[e.target.value, state.route.id].map(encodeURIComponent).join(",")}`));
+		$("delete").addEventListener("click", async () => {
+			const t = model.traces.get(state.route.id) ?? { trace_id: state.route.id };
+			if (await Page.traces.remove(t))
+				Page.go("#/");
+		});
+		Page.watch(["route"], route);
+		Page.watch(["traces"], gone);
+		Page.watch(["theme"], () => doc && state.route.view === "trace" && show());
+	}
+
+	Page.report = { start, change, want, TABS, get doc() { return doc; } };
+})();

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// The captures that the server has, newest first: opened, compared, deleted.
+"use strict";
+(() => {
+	const { $, el, state, model } = Page;
+	const { bytes, count, seconds } = Words;
+	let rows = [], list = null;
+
+	const COLUMNS = [["mark", ""], ["name", "Of"], ["when", "When"], ["state", "State"], ["peak", "Peak"], ["events", "Events"], ["length", "Length"], ["file", "Recording"], ["act", ""]];
+	const STATES = { starting: "starting", capturing: "capturing", finishing: "finishing", done: "done", failed: "failed" };
+
+	const peakOf = t => t.peak_allocated ?? (t.peak_allocated_mb !== undefined ? Math.round(t.peak_allocated_mb * 1048576) : undefined);
+
+	function make() {
+		const button = (cls, text, title) => el("button", { type: "button", className: cls, tabIndex: -1, title, "aria-label": title, textContent: text });
+		return el("div", { role: "row" }, ...COLUMNS.map(([c]) => {
+			const cell = el("span", { role: "gridcell", className: "k-" + c });
+			if (c === "mark")
+				cell.append(el("i", { className: "box", "aria-hidden": "true" }));
+			else if (c === "act")
+				cell.append(button("stop", "Stop", "Stop it (s)"), button("icon delete", "×", "Delete it (Delete)"));
+			else if (c === "state")
+				cell.append(el("span", { className: "progress" }, el("i")), el("span"));
+			return cell;
+		}));
+	}
+
+	function fill(e, i) {
+		const t = rows[i], [mark, name, when, at, peak, events, length, file, act] = e.children, going = Page.capture.underWay(t);
+		const marked = state.marked.has(t.trace_id);
+		e.setAttribute("aria-selected", String(marked));
+		e.classList.toggle("marked", marked);
+		mark.firstChild.classList.toggle("on", marked);
+		mark.classList.toggle("off", t.state !== "done");
+		e.classList.toggle("failed", t.state === "failed");
+		if (!name.firstChild)
+			name.append("", el("small"));
+		name.firstChild.data = Page.traceName(t);
+		name.lastChild.textContent = [t.process !== Page.traceName(t) && t.process, t.pid && "PID " + t.pid].filter(Boolean).join(" · ");
+		name.title = [t.process, t.pid && "PID " + t.pid, t.trace_id].filter(Boolean).join(" · ");
+		when.textContent = t.begun ? Page.clock(t.begun) : "";
+		when.title = t.begun ? new Date(t.begun * 1000).toISOString() : "";
+		at.children[0].hidden = !going;
+		at.children[0].firstChild.style.width = Page.capture.part(t) * 100 + "%";
+		at.children[1].textContent = going && t.state === "capturing" ? "" : STATES[t.state] ?? t.state;
+		at.title = going ? Page.capture.words(t) : t.error ?? t.stop_reason ?? "";
+		at.classList.toggle("warn", t.state === "failed");
+		peak.textContent = peakOf(t) !== undefined ? bytes(peakOf(t)) : t.state === "failed" ? t.error ?? "" : "";
+		peak.title = peak.textContent;
+		events.textContent = t.events !== undefined && t.events !== null ? count(t.events) + (t.lost ? `, ${count(t.lost)} lost` : "") : "";
+		events.classList.toggle("warn", Boolean(t.lost));
+		length.textContent = t.seconds ? seconds(t.seconds) : "";
+		file.textContent = t.bytes ? bytes(t.bytes) : "";
+		file.title = t.file ?? "";
+		act.children[0].hidden = !going || t.state === "finishing";
+		act.children[1].hidden = going;
+	}
+
+	function open(t) {
+		if (t.state === "done")
+			Page.go(Page.traceAddress(t.trace_id));
+		else if (t.state === "failed")
+			Page.say(t.error ?? "This capture failed.");
+	}
+
+	function mark(t) {
+		if (t.state !== "done")
+			return;
+		const marked = new Set(state.marked);
+		if (!marked.delete(t.trace_id))
+			marked.add(t.trace_id);
+		Page.set({ marked });
+	}
+
+	async function remove(t) {
+		if (!await Page.ask(`Delete this capture of ${Page.traceName(t)}${t.begun ? ", " + Page.clock(t.begun) : ""}? Its recording${t.bytes ? `, ${bytes(t.bytes)},` : ""} and all that was made of it go with it.`, "Delete"))
+			return false;
+		try {
+			await Page.net.api("trace/" + encodeURIComponent(t.trace_id), { method: "DELETE" });
+			Page.dropTrace(t.trace_id);
+			return true;
+		} catch (err) {
+			Page.say(`It was not deleted: ${err.message}`);
+			return false;
+		}
+	}
+
+	function use(i, e) {
+		const t = rows[i];
+		if (!t)
+			return;
+		if (e.target.closest?.(".stop"))
+			Page.capture.stop(t.trace_id);
+		else if (e.target.closest?.(".delete"))
+			remove(t).then(() => $("trace-list").focus());
+		else if (e.key === " " || e.target.closest?.(".k-mark"))
+			mark(t);
+		else
+			open(t);
+	}
+
+	function keys(e, i) {
+		const t = rows[i];
+		if (!t)
+			return false;
+		if (e.key === "Delete" && !Page.capture.underWay(t))
+			remove(t).then(() => $("trace-list").focus());
+		else if (e.key === "s" && Page.capture.underWay(t))
+			Page.capture.stop(t.trace_id);
+		else
+			return false;
+		return true;
+	}
+
+	function renew() {
+		rows = [...model.traces.values()].reverse();
+		rows.sort((a, b) => (b.begun ?? Infinity) - (a.begun ?? Infinity));
+		$("captures-none").hidden = rows.length > 0;
+		$("trace-list").hidden = !rows.length;
+		$("captures-none").textContent = model.hello ? "None yet. Choose a process above and capture it; its report, exports and comparisons are here when it is done." : "";
+		list.update(rows.length);
+		compare();
+	}
+
+	function compare() {
+		const n = [...state.marked].filter(id => model.traces.has(id)).length, all = model.traces.size;
+		$("compare").disabled = n < 2;
+		$("compare").textContent = n > 1 ? `Compare ${n}` : "Compare";
+		const most = model.hello?.limits?.max_traces;
+		$("captures-says").textContent = n ? `${n} marked` : all && most ? `${count(all)} of ${count(most)} that are kept` : "";
+	}
+
+	function columns() {
+		return el("div", { className: "row-head", role: "row" }, ...COLUMNS.map(([c, text]) => el("span", { role: "columnheader", className: "k-" + c, textContent: text, "aria-label": c === "mark" ? "Marked" : c === "act" ? "Actions" : null })));
+	}
+
+	// Oldest first: what came before is the old one.
+	const markedTraces = () => [...rows].reverse().map(t => t.trace_id).filter(id => state.marked.has(id));
+
+	function start() {
+		list = Page.list($("trace-list"), { make, fill, use, keys });
+		list.reset(columns());
+		$("compare").addEventListener("click", () => Page.go("#/compare?traces=" + markedTraces().map(encodeURIComponent).join(",")));
+		Page.watch(["traces", "hello", "targets"], renew);
+		Page.watch(["marked"], () => { list.update(rows.length); compare(); });
+		renew();
+	}
+
+	Page.traces = { start, remove, peakOf };
+})();
