@@ -27,6 +27,7 @@ struct field {
 	const char *const *choices; /* NULL-terminated; of strings; NULL: any */
 	const char *help;	    /* a sentence */
 	const char *example;	    /* as JSON; NULL: none */
+	const char *pattern;	    /* of a string: an extended regular expression that is one in JavaScript, too, with ^ and $; NULL: any */
 };
 
 struct answer {
@@ -40,6 +41,7 @@ enum route_flags {
 	ROUTE_OPEN = 1,	   /* needs no token: what tells nobody anything */
 	ROUTE_CHANGES = 2, /* does something: Origin has to be ours */
 	ROUTE_COSTLY = 4,  /* makes others work: few at a time, and not often */
+	ROUTE_ANY_QUERY = 8, /* a query that the table does not name is passed over; elsewhere it is an error, for whoever has mistyped */
 };
 
 struct route {
@@ -52,10 +54,11 @@ struct route {
 	const struct answer *answers;			  /* ends with status 0; 401, 404, 405, 413, 422, 429 that all can have are added */
 	unsigned flags;
 	void (*handle)(struct request *r);
+	const char *body_extra; /* members of the body's schema besides, as JSON ("{\"oneOf\": ...}"); NULL: none. The handler checks what they say */
 };
 
 /* Each file of calls has a table; ends with method NULL. routes.c puts them together. */
-extern const struct route trace_routes[], page_routes[], fleet_routes[];
+extern const struct route trace_routes[], server_routes[], page_routes[], fleet_routes[];
 extern const struct route *const route_tables[]; /* NULL-terminated */
 
 /* ---- what a handler has; it answers once, at once or later ---- */
@@ -71,6 +74,8 @@ bool request__accepts_gzip(struct request *r);
 bool request__accepts(struct request *r, const char *type);
 /* What this server has answered so far: metrics.h. */
 const struct metrics *request__metrics(struct request *r);
+/* May it see what needs a token? Of routes with ROUTE_OPEN, which are called without one, too. */
+bool request__authorized(struct request *r);
 /* What the handler keeps for itself, freed when the request ends, however it does. */
 void request__keep(struct request *r, void *p, void (*release)(void *));
 void *request__kept(struct request *r);

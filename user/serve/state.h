@@ -39,16 +39,16 @@ struct state_process {
 	uint64_t rss;
 	struct state_device devices[STATE_DEVICES];
 	size_t n_devices;
-	/* The past, for charts: JSON samples as they came, oldest first; a ring. */
-	json_t *history[STATE_HISTORY];
+	/* The past, for charts: samples as text, {"time","rss"?,"devices"?}, oldest first; a ring. */
+	char *history[STATE_HISTORY];
 	size_t history_first, n_history;
 };
 
 struct state_trace {
 	char id[40];
 	json_t *facts;	 /* the "trace" object as the broker told it last; see docs/SERVE.md */
-	json_t *summary; /* what POST /api/trace/memory answers; NULL until it is done */
-	json_t *report;	 /* the figures of the report that more than the summary wants: devices and capture; NULL likewise */
+	json_t *summary; /* what POST /api/trace/memory answers, of older ones without "layer_stats"; NULL until it is done, or the broker told no report */
+	json_t *report;	 /* of the report target, capture, devices, categories, phases, the first 50 rows; NULL likewise */
 };
 
 struct state {
@@ -73,5 +73,7 @@ void state__release(struct state *s);
 int state__take(struct state *s, json_t *msg, int fd, struct state_trace **trace);
 struct state_trace *state__trace(struct state *s, const char *id); /* NULL: none */
 struct state_process *state__process(struct state *s, pid_t pid);  /* NULL: none */
+const char *state__trace_state(const struct state_trace *t);	   /* "capturing" */
+bool state__trace_ended(const struct state_trace *t);		   /* done, or failed */
 
 #endif

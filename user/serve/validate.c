@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <regex.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +49,18 @@ static int check_range(const struct field *f, const char *what, double v, struct
 	return 0;
 }
 
+static bool matches(const char *pattern, const char *text)
+{
+	regex_t re;
+	int err = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
+
+	if (err)
+		return false;
+	err = regexec(&re, text, 0, NULL, 0);
+	regfree(&re);
+	return !err;
+}
+
 static int check_string(const struct field *f, const char *what, const char *s, size_t size, struct complaint *c)
 {
 	size_t longest = f->longest && f->type == FIELD_STRING ? f->longest : VALIDATE_STRING;
@@ -60,6 +73,8 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 				what, shortest);
 	if (size > longest)
 		return complain(c, f->name, "%s: must be at most %zu bytes long, and it is %zu", what, longest, size);
+	if (f->pattern && !matches(f->pattern, s))
+		return complain(c, f->name, "%s: must match %s, and it is \"%.40s\"", what, f->pattern, s);
 	if (!f->choices)
 		return 0;
 	char all[256] = "";
@@ -273,6 +288,16 @@ static int digit(char c)
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
+static bool is_utf8(const char *text, size_t size)
+{
+	uint32_t c;
+
+	for (size_t i = 0, n; i < size; i += n)
+		if (!(n = utf8__decode(text + i, size - i, &c)))
+			return false;
+	return true;
+}
+
 bool validate__unescape(char *text, size_t *size)
 {
 	size_t out = 0;
@@ -288,7 +313,7 @@ bool validate__unescape(char *text, size_t *size)
 	}
 	*size = out;
 	text[out] = '\0';
-	return json_check_utf8(text, out);
+	return is_utf8(text, out);
 }
 
 bool validate__is_json_type(const char *type)
