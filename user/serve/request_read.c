@@ -56,6 +56,21 @@ static bool check_headers(struct request *r)
 	return true;
 }
 
+/* What is open to all tells more to those who need not be all: asked again as if the route were not open. */
+static bool shows_token(struct request *r)
+{
+	struct guard_request g = r->who;
+	struct guard_verdict v = { .status = 0 };
+
+	if (!guard__wants_token(r->web->guard))
+		return true;
+	if (!g.authorization && !g.cookie)
+		return false;
+	g.flags = 0;
+	guard__check(r->web->guard, &g, &v);
+	return !v.status;
+}
+
 static bool check_who(struct request *r)
 {
 	struct guard_request *g = &r->who;
@@ -74,8 +89,10 @@ static bool check_who(struct request *r)
 	g->flags = r->route ? r->route->flags : 0;
 	snprintf(r->host, sizeof(r->host), "%s", g->host ? g->host : "localhost");
 	guard__check(r->web->guard, g, &r->verdict);
-	if (!r->verdict.status)
+	if (!r->verdict.status) {
+		r->known = !(g->flags & ROUTE_OPEN) || shows_token(r);
 		return true;
+	}
 	if (r->verdict.status == 429) {
 		snprintf(seconds, sizeof(seconds), "%u", r->verdict.retry_after);
 		request__header(r, "Retry-After", seconds);

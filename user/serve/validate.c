@@ -94,7 +94,7 @@ static bool is_whole(const json_t *v)
 {
 	double d = json_number_value(v);
 
-	return json_is_integer(v) || (json_is_real(v) && isfinite(d) && d == trunc(d) && fabs(d) <= EXACT);
+	return json_is_integer(v) || (json_is_real(v) && isfinite(d) && d == trunc(d));
 }
 
 static const char *word_for(const json_t *v)
@@ -128,6 +128,8 @@ static int check_value(const struct field *f, enum field_type type, const char *
 			return complain(c, f->name, json_is_real(v) ? "%s: must be a whole number" : "%s: must be a whole number, and it is %s",
 					what, word_for(v));
 		err = check_range(f, what, json_number_value(v), c);
+		if (!err && json_is_real(v) && fabs(json_real_value(v)) > EXACT)
+			err = complain(c, f->name, "%s: is too large", what);
 		if (!err)
 			*ret = json_integer(json_is_integer(v) ? json_integer_value(v) : (json_int_t)json_real_value(v));
 		break;

@@ -137,8 +137,4 @@ json_t *trace__public(const struct state_trace *t);
 /* Likewise of a process, without its figures, as the broker tells it. */
 json_t *process__public(const struct state_process *p);
 
-/* ---- openapi.c ---- */
-/* The schema of all calls, as text from malloc(). limits: the broker's (NULL: not known), token: whether one is needed. */
-char *openapi__text(const json_t *limits, bool token, size_t *size);
-
 #endif
