@@ -9,7 +9,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -182,23 +181,6 @@ void find__stranger(struct relatives *r, pid_t pid)
 
 /* ---- all of /proc ---- */
 
-static uint64_t pages_of(pid_t pid)
-{
-	unsigned long long pages = 0;
-	char name[48], buf[64];
-	ssize_t n;
-	int fd;
-
-	snprintf(name, sizeof(name), "/proc/%d/statm", (int)pid);
-	fd = open(name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
-	buf[n > 0 ? n : 0] = '\0';
-	return sscanf(buf, "%llu", &pages) == 1 ? pages : 0;
-}
-
 static void look_at_new(struct relatives *r, struct seen *s)
 {
 	struct pick_process q;
@@ -208,14 +190,14 @@ static void look_at_new(struct relatives *r, struct seen *s)
 	if (is_meant(r, &q))
 		pick(r, &q);
 	else if (pick__is(r->opts.pick, &q) == PICK_IF_TORCH)
-		s->pages = pages_of(s->pid);
+		s->pages = family__pages(s->pid);
 	pick_process__free(&q);
 }
 
 /* It could have PyTorch, and had not: only where more has been mapped is there a reason to look again. */
 static void look_again(struct relatives *r, struct seen *s, uint64_t pages_before)
 {
-	s->pages = pages_of(s->pid);
+	s->pages = family__pages(s->pid);
 	if (s->pages && s->pages != pages_before && family__has_torch(s->pid))
 		find__stranger(r, s->pid);
 }

@@ -4,10 +4,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "target/family.h"
 
@@ -69,23 +66,6 @@ void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now)
 	pick__ended(f->pick, pid, now);
 }
 
-static uint64_t pages_of(pid_t pid)
-{
-	unsigned long long pages = 0;
-	char name[48], buf[64];
-	ssize_t n;
-	int fd;
-
-	snprintf(name, sizeof(name), "/proc/%d/statm", (int)pid);
-	fd = open(name, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return 0;
-	n = read(fd, buf, sizeof(buf) - 1);
-	close(fd);
-	buf[n > 0 ? n : 0] = '\0';
-	return sscanf(buf, "%llu", &pages) == 1 ? pages : 0;
-}
-
 static void look_at(struct watch_find *f, struct seen *s, bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
 {
 	struct pick_process p;
@@ -99,7 +79,7 @@ static void look_at(struct watch_find *f, struct seen *s, bool (*fn)(void *ctx, 
 	if (s->taken)
 		pick__remember(f->pick, &p);
 	else if (is != PICK_NO)
-		s->pages = pages_of(s->pid);
+		s->pages = family__pages(s->pid);
 	pick_process__free(&p);
 }
 
@@ -164,7 +144,7 @@ void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct p
 			v[i] = *was;
 		} else if (was && was->pages && !anew) {
 			v[i].pages = was->pages;
-			if (pages_of(v[i].pid) != was->pages)
+			if (family__pages(v[i].pid) != was->pages)
 				look_at(f, &v[i], fn, ctx);
 		} else if (!was || anew) {
 			look_at(f, &v[i], fn, ctx);

@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "target/arrival.h"
 #include "target/proc.h"
@@ -105,4 +107,21 @@ size_t family__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max)
 bool family__exists(pid_t pid)
 {
 	return !kill(pid, 0) || errno != ESRCH;
+}
+
+uint64_t family__pages(pid_t pid)
+{
+	unsigned long long pages = 0;
+	char name[48], buf[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(name, sizeof(name), "/proc/%d/statm", (int)pid);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	n = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	buf[n > 0 ? n : 0] = '\0';
+	return sscanf(buf, "%llu", &pages) == 1 ? pages : 0;
 }

@@ -4,6 +4,7 @@
 /* The processes that a process has started. */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /*
@@ -21,5 +22,7 @@ size_t family__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max);
 bool family__has_torch(pid_t pid);
 /* Is there a process with this PID, which may be another one by now? */
 bool family__exists(pid_t pid);
+/* The size of its address space in pages, which grows with each file that is mapped; 0: not known. */
+uint64_t family__pages(pid_t pid);
 
 #endif
