@@ -153,6 +153,7 @@ void report_json__figures(struct json *j, const struct model_device *d)
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	json__double(j, "fragmentation", report__fragmentation(d->allocated, d->reserved), 6);
+	json__double(j, "avg_fragmentation", d->avg_fragmentation, 6);
 	if (d->has_totals) {
 		json__uint(j, "before_attach", d->before_attach_start);
 		json__uint(j, "before_attach_left", d->before_attach);

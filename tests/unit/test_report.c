@@ -2,6 +2,7 @@
 /* report on recordings written here, byte by byte as text, parsed as JSON and CSV. */
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <jansson.h>
 #include <locale.h>
 #include <setjmp.h>
@@ -545,6 +546,8 @@ static void test_json(void **state)
 	assert_int_equal(integer(dev, "before_attach_left"), 90 * MIB);
 	assert_int_equal(integer(dev, "drift"), 0);
 	assert_int_equal(integer(dev, "ooms"), 1);
+	/* 164, 172, 180, 185, 186, 176 and 112 of 256 MiB: of that out of memory nothing is added. */
+	assert_true(fabs(json_real_value(json_object_get(dev, "avg_fragmentation")) - 617.0 / 256 / 7) < 1e-6);
 	assert_int_equal(integer(json_object_get(doc, "capture"), "steps"), 2);
 	assert_string_equal(json_string_value(json_object_get(doc, "at")), "peak");
 	assert_true(json_real_value(json_object_get(doc, "time")) == 0.6);

@@ -269,6 +269,16 @@ void heap__settle(struct model *m, struct dev *dev, const struct event *e, int p
 	dev->mark_open &= !e->totals;
 }
 
+/* After an allocation or free: what fragmentation is on average. */
+static void heap__average(struct dev *dev, const struct event *e)
+{
+	if (!e->totals)
+		return;
+	if (e->reserved > e->allocated)
+		dev->frag_sum += (double)(e->reserved - e->allocated) / (double)e->reserved;
+	dev->frag_n++;
+}
+
 struct site_key {
 	uint64_t size;
 	uint32_t stack, thread, node;
@@ -447,6 +457,7 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	dev->pub.allocs++;
 	peak = dev->pub.peak_allocated;
 	heap__settle(m, dev, e, m->sites[rec.site].phase);
+	heap__average(dev, e);
 	if (dev->pub.peak_allocated != peak)
 		dev->peak_site1 = rec.site + 1;
 	return m->loose.count[EXTENT_MEMORY] ? below__found(m, dev, e->addr) : 0;
@@ -475,5 +486,6 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	if (err)
 		return err;
 	heap__settle(m, dev, e, -1);
+	heap__average(dev, e);
 	return 0;
 }

@@ -238,6 +238,8 @@ struct dev {
 	uint64_t told;	       /* bytes of outside that turned out to be blocks of ours that were there all along */
 	uint64_t peak_seq;     /* the event that the peak came with; of one that was there at the first event, that before it */
 	uint64_t first_allocated, first_reserved, first_outside; /* just before the first event */
+	double frag_sum; /* of (reserved - allocated) / reserved at events with totals */
+	uint64_t frag_n;
 	uint32_t number;
 	struct model *of;
 	bool telling;	       /* EVENT_SEGMENTs came, their EVENT_STATE not yet */

@@ -323,6 +323,7 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	*ret = dev->pub;
 	ret->before_attach = heap__before_attach(dev);
 	ret->late = dev->late;
+	ret->avg_fragmentation = dev->frag_n ? dev->frag_sum / (double)dev->frag_n : 0;
 	ret->mark_event = dev->mark_seq;
 	heap__figures(m, dev, ret);
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];

@@ -71,6 +71,7 @@ struct model_device {
 	uint64_t peak_allocated, peak_reserved;
 	uint64_t peak_time;			/* ns, of peak_allocated */
 	uint64_t most_unused, most_unused_reserved; /* reserved and not allocated, at most, and what was reserved then */
+	double avg_fragmentation;		/* mean of (reserved - allocated) / reserved after each allocation and free; 0 without totals */
 	uint64_t peak_step;			/* 0-based number of the step it fell in */
 	enum phase peak_phase;
 	uint64_t late; /* without totals: bytes that turned out, after the first event, to have been there all along; in all sums */
