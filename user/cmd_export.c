@@ -12,6 +12,7 @@
 #include "export/export.h"
 #include "inputs.h"
 #include "lib/exit.h"
+#include "lib/handed.h"
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
@@ -210,7 +211,7 @@ static void look_ahead(struct export_run *r)
 	enum log_level level = log__level();
 	struct stat st;
 
-	if (!(f->looks_ahead || (f->of_end && r->args.model.at != AT_END)) || !strcmp(r->args.recording, "-") || stat(r->args.recording, &st) || !S_ISREG(st.st_mode))
+	if (!(f->looks_ahead || (f->of_end && r->args.model.at != AT_END)) || !strcmp(r->args.recording, "-") || handed__stat(r->args.recording, &st) || !S_ISREG(st.st_mode))
 		return;
 	log__set_level(LOG_ERROR);
 	if (!analysis__open(r->args.recording, &r->args.model, &r->ahead)) {

@@ -12,6 +12,7 @@ int cmd_export(int argc, char **argv);
 int cmd_dump(int argc, char **argv);
 int cmd_watch(int argc, char **argv);
 int cmd_leaks(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
 int cmd_ctl(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 

@@ -22,6 +22,7 @@ static const struct command {
 	{ "export", cmd_export, "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a recording" },
 	{ "leaks", cmd_leaks, "what grows from step to step, and how sure that is; from a recording or a process" },
 	{ "watch", cmd_watch, "look at processes in production from outside, and capture when a rule holds" },
+	{ "serve", cmd_serve, "HTTP: traces of live processes and of recordings, a page to look at them, metrics" },
 	{ "dump", cmd_dump, "what tensors a process holds right now, with their names; attaches nothing" },
 	{ "ctl", cmd_ctl, "tell a capture that runs: begin or end a window, note a mark, save, status" },
 	{ "check", cmd_check, "what will work here and what will not, and why" },

@@ -15,18 +15,20 @@
 #include "lib/text.h"
 #include "recording_control.h"
 #include "recording_folder.h"
+#include "recording_tell.h"
 #include "recording_windows.h"
 #include "relatives.h"
 
 #define FLUSH_EVERY 1000000000ULL /* ns */
 
-enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS };
+enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
 
 static const struct argp_option options[] = {
 	{ "output", 'o', "FILE", 0, "Where to (default memtrace-PID-TIME.mtr; \"-\" is standard output)", 0 },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 0 },
 	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE has grown to SIZE (512M, 2G)", 0 },
 	{ "max-events", OPT_MAX_EVENTS, "N", 0, "Stop after N events", 0 },
+	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: recording_tell.h */
 	{ 0 },
 };
 
@@ -52,6 +54,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_MAX_EVENTS:
 		a->bounds.max_events = parse_count(state, "--max-events", arg, 1);
+		break;
+	case OPT_TELL:
+		a->tell = (int)parse_count(state, "--tell", arg, 3);
 		break;
 	case ARGP_KEY_END:
 		if (a->ring.size && (a->oom.on || a->bounds.max_size || a->bounds.max_events))
@@ -93,9 +98,10 @@ static int on_tick(struct sink *s, uint64_t now)
 
 static const char *drained(void *ctx)
 {
-	const struct recording *r = ctx;
+	struct recording *r = ctx;
 	const char *reason;
 
+	recording_tell__drained(r);
 	if (r->oom)
 		return recording_oom__drained(r);
 	if (r->windows)
@@ -157,6 +163,7 @@ static int on_attached(void *ctx)
 	struct recording *r = ctx;
 	int err;
 
+	recording_tell__attached(r);
 	if (r->oom)
 		return recording_oom__attached(r);
 	if (r->ring)
@@ -312,12 +319,14 @@ static int run(struct recording *r)
 	if (!status && !r->folder)
 		status = open_output(r);
 	if (!status) {
+		recording_tell__opened(r);
 		recording_control__open(r);
 		status = capture_loop__run(&r->loop);
 		recording_control__close(r);
 		if (!r->said)
 			say_failed(r, r->loop.err);
 	}
+	recording_tell__ended(r);
 	return close_output(r, status);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
+#include "lib/handed.h"
 #include "record/crc32c.h"
 #include "record/dict.h"
 #include "record/mtr_decode.h"
@@ -24,6 +25,7 @@ struct block {
 struct mtr_reader {
 	int fd;
 	bool close_fd;
+	bool place; /* it may be read at any: others who read the same descriptor do not move us */
 	uint32_t version;
 	uint64_t size;	   /* 0: not a regular file */
 	uint64_t position; /* bytes read */
@@ -48,7 +50,8 @@ static ssize_t read_some(struct mtr_reader *r, void *dst, size_t len)
 	size_t done = 0;
 
 	while (done < len) {
-		ssize_t n = read(r->fd, (char *)dst + done, len - done);
+		ssize_t n = r->place ? pread(r->fd, (char *)dst + done, len - done, (off_t)r->position) :
+				       read(r->fd, (char *)dst + done, len - done);
 
 		if (n == 0)
 			break;
@@ -288,13 +291,15 @@ static int open_file(struct mtr_reader *r, const char *path, const char **why)
 	if (!strcmp(path, "-")) {
 		r->fd = STDIN_FILENO;
 	} else {
-		r->fd = open(path, O_RDONLY | O_CLOEXEC);
+		r->fd = handed__open(path);
 		if (r->fd < 0)
 			return -errno;
 		r->close_fd = true;
 	}
-	if (!fstat(r->fd, &st) && S_ISREG(st.st_mode))
+	if (!fstat(r->fd, &st) && S_ISREG(st.st_mode)) {
 		r->size = (uint64_t)st.st_size;
+		r->place = r->close_fd; /* standard input is read from where it stands */
+	}
 	return read_file_header(r, why);
 }
 

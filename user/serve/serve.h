@@ -45,7 +45,8 @@ struct serve_args {
 	const char *files[SERVE_FILES];
 	size_t n_files;
 	const char *folder; /* -o; NULL: one of our own, that goes with us */
-	const char *user;   /* that all but the broker run as; NULL: the one behind sudo, else nobody */
+	const char *user;	  /* that web, push and workers run as; NULL: nobody */
+	const char *command_user; /* that commands are run as; NULL: the one behind sudo, else as above. May be root */
 	/* Limits. */
 	uint64_t max_events;   /* of a trace; also what a request that says none gets, if that is less */
 	unsigned max_traces;   /* that are kept */

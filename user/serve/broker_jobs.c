@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Workers: `report`, `leaks`, `diff`, `compare` and `export` of recordings, without rights, bounded in memory and time; and `dump`, which looks into a
+ * process. What a worker writes goes into a file that was opened for it; who asked gets that only if it ended well.
+ */
+#include "serve/broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "export/export.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+#define SECOND UINT64_C(1000000000)
+#define MEMORY (UINT64_C(4) << 30)	/* bytes of address space */
+#define DOCUMENT (UINT64_C(256) << 20)	/* bytes, of what is kept in memory */
+#define CPU_SECONDS 300
+#define MOST (600 * SECOND)
+#define DUMP_MOST (60 * SECOND)
+#define NICE 5
+#define LONG_TEXT 300
+
+enum job_kind { JOB_REPORT /* of a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
+
+struct job {
+	struct job *next;
+	enum job_kind kind;
+	struct peer *peer; /* NULL: nobody wants it any more, or it is a trace's own */
+	json_int_t id;
+	struct trace *traces[SPAWN_FILES];
+	size_t n_traces;
+	char *argv[SPAWN_ARGS + 1];
+	size_t n_argv;
+	bool running;
+	struct spawned run;
+	uint64_t deadline;
+	int out;
+	bool late;	/* it had its time */
+	/* Of an export. */
+	char key[600], file[200], part[256];
+};
+
+/* ---- formats ---- */
+
+static const char *const speedscope = "speedscope", *const html = "html";
+
+static const struct {
+	const char *ending, *type;
+} types[] = {
+	{ ".mtr", "application/octet-stream" },
+	{ ".json", "application/json" },
+	{ ".html", "text/html; charset=utf-8" },
+	{ ".csv", "text/csv; charset=utf-8" },
+	{ ".ndjson", "application/x-ndjson" },
+	{ ".om.txt", "application/openmetrics-text; version=1.0.0; charset=utf-8" },
+	{ ".txt", "text/plain; charset=utf-8" },
+};
+
+const char *jobs__type(const char *file)
+{
+	size_t len = strlen(file);
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+		size_t n = strlen(types[i].ending);
+
+		if (len >= n && !strcmp(file + len - n, types[i].ending))
+			return types[i].type;
+	}
+	return "application/octet-stream";
+}
+
+/* What comes after the trace's name: those two as the guide has them. */
+static char *suffix(const struct export_format *f, char *buf, size_t size)
+{
+	size_t len = strlen(f->name);
+
+	if (!strcmp(f->name, speedscope))
+		snprintf(buf, size, "_flamegraph.json");
+	else if (!strcmp(f->name, html))
+		snprintf(buf, size, "_page.html");
+	else if (!strncmp(f->suffix + 1, f->name, len))
+		snprintf(buf, size, "_%s", f->suffix + 1);
+	else
+		snprintf(buf, size, "_%s%s", f->name, f->suffix);
+	return buf;
+}
+
+json_t *jobs__formats(void)
+{
+	json_t *list = json_array();
+	char buf[96];
+
+	for (size_t i = 0; export_formats[i]; i++) {
+		const struct export_format *f = export_formats[i];
+
+		suffix(f, buf, sizeof(buf));
+		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s}", "name", f->name, "suffix", buf, "type", jobs__type(buf), "help", f->help));
+	}
+	return list;
+}
+
+/* ---- the list ---- */
+
+static void free_job(struct job *j)
+{
+	spawned__close(&j->run);
+	if (j->out >= 0)
+		close(j->out);
+	for (size_t i = 0; i < j->n_argv; i++)
+		free(j->argv[i]);
+	free(j);
+}
+
+static void remove_job(struct broker *b, struct job *j)
+{
+	for (struct job **at = &b->jobs; *at; at = &(*at)->next) {
+		if (*at == j) {
+			*at = j->next;
+			break;
+		}
+	}
+	if (*j->part)
+		store__remove(&b->store, j->part);
+	free_job(j);
+}
+
+static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->kind = kind;
+	j->peer = p;
+	j->id = id;
+	j->out = j->run.pidfd = j->run.said = -1;
+	return j;
+}
+
+__attribute__((format(printf, 2, 3))) static void put(struct job *j, const char *fmt, ...)
+{
+	char text[LONG_TEXT];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (j->n_argv < SPAWN_ARGS)
+		j->argv[j->n_argv] = strdup(text);
+	if (j->n_argv < SPAWN_ARGS && j->argv[j->n_argv])
+		j->n_argv++;
+}
+
+static void append(struct broker *b, struct job *j)
+{
+	struct job **at = &b->jobs;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = j;
+}
+
+static size_t waiting(const struct broker *b)
+{
+	size_t n = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n += !j->running && j->kind != JOB_REPORT;
+	return n;
+}
+
+void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t)
+{
+	struct job *next;
+
+	for (struct job *j = b->jobs; j; j = next) {
+		bool of_trace = false;
+
+		next = j->next;
+		for (size_t i = 0; t && i < j->n_traces; i++)
+			of_trace |= j->traces[i] == t;
+		if (of_trace && j->peer)
+			broker__refuse(j->peer, j->id, 404, "trace_id", "Trace %s not found: it has been deleted meanwhile", t->id);
+		if (of_trace || (p && j->peer == p))
+			remove_job(b, j);
+	}
+}
+
+void jobs__free(struct broker *b)
+{
+	while (b->jobs)
+		remove_job(b, b->jobs);
+}
+
+/* ---- what is asked ---- */
+
+/* --at=..., so that a value is never taken for an option. */
+static bool put_text(struct job *j, struct peer *p, json_t *msg, const char *key)
+{
+	const char *text = NULL;
+
+	if (!ask__text(p, msg, key, &text))
+		return false;
+	if (text)
+		put(j, "--%s=%s", key, text);
+	return true;
+}
+
+static bool put_top(struct job *j, struct peer *p, json_t *msg)
+{
+	uint64_t top = UINT64_MAX;
+
+	if (!ask__count(p, msg, "top", 0, 1000000, &top))
+		return false;
+	if (top != UINT64_MAX)
+		put(j, "--top=%" PRIu64, top);
+	return true;
+}
+
+static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *key, struct trace *t)
+{
+	t = t ? t : ask__trace(p, msg, key);
+	if (!t)
+		return false;
+	if (t->state != TRACE_DONE && t->state != TRACE_FINISHING) {
+		broker__refuse(p, j->id, 409, key, t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded" : "%s: %s still captures",
+			       key, t->id);
+		return false;
+	}
+	if (j->n_traces == SPAWN_FILES) {
+		broker__refuse(p, j->id, 422, key, "%s: %d at most", key, SPAWN_FILES);
+		return false;
+	}
+	j->traces[j->n_traces++] = t;
+	put(j, "%s", t->file);
+	return true;
+}
+
+static bool add_traces(struct job *j, struct peer *p, json_t *msg)
+{
+	const json_t *list = json_object_get(msg, "traces"), *v;
+	char clean[300];
+	size_t i;
+
+	if (json_array_size(list) < 2 || json_array_size(list) > SPAWN_FILES) {
+		broker__refuse(p, j->id, 422, "traces", "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
+		return false;
+	}
+	json_array_foreach(list, i, v) {
+		const char *id = json_string_value(v);
+		struct trace *t = id ? trace__find(p->b, id) : NULL;
+
+		if (!t) {
+			id = id ? id : "";
+			broker__refuse(p, j->id, 404, "traces", "Trace %s not found", text__clean(clean, sizeof(clean), id, strlen(id)));
+			return false;
+		}
+		if (!add_trace(j, p, msg, "traces", t))
+			return false;
+	}
+	return true;
+}
+
+static bool ask_report(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "report");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_text(j, p, msg, "filter") &&
+	       put_text(j, p, msg, "frames") && put_top(j, p, msg) && add_trace(j, p, msg, "trace_id", NULL);
+}
+
+static bool ask_leaks(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "leaks");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) && add_trace(j, p, msg, "trace_id", NULL);
+}
+
+static bool ask_diff(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "diff");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "at") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
+	       add_trace(j, p, msg, "old", NULL) && add_trace(j, p, msg, "new", NULL);
+}
+
+static bool ask_compare(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "compare");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "device") && add_traces(j, p, msg);
+}
+
+static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
+{
+	const struct serve_target *target;
+	struct broker_process *q = broker__find(p, j->id, msg, &target);
+
+	if (!q) {
+		if (target)
+			broker__refuse(p, j->id, 422, "model_name", "model_name: '%s' is a command, which does not run by itself", target->name);
+		return false;
+	}
+	put(j, "dump");
+	put(j, "--format=json");
+	put(j, "-p");
+	put(j, "%d", (int)q->pid);
+	return put_text(j, p, msg, "by") && put_top(j, p, msg);
+}
+
+static const struct trace_export *find_export(const struct trace *t, const char *key)
+{
+	for (size_t i = 0; i < t->n_exports; i++)
+		if (!strcmp(t->exports[i].key, key))
+			return &t->exports[i];
+	return NULL;
+}
+
+static void answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
+{
+	broker__answer(p, id, json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type", e->type), -1);
+}
+
+/* "_flamegraph.json", and with a number where the moment or the device is not the one that goes without saying. */
+static void name_export(struct job *j, const struct export_format *f, const struct trace *t, bool plain)
+{
+	char end[96];
+
+	suffix(f, end, sizeof(end));
+	if (plain)
+		snprintf(j->file, sizeof(j->file), "%s%s", t->id, end);
+	else
+		snprintf(j->file, sizeof(j->file), "%s_%zu%s", t->id, t->n_exports + 1, end);
+	snprintf(j->part, sizeof(j->part), ".%s.part-%d-%lld", j->file, (int)j->peer->kind, (long long)j->id);
+}
+
+static bool ask_export(struct job *j, struct peer *p, json_t *msg)
+{
+	const char *format = NULL, *at = NULL, *device = NULL;
+	const struct export_format *f;
+	const struct trace_export *e;
+	struct trace *t;
+	char clean[300];
+
+	if (!ask__text(p, msg, "format", &format) || !ask__text(p, msg, "at", &at) || !ask__text(p, msg, "device", &device))
+		return false;
+	f = format ? export__find(format) : NULL;
+	if (!f) {
+		format = format ? format : "";
+		broker__refuse(p, j->id, 422, "format", "format: '%s' is none of those that GET /api/health lists",
+			       text__clean(clean, sizeof(clean), format, strlen(format)));
+		return false;
+	}
+	put(j, "export");
+	if (at)
+		put(j, "--at=%s", at);
+	if (device)
+		put(j, "--device=%s", device);
+	put(j, "-o");
+	put(j, "-");
+	put(j, "%s", f->name);
+	if (!add_trace(j, p, msg, "trace_id", NULL))
+		return false;
+	t = j->traces[0];
+	snprintf(j->key, sizeof(j->key), "%s\n%s\n%s", f->name, at ? at : "", device ? device : "");
+	e = find_export(t, j->key);
+	if (e) {
+		answer_export(p, j->id, e);
+		return false;
+	}
+	if (t->n_exports == BROKER_EXPORTS) {
+		broker__refuse(p, j->id, 429, NULL, "%d files of this trace are kept, which is as many as may be", BROKER_EXPORTS);
+		return false;
+	}
+	name_export(j, f, t, !at && !device);
+	return true;
+}
+
+void jobs__asked(struct peer *p, json_t *msg, const char *what)
+{
+	static const struct {
+		const char *what;
+		enum job_kind kind;
+		bool (*ask)(struct job *j, struct peer *p, json_t *msg);
+	} asks[] = {
+		{ "report", JOB_DOCUMENT, ask_report },	  { "leaks", JOB_DOCUMENT, ask_leaks }, { "diff", JOB_DOCUMENT, ask_diff },
+		{ "compare", JOB_DOCUMENT, ask_compare }, { "export", JOB_EXPORT, ask_export }, { "dump", JOB_DUMP, ask_dump },
+	};
+	json_int_t id = ask__id(msg);
+
+	for (size_t i = 0; i < sizeof(asks) / sizeof(*asks); i++) {
+		struct job *j;
+
+		if (strcmp(what, asks[i].what) != 0)
+			continue;
+		if (waiting(p->b) >= BROKER_WAITING) {
+			broker__refuse(p, id, 429, NULL, "%d requests wait for a worker already: try again in a moment", BROKER_WAITING);
+			return;
+		}
+		j = new_job(asks[i].kind, p, id);
+		if (!j)
+			broker__refuse(p, id, 503, NULL, "out of memory");
+		else if (asks[i].ask(j, p, msg))
+			append(p->b, j);
+		else
+			free_job(j);
+	}
+}
+
+int jobs__report(struct broker *b, struct trace *t)
+{
+	struct job *j = new_job(JOB_REPORT, NULL, 0);
+
+	if (!j)
+		return -ENOMEM;
+	put(j, "report");
+	put(j, "--format=json");
+	put(j, "--by=line");
+	put(j, "%s", t->file);
+	j->traces[j->n_traces++] = t;
+	append(b, j);
+	return 0;
+}
+
+/* ---- they run ---- */
+
+static int open_output(struct broker *b, struct job *j)
+{
+	uint64_t used;
+
+	if (j->kind != JOB_EXPORT) {
+		j->out = memfd_create("document", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		return j->out < 0 ? -errno : 0;
+	}
+	used = store__used(&b->store);
+	if (used >= b->args->max_disk)
+		return -EDQUOT;
+	j->out = store__create(&b->store, j->part);
+	return j->out < 0 ? j->out : 0;
+}
+
+static uint64_t most_bytes(const struct broker *b, const struct job *j)
+{
+	uint64_t used;
+
+	if (j->kind != JOB_EXPORT)
+		return DOCUMENT;
+	used = store__used(&b->store);
+	return used < b->args->max_disk ? b->args->max_disk - used : 1;
+}
+
+static int start(struct broker *b, struct job *j)
+{
+	struct spawn_file files[SPAWN_FILES];
+	size_t n = 0;
+	uint64_t size;
+	int err = open_output(b, j);
+
+	for (; !err && n < j->n_traces; n++) {
+		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size), .name = j->traces[n]->file };
+		if (files[n].fd < 0) {
+			err = files[n].fd;
+			break;
+		}
+	}
+	if (!err)
+		err = spawn__self(&(struct spawn_opts){ .argv = (const char *const *)j->argv,
+							.out = j->out,
+							.keep = -1,
+							.files = files,
+							.n_files = n,
+							.nice_by = NICE,
+							.drop = j->kind != JOB_DUMP,
+							.uid = b->uid,
+							.gid = b->gid,
+							.memory = MEMORY,
+							.file_size = most_bytes(b, j),
+							.cpu_seconds = CPU_SECONDS },
+				  &j->run);
+	while (n-- > 0)
+		close(files[n].fd);
+	j->running = !err;
+	j->deadline = broker__now() + (j->kind == JOB_DUMP ? DUMP_MOST : MOST);
+	return err;
+}
+
+/* ---- what comes of them ---- */
+
+/* For others to read, from its beginning, and for nobody to change. The descriptor or -errno. */
+static int seal(const struct job *j, uint64_t *size)
+{
+	char name[48];
+	struct stat st;
+	int fd;
+
+	if (fcntl(j->out, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) || fstat(j->out, &st))
+		return -errno;
+	*size = (uint64_t)st.st_size;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", j->out);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* In whose fault it is, the request's or ours. */
+static int explain(const struct job *j, int status, char *why, size_t size)
+{
+	spawned__words(&j->run, why, size);
+	if (j->late || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
+		snprintf(why, size, "this took more time or memory than a request may (%d s)", CPU_SECONDS);
+		return 503;
+	}
+	if (WIFSIGNALED(status)) {
+		snprintf(why, size, "the worker was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+		return 503;
+	}
+	if (!*why)
+		snprintf(why, size, "the worker ended with status %d", WEXITSTATUS(status));
+	if (WEXITSTATUS(status) >= 126 || strstr(why, "out of memory") || strstr(why, "not enough memory") || strstr(why, "cannot write") ||
+	    strstr(why, "disk is full"))
+		return 503;
+	if (j->kind == JOB_DUMP)
+		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404 : WEXITSTATUS(status) == EXIT_USAGE ? 422 : 503;
+	return 422;
+}
+
+/* Which member of the request the words are about. */
+static const char *to_blame(const char *why)
+{
+	static const char *const keys[] = { "at", "by", "device", "filter", "frames", "top" };
+	char option[16];
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		snprintf(option, sizeof(option), "--%s", keys[i]);
+		if (strstr(why, option))
+			return keys[i];
+	}
+	return NULL;
+}
+
+static void keep_export(struct broker *b, struct job *j)
+{
+	struct trace *t = j->traces[0];
+	struct trace_export *v = reallocarray(t->exports, t->n_exports + 1, sizeof(*v)), *e;
+	struct stat st;
+	int err;
+
+	if (v)
+		t->exports = v;
+	/* Twice the same, asked for at once: one is enough. */
+	e = v ? (struct trace_export *)find_export(t, j->key) : NULL;
+	if (e) {
+		answer_export(j->peer, j->id, e);
+		return;
+	}
+	err = !v ? -ENOMEM : fstat(j->out, &st) ? -errno : store__rename(&b->store, j->part, j->file);
+	if (err) {
+		broker__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s", strerror(-err));
+		return;
+	}
+	*j->part = '\0';
+	e = &t->exports[t->n_exports++];
+	*e = (struct trace_export){ .size = (uint64_t)st.st_size, .type = jobs__type(j->file) };
+	snprintf(e->key, sizeof(e->key), "%s", j->key);
+	snprintf(e->file, sizeof(e->file), "%s", j->file);
+	answer_export(j->peer, j->id, e);
+}
+
+static void hand_over(struct broker *b, struct job *j)
+{
+	uint64_t size = 0;
+	int fd;
+
+	if (j->kind == JOB_EXPORT) {
+		keep_export(b, j);
+		return;
+	}
+	fd = seal(j, &size);
+	if (fd < 0 && j->kind == JOB_REPORT)
+		trace__fail(b, j->traces[0], 503, strerror(-fd));
+	else if (fd < 0)
+		broker__refuse(j->peer, j->id, 503, NULL, "the answer cannot be handed over: %s", strerror(-fd));
+	else if (j->kind == JOB_REPORT)
+		trace__done(b, j->traces[0], fd);
+	else
+		broker__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size), fd);
+}
+
+static void ended(struct broker *b, struct job *j, int status)
+{
+	char why[500];
+	int code;
+
+	if (WIFEXITED(status) && !WEXITSTATUS(status)) {
+		hand_over(b, j);
+		return;
+	}
+	code = explain(j, status, why, sizeof(why));
+	if (j->kind == JOB_REPORT)
+		trace__fail(b, j->traces[0], 503, why);
+	else
+		broker__refuse(j->peer, j->id, code, code == 422 ? to_blame(why) : NULL, "%s", why);
+}
+
+static void could_not_start(struct broker *b, struct job *j, int err)
+{
+	const char *why = err == -EDQUOT ? "the server's folder holds as much as it may (--max-disk): delete some traces" : strerror(-err);
+
+	if (j->kind == JOB_REPORT)
+		trace__fail(b, j->traces[0], 503, why);
+	else
+		broker__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
+}
+
+/* Traces that end go first: somebody waits for them, and there are no more of them than captures. */
+static struct job *next_job(const struct broker *b)
+{
+	struct job *first = NULL;
+
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->running)
+			continue;
+		if (j->kind == JOB_REPORT)
+			return j;
+		first = first ? first : j;
+	}
+	return first;
+}
+
+void jobs__pump(struct broker *b, uint64_t now)
+{
+	struct job *next, *j;
+	size_t running = 0;
+	int status, err;
+
+	for (j = b->jobs; j; j = next) {
+		next = j->next;
+		if (!j->running)
+			continue;
+		spawned__read(&j->run);
+		if (spawned__ended(&j->run, &status)) {
+			ended(b, j, status);
+			remove_job(b, j);
+			continue;
+		}
+		if (now >= j->deadline && !j->late) {
+			j->late = true;
+			kill(j->run.pid, SIGKILL);
+		}
+		running++;
+	}
+	while (running < b->args->max_workers && (j = next_job(b))) {
+		err = start(b, j);
+		if (err) {
+			could_not_start(b, j, err);
+			remove_job(b, j);
+		}
+		running += !err;
+	}
+}
+
+size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
+{
+	size_t n = 0;
+
+	for (const struct job *j = b->jobs; j && n + 2 <= room; j = j->next) {
+		if (!j->running)
+			continue;
+		fds[n++] = (struct pollfd){ .fd = j->run.pidfd, .events = POLLIN };
+		if (j->run.said >= 0)
+			fds[n++] = (struct pollfd){ .fd = j->run.said, .events = POLLIN };
+	}
+	return n;
+}

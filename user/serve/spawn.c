@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/handed.h"
+#include "lib/text.h"
+#include "serve/drop.h"
+
+#define PREFIX "memtrace-bpf: "
+
+static void say(const char *text)
+{
+	if (write(STDERR_FILENO, text, strlen(text)) < 0)
+		_exit(126);
+}
+
+/* In the child. */
+static void give_up_rights(const struct spawn_opts *o, const int *keep, size_t n_keep, pid_t parent)
+{
+	char self[4096], why[256] = "", text[320];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	const char *runnable[16] = { self };
+	struct drop_opts d = {
+		.who = "worker",
+		.uid = o->uid,
+		.gid = o->gid,
+		.flags = DROP_EXECS,
+		.readable = drop_linking,
+		.runnable = runnable,
+		.keep = keep,
+		.n_keep = n_keep,
+		.death_signal = SIGKILL,
+		.parent = parent,
+		.memory = o->memory,
+		.file_size = o->file_size,
+		.cpu_seconds = o->cpu_seconds,
+	};
+
+	self[n > 0 ? n : 0] = '\0';
+	for (size_t i = 0; drop_libraries[i] && i + 2 < sizeof(runnable) / sizeof(*runnable); i++)
+		runnable[i + 1] = drop_libraries[i];
+	if (!drop__rights(&d, NULL, why))
+		return;
+	snprintf(text, sizeof(text), PREFIX "%s\n", why);
+	say(text);
+	_exit(126);
+}
+
+static void keep_rights(const int *keep, size_t n_keep, pid_t parent)
+{
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	for (int i = 1; i < NSIG; i++)
+		signal(i, SIG_DFL);
+	prctl(PR_SET_PDEATHSIG, SIGINT);
+	if (getppid() != parent)
+		_exit(127);
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	for (size_t i = 0; i < n_keep; i++)
+		fcntl(keep[i], F_SETFD, 0);
+}
+
+/* "3:run.mtr,4:other.mtr" */
+static void name_files(const struct spawn_opts *o)
+{
+	char text[SPAWN_FILES * 216] = "";
+	size_t at = 0;
+
+	for (size_t i = 0; i < o->n_files; i++) {
+		int n = snprintf(text + at, sizeof(text) - at, "%s%d:%s", i ? "," : "", o->files[i].fd, o->files[i].name);
+
+		if (n < 0 || (size_t)n >= sizeof(text) - at)
+			_exit(126);
+		at += (size_t)n;
+	}
+	if (at)
+		setenv(HANDED, text, 1);
+	else
+		unsetenv(HANDED);
+}
+
+static void run(const struct spawn_opts *o, int err, pid_t parent) __attribute__((noreturn));
+static void run(const struct spawn_opts *o, int err, pid_t parent)
+{
+	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" };
+	int null = open("/dev/null", O_RDWR), keep[SPAWN_FILES + 1];
+	size_t n_keep = 0;
+
+	for (size_t i = 0; i < SPAWN_ARGS && o->argv[i]; i++)
+		argv[i + 1] = o->argv[i];
+	for (const char *const *e = o->env; e && *e; e++)
+		putenv((char *)*e);
+	name_files(o);
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(o->out >= 0 ? o->out : null, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0)
+		_exit(126);
+	for (size_t i = 0; i < o->n_files; i++)
+		keep[n_keep++] = o->files[i].fd;
+	if (o->keep >= 0)
+		keep[n_keep++] = o->keep;
+	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
+	if (o->nice_by && nice(o->nice_by) < 0)
+		errno = 0; /* as it is, then */
+	/* The messages of a server are read by programs. */
+	setenv("NO_COLOR", "1", 1);
+	if (o->drop) {
+		for (size_t i = 0; i < n_keep; i++)
+			fcntl(keep[i], F_SETFD, 0);
+		give_up_rights(o, keep, n_keep, parent);
+	} else {
+		keep_rights(keep, n_keep, parent);
+	}
+	execv("/proc/self/exe", (char *const *)argv);
+	say(PREFIX "this program cannot be started once more: it has been replaced, or may not be read by the user that it becomes\n");
+	_exit(127);
+}
+
+int spawn__self(const struct spawn_opts *o, struct spawned *ret)
+{
+	pid_t parent = getpid();
+	int err[2], failed;
+
+	if (o->n_files > SPAWN_FILES)
+		return -E2BIG;
+	if (pipe2(err, O_CLOEXEC))
+		return -errno;
+	*ret = (struct spawned){ .pidfd = -1, .said = err[0] };
+	ret->pid = fork();
+	if (!ret->pid)
+		run(o, err[1], parent);
+	failed = errno;
+	close(err[1]);
+	if (ret->pid > 0) {
+		ret->pidfd = (int)syscall(SYS_pidfd_open, ret->pid, 0u);
+		failed = errno;
+	}
+	if (ret->pidfd < 0) {
+		ret->pid = ret->pid < 0 ? 0 : ret->pid;
+		spawned__close(ret);
+		return -failed;
+	}
+	fcntl(err[0], F_SETFL, O_NONBLOCK);
+	return 0;
+}
+
+static void keep_last(struct spawned *s, const char *text, size_t n)
+{
+	size_t drop = s->n_last + n > SPAWN_LAST ? s->n_last + n - SPAWN_LAST : 0;
+
+	if (drop > s->n_last) {
+		text += n - SPAWN_LAST;
+		n = SPAWN_LAST;
+		drop = s->n_last;
+	}
+	memmove(s->last, s->last + drop, s->n_last - drop);
+	s->n_last -= drop;
+	memcpy(s->last + s->n_last, text, n);
+	s->n_last += n;
+}
+
+void spawned__read(struct spawned *s)
+{
+	char buf[4096];
+
+	/* Not more than so much at once: it may write without end. */
+	for (int i = 0; i < 16 && s->said >= 0; i++) {
+		ssize_t n = read(s->said, buf, sizeof(buf));
+
+		if (n > 0) {
+			keep_last(s, buf, (size_t)n);
+		} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+			close(s->said);
+			s->said = -1;
+		} else {
+			break;
+		}
+	}
+}
+
+bool spawned__ended(struct spawned *s, int *status)
+{
+	if (!s->pid || waitpid(s->pid, status, WNOHANG) != s->pid)
+		return false;
+	s->pid = 0;
+	spawned__read(s);
+	return true;
+}
+
+void spawned__close(struct spawned *s)
+{
+	if (s->pid > 0) {
+		kill(s->pid, SIGKILL);
+		while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	s->pid = 0;
+	if (s->pidfd >= 0)
+		close(s->pidfd);
+	if (s->said >= 0)
+		close(s->said);
+	s->pidfd = s->said = -1;
+}
+
+/* Without what a program of ours puts in front; argp names the command, too. */
+static const char *skip_prefix(const char *line, const char *end)
+{
+	const char *words[] = { PREFIX, "memtrace-bpf ", "error: " };
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		size_t n = strlen(words[i]);
+		const char *colon;
+
+		if ((size_t)(end - line) < n || strncmp(line, words[i], n) != 0)
+			continue;
+		line += n;
+		colon = i == 1 ? memchr(line, ':', (size_t)(end - line)) : NULL;
+		if (colon && colon + 2 < end)
+			line = colon + 2;
+	}
+	return line;
+}
+
+char *spawned__words(const struct spawned *s, char *buf, size_t size)
+{
+	const char *at = s->last, *end = s->last + s->n_last, *best = NULL, *best_end = NULL, *next;
+	bool ours = false;
+
+	for (; at < end; at = next + 1) {
+		bool mine = (size_t)(end - at) > strlen(PREFIX) && !strncmp(at, "memtrace-bpf", 12) && (at[12] == ':' || at[12] == ' ');
+
+		next = memchr(at, '\n', (size_t)(end - at));
+		next = next ? next : end;
+		/* "Try `memtrace-bpf report --help'" helps nobody here. */
+		if (next == at || !strncmp(at, "Try `", (size_t)(next - at) < 5 ? (size_t)(next - at) : 5) || (ours && !mine))
+			continue;
+		best = mine ? skip_prefix(at, next) : at;
+		best_end = next;
+		ours = mine;
+	}
+	if (!best)
+		return text__clean(buf, size, "", 0);
+	return text__clean(buf, size, best, (size_t)(best_end - best));
+}
