@@ -141,17 +141,24 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 	return json_pack("{s:b, s:{s:{s:o, s:o*}}}", "required", 1, "content", "application/json", "schema", schema, "example", example);
 }
 
+/* A second one with the same status adds its type to the first. */
 static void add_answer(json_t *to, int status, const char *type, const char *schema, const char *help)
 {
 	char code[16], ref[96];
-	json_t *content, *answer;
+	json_t *content, *answer, *types;
 
 	snprintf(code, sizeof(code), "%d", status);
-	if (json_object_get(to, code))
+	answer = json_object_get(to, code);
+	types = json_object_get(answer, "content");
+	if (answer && (!type || json_object_get(types, type)))
 		return;
 	snprintf(ref, sizeof(ref), "#/components/schemas/%s", schema ? schema : "");
 	content = schema ? json_pack("{s:{s:s}}", "schema", "$ref", ref) :
 			   json_pack("{s:{}}", "schema");
+	if (answer) {
+		json_object_set_new(types, type, content);
+		return;
+	}
 	answer = json_pack("{s:s}", "description", help ? help : "");
 	if (type)
 		json_object_set_new(answer, "content", json_pack("{s:o}", type, content));
