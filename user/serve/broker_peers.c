@@ -23,9 +23,6 @@
 #define STEADY UINT64_C(60000000000)	 /* after that it has not failed at its start */
 #define ENDS_WITHIN 100			 /* tenths of a second */
 
-/* Not there yet, where what pushes is not linked in. */
-#pragma weak push__run
-
 static const char *const names[PEER_NR] = { [PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look" };
 
 /* ---- in the child ---- */
@@ -82,7 +79,7 @@ static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t 
 		give_up_rights(b, kind, keep, n + 1, parent);
 	if (kind == PEER_WEB)
 		status = web__run(b->args, link_fd, listens, n);
-	else if (kind == PEER_PUSH && push__run)
+	else if (kind == PEER_PUSH)
 		status = push__run(b->args, link_fd);
 	else
 		status = look__run(b->args, link_fd);
