@@ -106,8 +106,8 @@ $(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/embed.sh
 # What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
 DASH := user/serve/page
 DASH_STYLES := $(PAGE)/page.css $(wildcard $(DASH)/*.css)
-DASH_SCRIPTS := $(wildcard user/export/assets/words.js $(PAGE)/kit.js $(DASH)/base.js $(PAGE)/list.js) \
-	$(filter-out $(DASH)/base.js $(DASH)/main.js,$(sort $(wildcard $(DASH)/*.js))) $(wildcard $(DASH)/main.js)
+DASH_FIRST := user/export/assets/words.js $(PAGE)/kit.js $(DASH)/base.js $(PAGE)/list.js $(DASH)/grid.js
+DASH_SCRIPTS := $(DASH_FIRST) $(filter-out $(DASH_FIRST) $(DASH)/main.js,$(sort $(wildcard $(DASH)/*.js))) $(DASH)/main.js
 DOCS := user/serve/docs
 DOCS_FILES := swagger-ui-dist/swagger-ui-bundle.js swagger-ui-dist/swagger-ui.css swagger-ui-dist/LICENSE swagger-ui-dist/NOTICE \
 	swagger-ui-dist/swagger-ui-bundle.js.LICENSE.txt redoc/bundles/redoc.standalone.js redoc/LICENSE redoc/bundles/redoc.standalone.js.LICENSE.txt

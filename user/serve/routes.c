@@ -6,7 +6,7 @@
 
 #include "serve/web.h"
 
-const struct route *const route_tables[] = { trace_routes, server_routes, fleet_routes, NULL };
+const struct route *const route_tables[] = { trace_routes, server_routes, page_routes, fleet_routes, NULL };
 
 const struct route *routes__at(size_t i)
 {

@@ -140,7 +140,12 @@
 	}
 
 	function unit() {
+		const command = Page.chosenTarget()?.kind === "command";
+		$("to-its-end").hidden = $("to-its-end").disabled = !command;
+		if (!command && !$("unit").value)
+			$("unit").value = "duration_s";
 		$("length").hidden = !$("unit").value;
+		$("length-label").textContent = $("unit").value ? "Capture for" : "Capture";
 	}
 
 	function limits() {
@@ -161,7 +166,8 @@
 		$("unit").addEventListener("change", () => { unit(); limits(); });
 		Page.watch(["chosen"], () => {
 			$("capture-says").textContent = "";
-			$("unit").value = Page.chosenTarget()?.kind === "command" ? "" : $("unit").value || "duration_s";
+			if (Page.chosenTarget()?.kind === "command")
+				$("unit").value = "";
 			unit();
 		});
 		Page.watch(["chosen", "processes", "targets", "hello"], usable);

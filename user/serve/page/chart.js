@@ -75,8 +75,9 @@
 
 	// The time shown ends with what came last: clocks of browser and server may differ.
 	function shown() {
-		const to = Page.chosenProcess()?.last?.time ?? Date.now() / 1000;
-		return [to - state.range, to];
+		const p = Page.chosenProcess(), to = p?.last?.time ?? Date.now() / 1000;
+		// Not before anything was known, but for a minute: a chart is no empty box.
+		return [Math.max(to - state.range, Math.min(to - RANGES[0][0], p?.samples[0]?.time ?? to)), to];
 	}
 
 	function options(width, height, keys) {
@@ -115,7 +116,7 @@
 			c.save();
 			c.fillStyle = colour("raise");
 			c.fillRect(a, top, b - a, height);
-			c.fillStyle = colour("mark");
+			c.fillStyle = colour("p-optimizer");
 			c.fillRect(a, top, Math.max(2, b - a), 2 * (devicePixelRatio || 1));
 			c.restore();
 		}

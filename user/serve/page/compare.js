@@ -3,7 +3,7 @@
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
-	const { bytes, count, percent, seconds } = Words;
+	const { bytes, count, percent } = Words;
 	const C = Page.columns;
 	const BY = ["line", "stack", "module", "layer", "phase", "category", "thread"];
 	let grid = null, asked = "", figuresOf = "", doc = null;
@@ -32,7 +32,7 @@
 		["Peak", c => bytes(c.peak_allocated), c => c.against_first?.peak_allocated],
 		["Reserved", c => c.peak_reserved === null || c.peak_reserved === undefined ? "–" : bytes(c.peak_reserved), c => c.against_first?.peak_reserved],
 		["Fragmentation at the peak", c => c.fragmentation_at_peak === null || c.fragmentation_at_peak === undefined ? "–" : percent(c.fragmentation_at_peak, 1)],
-		["Step", c => c.step_time ? seconds(c.step_time) : "–", c => c.against_first?.step_time],
+		["Step", c => c.step_time ? C.time(c.step_time) : "–", c => c.against_first?.step_time],
 		["Peak at", c => c.peak_file ? C.placeOf({ file: c.peak_file, line: c.peak_line, function: c.peak_function }) : "–"],
 		["In", c => [c.peak_step !== null && c.peak_step !== undefined && `step ${c.peak_step}`, c.peak_phase].filter(Boolean).join(", ") || "–"],
 		["Allocated in all", c => bytes(c.total_allocated)],
@@ -73,6 +73,7 @@
 	// ---- what changed
 
 	const side = r => ({ ...r, ...(r.new ?? r.old ?? {}) });
+	const status = r => ({ ...r, status: !r.old_bytes ? "new" : !r.new_bytes ? "gone" : r.change > 0 ? "grew" : "shrank" });
 	const STATUS = { grew: "grew", shrank: "shrank", new: "new", gone: "gone", unchanged: "as before" };
 
 	function columns(rows) {
@@ -84,19 +85,21 @@
 		change_.fill = (cell, r) => { fill(cell, r); cell.firstChild.textContent = signed(r.change); };
 		const was = (id, title, get) => ({ id, title, width: "88px", right: true, narrow: "78px", sort: get, down: true, text: r => get(r) ? bytes(get(r)) : "–", tip: r => count(get(r)) + " bytes" });
 		const out = [change_, was("old", "First", r => r.old_bytes), was("new", "Second", r => r.new_bytes),
-			{ id: "status", title: "", width: "72px", narrow: "1fr", sort: r => r.status, text: r => STATUS[r.status] ?? r.status }];
+			{ id: "status", title: "", width: "72px", narrow: null, sort: r => r.status, text: r => STATUS[r.status] ?? r.status }];
 		switch (doc.by) {
 		case "category": return [...out, { ...C.category, width: "minmax(126px, 1fr)", narrow: "second" }];
 		case "phase": return [...out, { ...C.phase, width: "minmax(90px, 1fr)", narrow: "second" }];
 		case "thread": return [...out, { id: "thread", title: "Thread", width: "minmax(100px, 1fr)", narrow: "second", text: r => r.thread ?? "" }];
 		case "module":
 		case "layer": return [...out, C.category, { ...C.module, narrow: "second" }];
-		default: return [...out, C.category, C.phase, C.module, C.place];
+		default: return [...out, { ...C.category, narrow: "minmax(0, 1fr)" }, C.phase, C.module, C.place];
 		}
 	}
 
 	function showDiff() {
-		const rows = doc.rows.filter(r => r.change).map(side);
+		let rows = doc.rows.filter(r => r.change).map(side);
+		if (doc.by === "line" || doc.by === "stack")
+			rows = C.joined(rows, ["change", "old_bytes", "new_bytes"]).map(status);
 		grid.show(columns(rows), rows);
 		const parts = Object.entries(doc.summary ?? {}).filter(([k, v]) => v.rows && k !== "unchanged").map(([k, v]) => `${count(v.rows)} ${STATUS[k] ?? k}, ${bytes(v.bytes)}`);
 		$("diff-says").textContent = `${signed(doc.change)} on ${doc.device}${parts.length ? ": " + parts.join("; ") : ": nothing changed"}.${doc.adds_up === false ? " The rows do not add up to it." : ""}`;

@@ -14,7 +14,7 @@
 		const list = Page.list(box, { make, fill, use: (i, e) => rows[i] && use?.(rows[i], e), keys: (e, i) => rows[i] && keys?.(e, rows[i]) });
 
 		function make() {
-			return el("div", { role: "row" }, ...columns.map(c => el("span", { role: "gridcell", className: "g-" + c.id + (c.right ? " right" : "") + (c.narrow === "second" ? " second" : "") + (c.narrow === null ? " away" : "") })));
+			return el("div", { role: "row" }, ...columns.map(c => el("span", { role: "gridcell", className: "g-" + c.id + (c.right ? " right" : "") + (c.narrow === "second" ? " narrow-second" : "") + (c.narrow === null ? " narrow-away" : "") })));
 		}
 
 		function fill(e, i) {
@@ -41,7 +41,7 @@
 
 		function head() {
 			return el("div", { className: "row-head", role: "row" }, ...columns.map(c => {
-				const cls = "g-" + c.id + (c.right ? " right" : "") + (c.narrow === "second" || c.narrow === null ? " away" : "");
+				const cls = "g-" + c.id + (c.right ? " right" : "") + (c.narrow === "second" || c.narrow === null ? " narrow-away" : "");
 				if (!c.sort)
 					return el("span", { role: "columnheader", className: cls, textContent: c.title });
 				return el("button", {
@@ -84,7 +84,7 @@
 
 	// ---- columns that several tables have
 
-	const { bytes, count, percent } = Words;
+	const { bytes, count, percent, seconds } = Words;
 	const words = s => (s ?? "").replaceAll("_", " ");
 	const base = file => (file ?? "").slice((file ?? "").lastIndexOf("/") + 1);
 
@@ -95,7 +95,44 @@
 			return base(r.file) + (r.line ? ":" + r.line : "") + (r.function ? ` (${r.function})` : "");
 		return r.source === "native" ? "native thread" : r.source === "untraced" ? "untraced" : r.source === "filtered" ? "filtered out" : "no Python frames";
 	}
-	const moduleOf = r => (r.module ? r.module : r.module_class ? `(${r.module_class})` : r.before_attach ? "" : "(no module)") + (r.module && r.modules > 1 ? ` (${r.modules})` : "");
+	// Rows of one line in several modules as one row, as the report has them in text; of: what of them is added up.
+	function joined(rows, of = ["bytes", "count"]) {
+		const all = new Map();
+		for (const r of rows) {
+			const key = JSON.stringify([r.file, r.line, r.function, r.phase, r.category, r.source, r.name, r.before_attach, r.stack, r.old, r.new]), j = all.get(key);
+			if (!j) {
+				all.set(key, { ...r, of: new Set([r.module ?? ""]), classes: new Set([r.module_class ?? ""]) });
+				continue;
+			}
+			for (const k of of)
+				j[k] += r[k];
+			j.of.add(r.module ?? "");
+			j.classes.add(r.module_class ?? "");
+			if (j.median !== r.median)
+				j.median = undefined;
+		}
+		for (const j of all.values()) {
+			j.module = common([...j.of]);
+			j.modules = j.of.size;
+			if (j.classes.size > 1)
+				j.module_class = "";
+		}
+		return [...all.values()].sort((a, b) => Math.abs(b[of[0]]) - Math.abs(a[of[0]]));
+	}
+
+	// blocks.*.mlp; "" where they have nothing in common.
+	function common(names) {
+		const split = names.map(n => n.split("."));
+		if (names.length === 1 || split.some(s => s.length !== split[0].length))
+			return names.length === 1 ? names[0] : "";
+		const parts = split[0].map((part, i) => split.every(s => s[i] === part) ? part : "*");
+		return parts.every(x => x === "*") ? "" : parts.join(".");
+	}
+
+	// Words.seconds, and below a second what there is to see.
+	const time = s => s && s < 1 ? (s * 1000).toFixed(s < 0.01 ? 2 : 1) + " ms" : seconds(s);
+
+	const moduleOf = r => r.modules > 1 && !r.module ? `(${r.modules} modules)` : (r.module ? r.module : r.module_class ? `(${r.module_class})` : r.before_attach ? "" : "(no module)") + (r.module && r.modules > 1 ? ` (${r.modules})` : "");
 
 	// A size, with a bar below it as long as it is large, in the colour of its category.
 	function sizeColumn(most, sum, colour, title = "Size", get = r => r.bytes) {
@@ -122,9 +159,9 @@
 	};
 	const phaseColumn = { id: "phase", title: "Phase", width: "74px", sort: r => r.phase ?? "", text: r => r.before_attach ? "" : r.phase ?? "", narrow: null };
 	const moduleColumn = { id: "module", title: "Module", width: "minmax(80px, 1fr)", sort: r => r.module ?? "", text: moduleOf, narrow: null,
-		tip: r => [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ") };
+		tip: r => r.of?.size > 1 ? [...r.of].slice(0, 30).map(m => m || "(no module)").join("\n") : [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ") };
 	const placeColumn = { id: "place", title: "Location", width: "minmax(160px, 2fr)", sort: placeOf, text: placeOf, narrow: "second", tip: r => r.file ? `${r.file}:${r.line}` : placeOf(r) };
 
 	Page.grid = grid;
-	Page.columns = { size: sizeColumn, count: countColumn, category: categoryColumn, phase: phaseColumn, module: moduleColumn, place: placeColumn, placeOf, moduleOf, words, base };
+	Page.columns = { size: sizeColumn, count: countColumn, category: categoryColumn, phase: phaseColumn, module: moduleColumn, place: placeColumn, placeOf, moduleOf, joined, time, words, base };
 })();

@@ -77,7 +77,7 @@
 		$("trace-name").textContent = name || line || state.route.id;
 		$("trace-name").title = (tgt.cmdline ?? []).join(" ");
 		$("trace-facts").textContent = doc ? [line !== name && line, tgt.pid && `PID ${tgt.pid}`, tgt.torch && `torch ${tgt.torch}`, tgt.python && `Python ${tgt.python}`,
-			c.duration !== undefined && seconds(c.duration), c.steps ? `${count(c.steps)} steps` : "", c.start && Page.clock(Date.parse(c.start) / 1000)].filter(Boolean).join(" · ") : "";
+			c.duration !== undefined && C.time(c.duration), c.steps ? `${count(c.steps)} steps` : "", c.start && Page.clock(Date.parse(c.start) / 1000)].filter(Boolean).join(" · ") : "";
 		$("trace-facts").title = $("trace-facts").textContent;
 		const chips = [];
 		if (doc) {
@@ -91,7 +91,6 @@
 		$("trace-trust").replaceChildren(...chips.map(([text, cls, title]) => el("li", { className: cls, textContent: text, title: title ?? "" })));
 		document.title = `${name || line || "capture"} · memtrace-bpf`;
 		$("trace-page").href = `api/trace/${encodeURIComponent(state.route.id)}/page`;
-		$("trace-recording").href = `api/trace/${encodeURIComponent(state.route.id)}/recording`;
 	}
 
 	const device = () => doc?.devices.find(d => d.device === doc.device) ?? doc?.devices[0];
@@ -104,7 +103,6 @@
 			b.append(Page.meter({ allocated: d.peak_allocated, reserved: d.peak_reserved }));
 		b.append(el("span", { className: "t-figures" }, el("span", {}, el("b", { textContent: bytes(d.peak_allocated) }), " peak"),
 			d.peak_reserved ? el("span", {}, el("b", { textContent: bytes(d.peak_reserved) }), " reserved") : null,
-			d.reserved ? el("span", {}, el("b", { textContent: percent(d.reserved - d.allocated, d.reserved) }), " of it free at the end") : null,
 			d.before_attach ? el("span", {}, el("b", { textContent: bytes(d.before_attach) }), " before attach") : null,
 			d.ooms ? el("span", { className: "warn", textContent: `${count(d.ooms)} out of memory` }) : null));
 		return b;
@@ -148,7 +146,7 @@
 			sizeText("peak", "Peak", r => r.peak_allocated), sizeText("reserved", "Reserved", r => r.peak_reserved, "90px", null),
 			number("allocs", "Allocated", r => r.total_allocations), number("frees", "Freed", r => r.total_deallocations, "76px"),
 			{ id: "frag", title: "Frag.", width: "66px", right: true, narrow: null, sort: r => r.avg_fragmentation ?? 0, down: true, text: r => percent(r.avg_fragmentation ?? 0, 1) },
-			{ id: "ms", title: "Time", width: "80px", right: true, narrow: "72px", sort: r => r.duration_ms ?? 0, down: true, text: r => seconds((r.duration_ms ?? 0) / 1000) },
+			{ id: "ms", title: "Time", width: "80px", right: true, narrow: "72px", sort: r => r.duration_ms ?? 0, down: true, text: r => C.time((r.duration_ms ?? 0) / 1000) },
 			number("calls", "Calls", r => r.calls, "64px"),
 			{ id: "class", title: "Class", width: "minmax(70px, 1fr)", narrow: null, sort: r => r.layer_class ?? "", text: r => r.layer_class ?? "" },
 			{ id: "layer", title: "Layer", width: "minmax(140px, 2fr)", narrow: "1fr", sort: r => r.layer_name, text: r => r.layer_name || `(${r.root_class || "the model"})` },
@@ -165,7 +163,7 @@
 			} },
 			sizeText("peak", "Peak", r => r.peak_allocated), sizeText("reserved", "Reserved", r => r.peak_reserved, "90px", null),
 			{ id: "delta", title: "Change", width: "96px", right: true, sort: r => r.allocated_delta ?? 0, down: true, text: r => ((r.allocated_delta ?? 0) > 0 ? "+" : "") + bytes(r.allocated_delta ?? 0) },
-			{ id: "ms", title: "Time", width: "90px", right: true, narrow: null, sort: r => r.duration_ms ?? 0, down: true, text: r => seconds((r.duration_ms ?? 0) / 1000) },
+			{ id: "ms", title: "Time", width: "90px", right: true, narrow: null, sort: r => r.duration_ms ?? 0, down: true, text: r => C.time((r.duration_ms ?? 0) / 1000) },
 			number("times", "Times", r => r.count, "70px"),
 		];
 	}
@@ -199,7 +197,9 @@
 			grid.show(phaseColumns(), Object.entries(doc.phases ?? {}).map(([phase, p]) => ({ phase, ...p })));
 			$("table-says").textContent = "Change: allocated, less freed, while in this phase.";
 		} else {
-			const rows = doc.rows.filter(r => r.source !== "filtered");
+			let rows = doc.rows.filter(r => r.source !== "filtered");
+			if (doc.by === "line" || doc.by === "stack")
+				rows = C.joined(rows);
 			grid.show(columnsOf(doc.by, rows, doc.allocated), rows);
 			const [text, bad] = sum();
 			$("table-says").textContent = text;
@@ -213,19 +213,21 @@
 		const lines = [];
 		if (r.file)
 			lines.push(["Line", `${r.file}:${r.line}${r.function ? `  (${r.function})` : ""}`]);
-		if (r.module || r.module_class)
+		if (r.modules > 1)
+			lines.push(["Modules", [...r.of].map(m => m || "(no module)").join(", ")]);
+		else if (r.module || r.module_class)
 			lines.push(["Module", [r.module, r.module_class && `(${r.module_class})`].filter(Boolean).join(" ")]);
 		if (r.node_class)
 			lines.push(["Backward of", r.node_class]);
 		if (r.bytes !== undefined)
-			lines.push(["Size", `${count(r.bytes)} bytes${r.count ? ` in ${count(r.count)} blocks${r.median ? `, of ${bytes(r.median)} in the middle` : ""}` : ""}`]);
+			lines.push(["Size", `${count(r.bytes)} bytes${r.count ? ` in ${count(r.count)} ${r.count === 1 ? "block" : "blocks"}${r.count > 1 && r.median ? `, of ${bytes(r.median)} in the middle` : ""}` : ""}`]);
 		if (r.source === "autograd")
 			lines.push(["", "allocated in backward; the line is that of forward"]);
 		for (const p of r.pins ?? [])
 			lines.push(["Held by", `${C.placeOf(p)}: ${bytes(p.bytes)}`]);
 		for (const phase of ["forward", "backward"])
 			if (r[phase]?.total_allocations)
-				lines.push([phase, `${bytes(r[phase].peak_allocated)} peak, ${count(r[phase].total_allocations)} allocated, ${seconds(r[phase].duration_ms / 1000)}`]);
+				lines.push([phase, `${bytes(r[phase].peak_allocated)} peak, ${count(r[phase].total_allocations)} allocated, ${C.time(r[phase].duration_ms / 1000)}`]);
 		const box = $("detail");
 		box.replaceChildren(el("dl", {}, ...lines.flatMap(([k, v]) => [el("dt", { textContent: k }), el("dd", { textContent: v })])),
 			...(r.stack ? [el("ol", { className: "stack" }, ...r.stack.map(f => el("li", { textContent: f })))] : []),

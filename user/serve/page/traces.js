@@ -3,13 +3,13 @@
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
-	const { bytes, count, seconds } = Words;
+	const { bytes, count } = Words;
 	let rows = [], list = null;
 
 	const COLUMNS = [["mark", ""], ["name", "Of"], ["when", "When"], ["state", "State"], ["peak", "Peak"], ["events", "Events"], ["length", "Length"], ["file", "Recording"], ["act", ""]];
 	const STATES = { starting: "starting", capturing: "capturing", finishing: "finishing", done: "done", failed: "failed" };
 
-	const peakOf = t => t.peak_allocated ?? (t.peak_allocated_mb !== undefined ? Math.round(t.peak_allocated_mb * 1048576) : undefined);
+	const peakOf = t => t.summary?.peak_allocated ?? undefined;
 
 	function make() {
 		const button = (cls, text, title) => el("button", { type: "button", className: cls, tabIndex: -1, title, "aria-label": title, textContent: text });
@@ -47,9 +47,11 @@
 		at.classList.toggle("warn", t.state === "failed");
 		peak.textContent = peakOf(t) !== undefined ? bytes(peakOf(t)) : t.state === "failed" ? t.error ?? "" : "";
 		peak.title = peak.textContent;
-		events.textContent = t.events !== undefined && t.events !== null ? count(t.events) + (t.lost ? `, ${count(t.lost)} lost` : "") : "";
-		events.classList.toggle("warn", Boolean(t.lost));
-		length.textContent = t.seconds ? seconds(t.seconds) : "";
+		// What the report says, once there is one: of a recording that was given nothing else is known.
+		const n = t.summary?.total_events ?? t.events, lost = t.summary?.lost ?? t.lost, long = t.summary?.tracing_time_ms ? t.summary.tracing_time_ms / 1000 : t.seconds;
+		events.textContent = n !== undefined && n !== null ? count(n) + (lost ? `, ${count(lost)} lost` : "") : "";
+		events.classList.toggle("warn", Boolean(lost));
+		length.textContent = long ? Page.columns.time(long) : "";
 		file.textContent = t.bytes ? bytes(t.bytes) : "";
 		file.title = t.file ?? "";
 		act.children[0].hidden = !going || t.state === "finishing";
