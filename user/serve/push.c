@@ -16,7 +16,11 @@
 #define TIMEOUT_S 30
 #define BACKOFF_MS 1000
 #define ATTEMPTS 6
-#define FAREWELL 3000000000 /* ns, for what is under way when we are to end */
+#define SECOND UINT64_C(1000000000)
+#define FIGURES_EVERY (15 * SECOND) /* where nobody said how often; a profile costs the job a capture */
+#define PROFILES_EVERY (300 * SECOND)
+#define PROFILE_TAKES (5 * SECOND)
+#define FAREWELL (3 * SECOND) /* for what is under way when we are to end */
 
 struct push {
 	const struct serve_args *args;
@@ -27,7 +31,8 @@ struct push {
 	char *otlp_url;		   /* NULL: likewise */
 	char host[256];
 	int signals;
-	uint64_t last_id, due, now;
+	uint64_t last_id, now;
+	uint64_t figures_due, profiles_due; /* ns, monotonic; UINT64_MAX: never */
 	bool gone, ending;
 	struct push_counts told[PUSH_NR];
 };
@@ -122,7 +127,8 @@ static int begin(struct push *p, int link_fd)
 		return -ENOMEM;
 	if (p->args->push_pyroscope) {
 		struct profiles_opts po = { .url = p->args->push_pyroscope, .host = *p->host ? p->host : NULL,
-					    .seconds = (double)p->args->push_profile / 1e9, .link = p->link, .state = &p->state,
+					    .seconds = (double)(p->args->push_profile ? p->args->push_profile : PROFILE_TAKES) / 1e9,
+					    .link = p->link, .state = &p->state,
 					    .sender = p->sender, .last_id = &p->last_id };
 
 		p->profiles = profiles__new(&po);
@@ -147,18 +153,25 @@ static void end(struct push *p)
 /* The first time once there are processes to tell of. */
 static void push_what_is_due(struct push *p)
 {
-	if (p->ending || p->now < p->due || !p->state.n_processes)
+	uint64_t every = p->args->push_every;
+
+	if (p->ending || !p->state.n_processes)
 		return;
-	p->due = p->now + p->args->push_every;
-	if (p->otlp_url)
+	if (p->now >= p->figures_due) {
+		p->figures_due = p->now + (every ? every : FIGURES_EVERY);
 		push_figures(p);
-	if (p->profiles)
+	}
+	if (p->now >= p->profiles_due) {
+		p->profiles_due = p->now + (every ? every : PROFILES_EVERY);
 		profiles__begin(p->profiles);
+	}
 }
 
+/* Or ms, if that is less. */
 static int until_due(const struct push *p, int ms)
 {
-	uint64_t left = p->due > p->now ? (p->due - p->now) / 1000000 + 1 : p->state.n_processes ? 0 : 1000;
+	uint64_t due = p->figures_due < p->profiles_due ? p->figures_due : p->profiles_due;
+	uint64_t left = due > p->now ? (due - p->now) / 1000000 + 1 : p->state.n_processes ? 0 : 1000;
 
 	return left < (uint64_t)ms ? (int)left : ms;
 }
@@ -182,7 +195,8 @@ static void turn(struct push *p)
 
 int push__run(const struct serve_args *args, int link_fd)
 {
-	struct push p = { .args = args, .signals = -1 };
+	struct push p = { .args = args, .signals = -1, .figures_due = args->push_otlp ? 0 : UINT64_MAX,
+			  .profiles_due = args->push_pyroscope ? 0 : UINT64_MAX };
 	uint64_t last;
 	int err = begin(&p, link_fd);
 
