@@ -301,6 +301,27 @@ static void open_file(struct peer *p, json_t *msg)
 		       json_pack("{s:I,s:s}", "size", (json_int_t)size, "type", e ? e->type : jobs__type(t->file)), fd);
 }
 
+/* What has been sent to other servers: for /metrics. */
+static void pushed(struct peer *p, json_t *msg)
+{
+	static const char *const ways[] = { "pyroscope", "otlp" }, *const counts[] = { "sent", "failed", "dropped" };
+	json_t *o = json_pack("{s:s}", "event", "push");
+
+	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
+		json_t *way = json_object_get(msg, ways[i]), *to = way ? json_object() : NULL;
+
+		for (size_t k = 0; to && k < sizeof(counts) / sizeof(*counts); k++) {
+			json_int_t n = json_integer_value(json_object_get(way, counts[k]));
+
+			json_object_set_new(to, counts[k], json_integer(n > 0 ? n : 0));
+		}
+		if (to)
+			json_object_set_new(o, ways[i], to);
+	}
+	broker__tell(p->b, o, -1, false);
+	broker__answer(p, ask__id(msg), NULL, -1);
+}
+
 /* ---- at the beginning ---- */
 
 static json_t *hello(const struct broker *b)
@@ -380,6 +401,8 @@ void broker__asked(struct peer *p, json_t *msg)
 		delete(p, msg);
 	else if (!strcmp(what, "open"))
 		open_file(p, msg);
+	else if (!strcmp(what, "pushed") && p->kind == PEER_PUSH)
+		pushed(p, msg);
 	else
 		broker__refuse(p, id, 422, "do", "do: there is no such thing");
 }

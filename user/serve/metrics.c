@@ -280,7 +280,8 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 	struct rusage u;
 
 	put_build(w);
-	metrics__one_real(w, &start, m->start);
+	if (w->state->hello)
+		metrics__one_real(w, &start, json_number_value(json_object_get(w->state->hello, "start")));
 	metrics__one(w, &can, json_is_true(json_object_get(w->state->hello, "can_trace")));
 	metrics__one(w, &samples, w->state->samples);
 	put_traces(w);

@@ -29,7 +29,6 @@ struct metrics {
 	struct metrics_count requests[METRICS_COUNTS];
 	size_t n_requests;
 	uint64_t others; /* that found no place above */
-	double start;	 /* of the server, s since 1970 */
 };
 
 /* A request was answered. method and route: of the table, both NULL where none was meant; they are kept. */
