@@ -546,7 +546,7 @@ static void test_json(void **state)
 	assert_int_equal(integer(dev, "before_attach_left"), 90 * MIB);
 	assert_int_equal(integer(dev, "drift"), 0);
 	assert_int_equal(integer(dev, "ooms"), 1);
-	/* 164, 172, 180, 185, 186, 176 and 112 of 256 MiB: of that out of memory nothing is added. */
+	/* 164, 172, 180, 185, 186, 176 and 112 of 256 MiB; the event of the failure does not count. */
 	assert_true(fabs(json_real_value(json_object_get(dev, "avg_fragmentation")) - 617.0 / 256 / 7) < 1e-6);
 	assert_int_equal(integer(json_object_get(doc, "capture"), "steps"), 2);
 	assert_string_equal(json_string_value(json_object_get(doc, "at")), "peak");

@@ -83,7 +83,10 @@ static json_t *field_schema(const struct field *f, const json_t *limits)
 
 	if (f->type != FIELD_INTEGERS && f->type != FIELD_STRINGS)
 		return one_schema(f, f->type, limits);
-	o = json_pack("{s:s, s:o}", "type", "array", "items", one_schema(f, of, limits));
+	o = one_schema(f, of, limits);
+	if (of == FIELD_STRING)
+		json_object_set_new(o, "minLength", json_integer(1));
+	o = json_pack("{s:s, s:o}", "type", "array", "items", o);
 	if (f->shortest)
 		json_object_set_new(o, "minItems", json_integer((json_int_t)f->shortest));
 	if (f->longest)
@@ -127,7 +130,8 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 		if (f->required)
 			json_array_append_new(required, json_string(f->name));
 	}
-	schema = json_pack("{s:s, s:o}", "type", "object", "properties", properties);
+	/* The library that reads JSON knows no such names. */
+	schema = json_pack("{s:s, s:o, s:{s:s}}", "type", "object", "properties", properties, "propertyNames", "pattern", "^[^\\u0000]*$");
 	if (json_array_size(required))
 		json_object_set(schema, "required", required);
 	json_decref(required);

@@ -23,7 +23,7 @@ struct field {
 	enum field_type type;
 	bool required;
 	double min, max;	    /* of numbers, and of each in an array; 0 and 0: not bounded */
-	size_t shortest, longest;   /* bytes of a string, members of an array; 0: not bounded, though strings never go beyond 256 */
+	size_t shortest, longest;   /* characters of a string, members of an array; 0: not bounded, though strings never go beyond 256 */
 	const char *const *choices; /* NULL-terminated; of strings; NULL: any */
 	const char *help;	    /* a sentence */
 	const char *example;	    /* as JSON; NULL: none */

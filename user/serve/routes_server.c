@@ -269,6 +269,7 @@ const struct route server_routes[] = {
 	{ .method = "GET", .path = "/api/targets/{pid}/dump", .id = "getDump", .tag = "targets", .summary = "What a process holds now",
 	  .help = "Read from outside, without a probe.", .in_path = pid_path, .in_query = dump_query,
 	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `dump --format json`." }, NOT_THERE,
+			     { 409, JSON, "Error", "The process cannot be read as things are." },
 			     { 503, JSON, "Error", "It cannot be done here or now; detail says why." }),
 	  .flags = ROUTE_COSTLY, .handle = dump },
 	{ 0 },

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "serve/formats.h"
 #include "serve/summary.h"
 #include "serve/web.h"
 
@@ -30,18 +31,20 @@ static const struct field memory_body[] = {
 	{ 0 },
 };
 
-static const char *const formats[] = { "html",	  "flamegraph", "folded",      "speedscope",  "timeline", "perfetto",
-				       "pprof", "snapshot",   "tensorboard", "openmetrics", "csv",	    "ndjson", NULL };
+const char *const serve_formats[] = { "html",	"flamegraph", "folded",	     "speedscope",  "timeline", "perfetto",
+				      "pprof", "snapshot",   "tensorboard", "openmetrics", "csv",	"ndjson",   NULL };
 
 #define AT "^(peak|end|oom|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
 #define BY "^(line|stack|module|layer|phase|category|thread|segment|(line|module|phase|category|thread)(,(line|module|phase|category|thread)){1,4})$"
 
+#define DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
+
 static const struct field export_body[] = {
 	{ .name = "trace_id", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = NAMES - 1, .help = "Which trace.",
 	  .example = "\"trace_1705536000000\"" },
-	{ .name = "format", .type = FIELD_STRING, .required = true, .choices = formats, .help = "Which format.", .example = "\"speedscope\"" },
+	{ .name = "format", .type = FIELD_STRING, .required = true, .choices = serve_formats, .help = "Which format.", .example = "\"speedscope\"" },
 	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment: peak, end, oom, or seconds since the capture's start." },
-	{ .name = "device", .type = FIELD_STRING, .shortest = 1, .longest = 15, .help = "The device, as cuda:0 or cpu." },
+	{ .name = "device", .type = FIELD_STRING, .pattern = DEVICE, .help = "The device, as cuda:0 or cpu." },
 	{ 0 },
 };
 
@@ -60,7 +63,7 @@ static const char *const which_frames[] = { "user", "all", NULL };
 static const struct field report_query[] = {
 	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment: peak, end, oom, or seconds since the capture's start.", .example = "\"peak\"" },
 	{ .name = "by", .type = FIELD_STRING, .pattern = BY, .help = "What a row is.", .example = "\"line\"" },
-	{ .name = "device", .type = FIELD_STRING, .shortest = 1, .longest = 15, .help = "The device, as cuda:0 or cpu." },
+	{ .name = "device", .type = FIELD_STRING, .pattern = DEVICE, .help = "The device, as cuda:0 or cpu." },
 	{ .name = "top", .type = FIELD_INTEGER, .min = 0, .max = 1000000, .help = "How many rows; what is left is one more. 0: all." },
 	{ .name = "filter", .type = FIELD_STRING, .help = "What rows have to match, as report --filter has it." },
 	{ .name = "frames", .type = FIELD_STRING, .choices = which_frames, .help = "Whether the innermost line of user code is charged, or of all." },
@@ -460,7 +463,7 @@ const struct route trace_routes[] = {
 	{ .method = "GET", .path = "/api/trace/download/{file}", .id = "downloadFile", .tag = "traces", .summary = "A file that was made",
 	  .in_path = file_path,
 	  .answers = ANSWERS({ 200, "*/*", NULL, "The file." }, { 206, "*/*", NULL, "The part of it that Range asked for." },
-			     { 404, JSON, "Error", "There is no such file." }, CANNOT),
+			     { 404, JSON, "Error", "There is no such file." }, { 409, JSON, "Error", "It is not written yet." }, CANNOT),
 	  .handle = download },
 	{ .method = "GET", .path = "/api/trace/list", .id = "listTraces", .tag = "traces", .summary = "All traces, oldest first",
 	  .answers = ANSWERS({ 200, JSON, "TraceList", "The traces." }), .handle = list },

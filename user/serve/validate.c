@@ -49,6 +49,16 @@ static int check_range(const struct field *f, const char *what, double v, struct
 	return 0;
 }
 
+/* As JSON Schema counts them; s is UTF-8. */
+static size_t characters(const char *s, size_t size)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < size; i++)
+		n += ((unsigned char)s[i] & 0xc0) != 0x80;
+	return n;
+}
+
 static bool matches(const char *pattern, const char *text)
 {
 	regex_t re;
@@ -65,14 +75,15 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 {
 	size_t longest = f->longest && f->type == FIELD_STRING ? f->longest : VALIDATE_STRING;
 	size_t shortest = f->type == FIELD_STRING ? f->shortest : 0;
+	size_t length = characters(s, size);
 
 	if (memchr(s, '\0', size))
 		return complain(c, f->name, "%s: holds a NUL character", what);
-	if (size < shortest)
-		return complain(c, f->name, size ? "%s: must be at least %zu bytes long" : "%s: is empty, and must be at least %zu bytes long",
-				what, shortest);
-	if (size > longest)
-		return complain(c, f->name, "%s: must be at most %zu bytes long, and it is %zu", what, longest, size);
+	if (length < shortest)
+		return complain(c, f->name, length ? "%s: must be at least %zu characters long" :
+						     "%s: is empty, and must be at least %zu characters long", what, shortest);
+	if (length > longest)
+		return complain(c, f->name, "%s: must be at most %zu characters long, and it is %zu", what, longest, length);
 	if (f->pattern && !matches(f->pattern, s))
 		return complain(c, f->name, "%s: must match %s, and it is \"%.40s\"", what, f->pattern, s);
 	if (!f->choices)
@@ -222,7 +233,7 @@ json_t *validate__body(const struct field *fields, const char *text, size_t size
 		json_t *v = json_object_get(doc, f->name), *checked = NULL;
 		int err;
 
-		if (!v || json_is_null(v)) {
+		if (!v) {
 			if (!f->required)
 				continue;
 			complain(c, f->name, "%s: must be given", f->name);

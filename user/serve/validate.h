@@ -8,7 +8,7 @@
 
 #include "serve/route.h"
 
-#define VALIDATE_STRING 256 /* bytes of a string that a field takes, at most, unless the field says more */
+#define VALIDATE_STRING 256 /* characters of a string that a field takes, at most, unless the field says otherwise */
 
 /* Why something is refused. Both are valid UTF-8 without control characters. */
 struct complaint {
@@ -18,7 +18,7 @@ struct complaint {
 
 /*
  * The body of a request: JSON text, not terminated. An object of which the fields that are named are as they have to be; numbers that are to be whole
- * are integers in it ("1.0" is one), fields that are null are left out, as are those that nobody named. NULL: *c says why.
+ * are integers in it ("1.0" is one), and what nobody named is left out. NULL: *c says why.
  */
 json_t *validate__body(const struct field *fields, const char *text, size_t size, struct complaint *c);
 /* The text of a parameter in a path or query, decoded; size bytes, which may hold NUL. 0, or -EINVAL: *c says why. */
