@@ -23,6 +23,7 @@
 
 #define TELL_EVERY UINT64_C(500000000)	   /* ns */
 #define ENDS_WITHIN UINT64_C(8000000000)   /* ns, what captures when we end */
+#define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 
 uint64_t broker__now(void)
@@ -292,6 +293,21 @@ static void end_captures(struct broker *b)
 	}
 }
 
+/* Who asks as soon as we listen is to find the processes that are there already. */
+static void await_first_look(struct broker *b)
+{
+	uint64_t until = broker__now() + FIRST_LOOK_WITHIN;
+	struct peer *p = &b->peers[PEER_LOOK];
+
+	while (p->link && !b->targets && broker__now() < until) {
+		struct pollfd fds[] = { { .fd = link__fd(p->link), .events = link__events(p->link) }, { .fd = b->signals, .events = POLLIN } };
+
+		if (poll(fds, 2, 100) > 0 && fds[1].revents)
+			return; /* the loop's business */
+		peer__pump(p);
+	}
+}
+
 /* ---- the whole ---- */
 
 static int begin(struct broker *b)
@@ -320,6 +336,7 @@ static int begin(struct broker *b)
 	}
 	if (b->can_trace && peer__start(b, PEER_LOOK))
 		return EXIT_FAILED;
+	await_first_look(b);
 	if ((b->args->push_pyroscope || b->args->push_otlp) && peer__start(b, PEER_PUSH))
 		return EXIT_FAILED;
 	if (peer__start(b, PEER_WEB))

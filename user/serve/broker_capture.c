@@ -154,6 +154,7 @@ struct argv {
 	char text[512];
 	size_t at;
 	char *env[4];
+	char *shell;
 };
 
 static void put(struct argv *a, const char *word)
@@ -205,6 +206,20 @@ static void put_environment(struct argv *a, const struct wanted *w)
 	a->env[n] = NULL;
 }
 
+/*
+ * What the shell is given. It is the command's own process that is traced, and not every shell becomes its only command by itself:
+ * where that is one command, it is told to. env: what is put before its name are variables, as without exec.
+ */
+static char *shell_text(const char *text)
+{
+	char *ret = NULL;
+
+	text += strspn(text, " \t");
+	if (strpbrk(text, ";&|()`\n") || !strncmp(text, "exec ", 5) || asprintf(&ret, "exec env %s", text) < 0)
+		ret = strdup(text);
+	return ret;
+}
+
 static void put_command(const struct broker *b, struct argv *a, const struct wanted *w, int tell)
 {
 	put(a, "run");
@@ -223,7 +238,8 @@ static void put_command(const struct broker *b, struct argv *a, const struct wan
 	put(a, "--");
 	put(a, "/bin/sh");
 	put(a, "-c");
-	put(a, w->target->text);
+	a->shell = shell_text(w->target->text);
+	put(a, a->shell);
 	put_environment(a, w);
 }
 
@@ -267,6 +283,7 @@ static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
 	err = spawn__self(&(struct spawn_opts){ .argv = a.v, .env = (const char *const *)a.env, .out = file, .keep = tell[1] }, &t->run);
 	for (size_t i = 0; i < sizeof(a.env) / sizeof(*a.env); i++)
 		free(a.env[i]);
+	free(a.shell);
 	close(file);
 	close(tell[1]);
 	t->tell = tell[0];
