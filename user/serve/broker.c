@@ -216,6 +216,8 @@ static void pump_all(struct broker *b)
 			trace__tell(b, t, true);
 	}
 	jobs__pump(b, now);
+	if (b->scanning && now >= b->scan_until)
+		broker__release(b);
 	if (tell)
 		b->next_tell = now + TELL_EVERY;
 }
@@ -250,7 +252,7 @@ static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
 /* Until somebody has something to say; while something runs, twice a second, for what has had its time. */
 static int patience(const struct broker *b)
 {
-	if (b->jobs || capture__count(b))
+	if (b->jobs || b->scanning || capture__count(b))
 		return 250;
 	for (int k = 0; k < PEER_NR; k++)
 		if (!b->peers[k].pid && b->peers[k].again)
@@ -360,6 +362,8 @@ static void end(struct broker *b)
 		listen__close(&b->listens[i]);
 	for (size_t i = 0; i < b->n_traces; i++)
 		trace__free(b->traces[i]);
+	for (size_t i = 0; i < b->n_held; i++)
+		json_decref(b->held[i].msg);
 	for (size_t i = 0; i < b->n_processes; i++)
 		json_decref(b->processes[i].msg);
 	json_decref(b->targets);

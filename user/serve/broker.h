@@ -76,7 +76,8 @@ struct trace {
 	int tell;      /* what the recorder tells comes from here; -1 */
 	char line[1024];
 	size_t n_line;
-	bool attached, recorded, stopping, dropping; /* to be deleted when it has ended */
+	bool opened, attached, stopping;
+	bool dropping; /* to be deleted when it has ended */
 	unsigned urged;	  /* how often it has been asked to end */
 	uint64_t deadline; /* ns; UINT64_MAX: none */
 	uint64_t reserved; /* bytes of the folder */
@@ -102,6 +103,14 @@ struct broker {
 	size_t n_listens;
 	struct peer peers[PEER_NR];
 	json_t *targets; /* the last event of them; NULL: none so far */
+	/* Questions about processes that are not known: asked once more when somebody has looked for them. */
+	struct held {
+		struct peer *peer;
+		json_t *msg;
+	} held[BROKER_WAITING];
+	size_t n_held;
+	bool scanning;
+	uint64_t scan_until; /* ns */
 	struct broker_process processes[BROKER_PROCESSES];
 	size_t n_processes;
 	struct trace *traces[1024]; /* oldest first */
@@ -148,6 +157,9 @@ void broker__refuse(struct peer *p, json_int_t id, int status, const char *field
 void broker__answer(struct peer *p, json_int_t id, json_t *doc, int fd);
 /* Of the process that looks. */
 void broker__looked(struct broker *b, json_t *msg);
+/* Those that wait for it are answered, with what is known: it has looked, or takes too long. */
+void broker__release(struct broker *b);
+void broker__forget_held(struct broker *b, const struct peer *p);
 /* The process that is meant by pid or model_name, one that may be captured; NULL: refused. *target: of the name, if there is one. */
 struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, const struct serve_target **target);
 

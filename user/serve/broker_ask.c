@@ -16,6 +16,7 @@
 #include "target/proc.h"
 
 #define TEXT_MOST 256
+#define SCAN_WITHIN UINT64_C(3000000000) /* ns */
 
 /* ---- answers ---- */
 
@@ -225,6 +226,61 @@ struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, 
 	return q;
 }
 
+/* ---- a process that has come a moment ago ---- */
+
+/* Is it asked for one that is not known, and may be there all the same? */
+static bool may_have_come(const struct broker *b, const json_t *msg)
+{
+	const json_t *pid = json_object_get(msg, "pid");
+	const char *name = json_string_value(json_object_get(msg, "model_name"));
+	const struct serve_target *t = name ? target_named(b, name) : NULL;
+	const json_t *o;
+	size_t i;
+
+	if (!b->can_trace || !b->peers[PEER_LOOK].link)
+		return false;
+	if (json_is_integer(pid))
+		return !process_of((struct broker *)b, (pid_t)json_integer_value(pid));
+	if (!t || t->kind == TARGET_COMMAND)
+		return false;
+	json_array_foreach(json_object_get(b->targets, "targets"), i, o) {
+		const char *its = json_string_value(json_object_get(o, "name"));
+
+		if (its && !strcmp(its, t->name))
+			return !json_array_size(json_object_get(o, "pids"));
+	}
+	return true;
+}
+
+/* True: it waits until somebody has looked. */
+static bool hold(struct peer *p, json_t *msg)
+{
+	struct broker *b = p->b;
+
+	if (b->n_held == BROKER_WAITING || !may_have_come(b, msg))
+		return false;
+	b->held[b->n_held++] = (struct held){ .peer = p, .msg = json_incref(msg) };
+	if (!b->scanning) {
+		b->scanning = true;
+		b->scan_until = broker__now() + SCAN_WITHIN;
+		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s}", "do", "scan"), -1);
+	}
+	return true;
+}
+
+void broker__forget_held(struct broker *b, const struct peer *p)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->n_held; i++) {
+		if (b->held[i].peer == p)
+			json_decref(b->held[i].msg);
+		else
+			b->held[n++] = b->held[i];
+	}
+	b->n_held = n;
+}
+
 /* ---- the questions that are answered at once ---- */
 
 static void stop(struct peer *p, json_t *msg)
@@ -376,15 +432,42 @@ void peer__meet(struct peer *p)
 		meet(p);
 }
 
+static void of_process_asked(struct peer *p, json_t *msg)
+{
+	if (!strcmp(json_string_value(json_object_get(msg, "do")), "capture"))
+		capture__asked(p, msg);
+	else
+		jobs__asked(p, msg, "dump");
+}
+
+void broker__release(struct broker *b)
+{
+	struct held held[BROKER_WAITING];
+	size_t n = b->n_held;
+
+	memcpy(held, b->held, n * sizeof(*held));
+	b->n_held = 0;
+	b->scanning = false;
+	for (size_t i = 0; i < n; i++) {
+		of_process_asked(held[i].peer, held[i].msg);
+		json_decref(held[i].msg);
+	}
+}
+
 void broker__asked(struct peer *p, json_t *msg)
 {
-	static const char *const jobs[] = { "report", "leaks", "diff", "compare", "export", "dump" };
+	static const char *const jobs[] = { "report", "leaks", "diff", "compare", "export" };
 	const char *what = json_string_value(json_object_get(msg, "do"));
 	json_int_t id = ask__id(msg);
 
-	if (!what || id < 1) {
+	if (!what || id < 1 || (p->kind != PEER_WEB && p->kind != PEER_PUSH)) {
 		log_err("a message that is no question: its sender is ended");
 		p->broken = true;
+		return;
+	}
+	if (!strcmp(what, "capture") || !strcmp(what, "dump")) {
+		if (!hold(p, msg))
+			of_process_asked(p, msg);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {
@@ -393,9 +476,7 @@ void broker__asked(struct peer *p, json_t *msg)
 			return;
 		}
 	}
-	if (!strcmp(what, "capture"))
-		capture__asked(p, msg);
-	else if (!strcmp(what, "stop"))
+	if (!strcmp(what, "stop"))
 		stop(p, msg);
 	else if (!strcmp(what, "delete"))
 		delete(p, msg);
@@ -441,6 +522,8 @@ void broker__looked(struct broker *b, json_t *msg)
 		json_decref(b->targets);
 		b->targets = json_incref(msg);
 		broker__tell(b, json_incref(msg), -1, false);
+	} else if (!strcmp(event, "scanned")) {
+		broker__release(b);
 	} else if (!strcmp(event, "process")) {
 		process_changed(b, msg);
 	} else if (!strcmp(event, "sample")) {

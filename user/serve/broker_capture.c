@@ -129,6 +129,15 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 
 	for (size_t i = 0; i < b->n_traces; i++)
 		kept += b->traces[i]->given < 0;
+	/* What came to nothing is not worth being in the way. */
+	for (size_t i = 0; kept >= b->args->max_traces && i < b->n_traces;) {
+		if (b->traces[i]->state == TRACE_FAILED && b->traces[i]->given < 0 && !b->traces[i]->dropping) {
+			trace__delete(b, b->traces[i]);
+			kept--;
+		} else {
+			i++;
+		}
+	}
 	if (capture__count(b) >= b->args->max_captures) {
 		broker__refuse(p, id, 429, NULL, "%u captures run, which is as many as may at once (--max-captures): try again when one has ended",
 			       b->args->max_captures);
@@ -236,7 +245,8 @@ static void put_command(const struct broker *b, struct argv *a, const struct wan
 	}
 	put_bounds(a, w, tell);
 	put(a, "--");
-	put(a, "/bin/sh");
+	/* bash becomes the last command of its line; dash starts it, and then it is not the command itself that has PyTorch in it. */
+	put(a, access("/bin/bash", X_OK) ? "/bin/sh" : "/bin/bash");
 	put(a, "-c");
 	a->shell = shell_text(w->target->text);
 	put(a, a->shell);
@@ -406,25 +416,24 @@ static void hear(struct broker *b, struct trace *t, const json_t *o)
 	pid_t before = t->pid;
 
 	t->pid = (pid_t)count(o, "pid", (uint64_t)t->pid);
-	t->events = count(o, "events", t->events);
+	t->dropped = count(o, "dropped", t->dropped);
+	t->events = count(o, "events", t->events + t->dropped);
+	t->events -= t->dropped < t->events ? t->dropped : t->events; /* those beyond the last one that was wanted are not in the file */
 	t->lost = count(o, "lost", t->lost);
 	t->steps = count(o, "steps", t->steps);
-	t->dropped = count(o, "dropped", t->dropped);
 	t->bytes = count(o, "bytes", t->bytes);
 	if (json_is_number(seconds) && json_number_value(seconds) >= 0 && json_number_value(seconds) < 1e9)
 		t->seconds = json_number_value(seconds);
 	if (reason)
 		text__clean(t->stop_reason, sizeof(t->stop_reason), reason, strlen(reason));
+	t->opened = true;
 	if (state && strcmp(state, "opened") != 0 && !t->attached && seconds)
 		begin_capturing(b, t);
 	else if (t->pid != before)
 		trace__tell(b, t, false);
 	/* The recording is over; a command goes on by itself, which nobody asked for. */
-	if (state && !strcmp(state, "ended")) {
-		t->recorded = true;
-		if (t->is_command && t->attached && strcmp(t->stop_reason, "target exited") != 0)
-			capture__stop(b, t);
-	}
+	if (state && !strcmp(state, "ended") && t->is_command && t->attached && strcmp(t->stop_reason, "target exited") != 0)
+		capture__stop(b, t);
 }
 
 static void read_told(struct broker *b, struct trace *t)
@@ -485,14 +494,19 @@ static void keep_log(struct trace *t)
 
 static void why_it_failed(const struct broker *b, const struct trace *t, int status, char *buf, size_t size)
 {
-	char words[400];
+	char words[360];
 
-	(void)b;
 	spawned__words(&t->run, words, sizeof(words));
-	if (*words)
+	if (*words && t->is_command && !b->args->command_user && WIFEXITED(status) && WEXITSTATUS(status) >= 126)
+		snprintf(buf, size, "%s; commands run as %s here: --command-user", words, *b->command_user ? b->command_user : "who serves");
+	else if (*words && t->is_command && strstr(words, "which the command has started"))
+		snprintf(buf, size, "PyTorch is in a process that the command started, and not in the command itself: write exec in front of that one");
+	else if (*words)
 		snprintf(buf, size, "%s", words);
-	else if (t->stopping || (t->urged && !t->is_command))
-		snprintf(buf, size, "it was stopped before anything was recorded: PyTorch was not there within %d s, or somebody asked for it",
+	else if (t->stopping)
+		snprintf(buf, size, "it was stopped before anything was recorded");
+	else if (t->urged && !t->is_command)
+		snprintf(buf, size, "PID %d %s within %d s", (int)t->pid, t->opened ? "has not loaded PyTorch" : "could not be attached to",
 			 (int)(START_WITHIN / SECOND));
 	else if (WIFSIGNALED(status))
 		snprintf(buf, size, "the recorder was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));

@@ -205,7 +205,7 @@ static void take_folder(struct broker *b)
 
 /* ---- the command line ---- */
 
-/* "runs/big run.mtr" -> "trace_big_run", with a number where that is there already. */
+/* "runs/big run.mtr" -> "trace_big_run", with a number where that is there already; its file is called "big_run.mtr". */
 static void name_given(const struct broker *b, const char *path, char *buf, size_t size)
 {
 	const char *base = strrchr(path, '/');
@@ -245,6 +245,7 @@ static int take_file(struct broker *b, const char *path)
 		log_err("%s: out of memory", clean);
 		return EXIT_FAILED;
 	}
+	snprintf(t->file, sizeof(t->file), "%s.mtr", t->id + 6);
 	t->given = fd;
 	t->bytes = (uint64_t)st.st_size;
 	t->begun = (double)st.st_mtime;

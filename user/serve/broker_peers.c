@@ -225,6 +225,9 @@ static void forget(struct broker *b, struct peer *p)
 	p->pidfd = -1;
 	p->pid = 0;
 	jobs__forget(b, p, NULL);
+	broker__forget_held(b, p);
+	if (p->kind == PEER_LOOK)
+		broker__release(b);
 	for (size_t i = b->n_traces; i-- > 0;)
 		if (b->traces[i]->asker == p) {
 			b->traces[i]->asker = NULL;

@@ -63,6 +63,8 @@ void trace__delete(struct broker *b, struct trace *t)
 		if (!t->dropping)
 			broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1, false);
 		t->dropping = true;
+		/* It has its file open, and nobody else has to find it. */
+		store__remove(&b->store, t->file);
 		capture__stop(b, t);
 		return;
 	}

@@ -40,6 +40,7 @@ struct look {
 	size_t n;
 	size_t now_for; /* the target that is looked for */
 	bool changed;	/* of targets */
+	bool asked;	/* to look for processes now */
 	bool quit;
 };
 
@@ -252,10 +253,12 @@ static uint64_t next_look(const struct look *l)
 
 /* ---- */
 
-static void ignore(void *ctx, json_t *msg, int fd)
+static void hear(void *ctx, json_t *msg, int fd)
 {
-	(void)ctx;
-	(void)msg;
+	const char *what = json_string_value(json_object_get(msg, "do"));
+	struct look *l = ctx;
+
+	l->asked |= what && !strcmp(what, "scan");
 	if (fd >= 0)
 		close(fd);
 }
@@ -290,11 +293,16 @@ static void loop(struct look *l)
 		uint64_t now = broker__now(), until;
 		size_t n = 0;
 
-		if (now >= next_scan) {
+		if (now >= next_scan || l->asked) {
 			scan(l, first);
 			first = false;
 			next_scan = broker__now() + SCAN_EVERY;
 		}
+		if (l->changed)
+			tell_targets(l);
+		if (l->asked)
+			tell(l, json_pack("{s:s}", "event", "scanned"));
+		l->asked = false;
 		look(l, broker__now());
 		if (l->changed)
 			tell_targets(l);
@@ -304,7 +312,7 @@ static void loop(struct look *l)
 		for (size_t i = 0; i < l->n; i++)
 			fds[n++] = (struct pollfd){ .fd = proc__pidfd(l->seen[i].t->proc), .events = POLLIN };
 		poll(fds, n, until > now ? (int)((until - now) / 1000000) + 1 : 0);
-		if (link__pump(l->link, ignore, NULL))
+		if (link__pump(l->link, hear, l))
 			l->quit = true;
 	}
 }

@@ -216,7 +216,7 @@ void spawned__close(struct spawned *s)
 /* Without what a program of ours puts in front; argp names the command, too. */
 static const char *skip_prefix(const char *line, const char *end)
 {
-	const char *words[] = { PREFIX, "memtrace-bpf ", "error: " };
+	const char *words[] = { PREFIX, "memtrace-bpf ", "error: ", "warning: " };
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
 		size_t n = strlen(words[i]);
