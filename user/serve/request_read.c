@@ -21,6 +21,13 @@ struct heads {
 	bool bad;
 };
 
+/* "Content-Length : 5" is a header to some, and to others none. */
+static bool is_name(const char *key, size_t size)
+{
+	return size && strnlen(key, size) == size &&
+	       strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~") >= size;
+}
+
 static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t size)
 {
 	struct heads *h = ctx;
@@ -29,7 +36,7 @@ static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char 
 	for (size_t i = 0; i < ONLY_ONCE; i++)
 		if (strlen(only_once[i]) == key_size && !strncasecmp(only_once[i], key, key_size))
 			h->seen[i]++;
-	h->bad |= memchr(key, '\0', key_size) || (value && memchr(value, '\0', size));
+	h->bad |= !is_name(key, key_size) || (value && memchr(value, '\0', size));
 	return MHD_YES;
 }
 
@@ -237,8 +244,8 @@ bool request__begin(struct request *r, const char *url, const char *method)
 	}
 	if (check_headers(r) && check_route(r, values, &n) && check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
 		request__error(r, 413, NULL, "the body must be at most %d bytes long, and it is %llu", WEB_BODY, size);
-	/* What the headers leave in doubt is not read on. */
-	return !(r->answered && (size > WEB_DRAIN || r->status == 400));
+	/* What the headers leave in doubt is not read on, and who asks before sending the body is told. */
+	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));
 }
 
 bool request__take(struct request *r, const char *data, size_t size)

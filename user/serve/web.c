@@ -19,6 +19,7 @@
 #include "lib/text.h"
 #include "serve/request_read.h"
 
+#define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 #define TICK_NS 1000000000ull
 
 static uint64_t clock_now(void)
@@ -209,6 +210,7 @@ static int start(struct web *web, int fd)
 	struct MHD_OptionItem with_tls[] = {
 		{ MHD_OPTION_HTTPS_MEM_CERT, 0, s->cert },
 		{ MHD_OPTION_HTTPS_MEM_KEY, 0, s->key },
+		{ MHD_OPTION_HTTPS_PRIORITIES, 0, TLS },
 		{ MHD_OPTION_END, 0, NULL },
 	};
 	struct MHD_Daemon *d = MHD_start_daemon(
@@ -216,7 +218,7 @@ static int start(struct web *web, int fd)
 		MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED, request__completed, web, MHD_OPTION_CONNECTION_LIMIT,
 		(unsigned)GUARD_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? with_tls : with_tls + 2, MHD_OPTION_END);
+		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? with_tls : with_tls + 3, MHD_OPTION_END);
 
 	if (!d) {
 		close(fd);
