@@ -24,6 +24,18 @@ static inline int32_t terminal__char(const uint8_t *p, size_t left, size_t *len)
 	return c < least[*len] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000) ? -1 : (int32_t)c;
 }
 
+/* Valid UTF-8, whatever it does. */
+static inline bool terminal__utf8(const char *s, size_t size)
+{
+	size_t len;
+
+	for (size_t i = 0; i < size; i += len) {
+		if (terminal__char((const uint8_t *)s + i, size - i, &len) < 0)
+			return false;
+	}
+	return true;
+}
+
 /* Valid UTF-8 without control characters and without what changes the direction of text. */
 static inline bool terminal__harmless(const char *s, size_t size)
 {
