@@ -1,0 +1,546 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+`serve` against those who mean harm, or speak HTTP badly: what its processes may do, requests that are malformed, ambiguous, too
+long or too slow, paths, names and origins, tokens, rates, TLS, the Unix socket. Whatever comes, others are answered meanwhile.
+"""
+import contextlib
+import json
+import os
+import re
+import socket
+import ssl
+import struct
+import subprocess
+import time
+
+import harness
+import server
+from harness import Skip, check, equal, run, scratch
+
+TOKEN = "correct-horse-battery-staple"
+HOST = b"Host: 127.0.0.1\r\n"
+_shared = {}
+
+
+def recording():
+    if "recording" not in _shared:
+        _shared["recording"] = scratch("safety.mtr")
+        subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), _shared["recording"]], check=True, timeout=60)
+    return _shared["recording"]
+
+
+def open_server():
+    """Without a token, on an address and a Unix socket."""
+    if "open" not in _shared:
+        _shared["socket"] = scratch("serve.sock")
+        _shared["open"] = server.Server("--listen", "unix:" + _shared["socket"], "--requests-per-minute", "0", recording(), kept=True)
+    return _shared["open"]
+
+
+def strict_server():
+    """With a token, TLS and a rate."""
+    if "strict" not in _shared:
+        token, cert, key = scratch("token"), scratch("cert.pem"), scratch("key.pem")
+        with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
+            f.write(TOKEN + "\n")
+        made = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj",
+                               "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert],
+                              capture_output=True, text=True, check=False)
+        check(made.returncode == 0, "openssl: %s", made.stderr)
+        _shared["cert"] = cert
+        _shared["strict"] = server.Server("--token-file", token, "--tls-cert", cert, "--tls-key", key, "--requests-per-minute", "240",
+                                          "--allow-host", "gpu.example", recording(), kept=True)
+    return _shared["strict"]
+
+
+# ---- bytes, as they are ----
+
+class Raw:
+    """A connection that says what it is told to; source: another address of this machine, which is another peer."""
+
+    def __init__(self, s, source=None, timeout=15):
+        self.socket = socket.socket()
+        self.socket.settimeout(timeout)
+        if source:
+            self.socket.bind((source, 0))
+        self.socket.connect((s.host, s.port))
+
+    def send(self, data):
+        self.socket.sendall(data)
+        return self
+
+    def read(self, patience=None):
+        """All, until the other side closes, or for so many seconds says nothing; without that it has to close."""
+        out = b""
+        if patience:
+            self.socket.settimeout(patience)
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError, ssl.SSLError, *([TimeoutError] if patience else [])):
+            while True:
+                more = self.socket.recv(65536)
+                if not more:
+                    break
+                out += more
+        return out
+
+    def closed(self):
+        """Whether the other side has closed, within the time."""
+        try:
+            while self.socket.recv(65536):
+                pass
+        except (ConnectionResetError, BrokenPipeError):
+            return True
+        except socket.timeout:
+            return False
+        return True
+
+    def close(self):
+        self.socket.close()
+
+
+def say(data, s=None, more=True):
+    """What is answered to these bytes; more=False: nobody says where they end, and the connection may stay."""
+    c = Raw(s or open_server())
+    with contextlib.suppress(OSError):
+        c.send(data)
+    out = c.read(None if more else 0.4)
+    c.close()
+    return out
+
+
+def statuses(answer):
+    """Of each answer in it, one after the other by their lengths."""
+    found = []
+    while answer:
+        head, _, rest = answer.partition(b"\r\n\r\n")
+        status = re.match(rb"HTTP/1\.[01] (\d{3}) ", head)
+        if not status and found in ([400], [413]):
+            break  # the library's own, which says its headers twice
+        check(status, "not an answer: %r", answer[:200])
+        found.append(int(status[1]))
+        length = re.search(rb"^Content-Length: (\d+)\r?$", head, re.M | re.I)
+        answer = rest[int(length[1]):] if length else b"" if found[-1] != 100 else rest
+    return found
+
+
+def alive(s=None):
+    """Somebody else is answered, at once."""
+    s = s or open_server()
+    c = s.connect(timeout=5)
+    begun = time.monotonic()
+    c.ask("GET", "/api/health").expect()
+    c.close()
+    return time.monotonic() - begun
+
+
+def request(path="/api/health", headers=b"", method="GET", body=b"", host=HOST):
+    return method.encode() + b" " + (path if isinstance(path, bytes) else path.encode()) + b" HTTP/1.1\r\n" + host + headers + b"Connection: close\r\n\r\n" + body
+
+
+# ---- what the processes may do ----
+
+def status_of(pid):
+    with open("/proc/%d/status" % pid, encoding="utf-8") as f:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in f if ":\t" in line)
+
+
+def has_landlock():
+    import ctypes
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) > 0
+
+
+def test_rights():
+    s = open_server()
+    alive()
+    first = s.process.pid
+    children = [p for p in s.processes() if p != first]
+    check(children, "serve has no process besides the first")
+    for pid in children:
+        st = status_of(pid)
+        for name in ("CapInh", "CapPrm", "CapEff", "CapAmb") + (("CapBnd",) if harness.IS_ROOT else ()):
+            equal(int(st[name], 16), 0, "%s of %s" % (name, server.name_of(pid)))
+        equal(st["NoNewPrivs"], "1", "no_new_privs of %s" % server.name_of(pid))
+        if "AddressSanitizer" not in os.environ.get("MEMTRACE_BUILD", ""):
+            equal(st["Seccomp"], "2", "seccomp of %s" % server.name_of(pid))
+        check("0" not in st["Uid"].split() and "0" not in st["Gid"].split(), "%s is root: %s %s", server.name_of(pid), st["Uid"], st["Gid"])
+        if harness.IS_ROOT:
+            equal(st["Groups"].strip(), "", "groups of %s" % server.name_of(pid))
+    # What the one that speaks HTTP has open: no file, no folder, and nothing of BPF.
+    web = web_of(s)
+    if not harness.IS_ROOT:
+        return
+    for fd in os.listdir("/proc/%d/fd" % web):
+        where = os.readlink("/proc/%d/fd/%s" % (web, fd))
+        check(re.match(r"socket:|anon_inode:\[(eventpoll|signalfd|eventfd)\]|pipe:|/dev/null|/dev/pts/|/memfd:", where) or int(fd) < 3,
+              "descriptor %s of the HTTP process is %s", fd, where)
+
+
+def web_of(s):
+    """The process that has the listening socket and is not the first."""
+    inodes = set()
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        for line in f.readlines()[1:]:
+            field = line.split()
+            if field[3] == "0A" and int(field[1].split(":")[1], 16) == s.port:
+                inodes.add("socket:[%s]" % field[9])
+    for pid in s.processes():
+        if pid == s.process.pid:
+            continue
+        out = subprocess.run(harness.sudo(["ls", "-l", "/proc/%d/fd" % pid]), capture_output=True, text=True, check=False).stdout
+        if any(i in out for i in inodes):
+            return pid
+    raise harness.Failure("no process of serve's own listens")
+
+
+# ---- malformed ----
+
+def test_malformed():
+    closed, refused = [], (400, 403, 404, 405, 411, 413, 414, 415, 417, 422, 431, 501, 505)
+    cases = [
+        b"\r\n\r\n", b"\n", b"\0", b"\0" * 5000, b"GET\r\n\r\n", b"GET /\r\n\r\n", b"GET / HTTP/9.9\r\n" + HOST + b"\r\n", b"GET / http/1.1\r\n" + HOST + b"\r\n",
+        b" GET / HTTP/1.1\r\n" + HOST + b"\r\n", b"G\0T / HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"\xff\xfe\xfd / HTTP/1.1\r\n\r\n",
+        b"GET /api/health HTTP/1.1\r\nHost 127.0.0.1\r\n\r\n", b"GET /api/health HTTP/1.1\r\n: x\r\n\r\n", b"GET /api/health HTTP/1.1\r\n\r\n",
+        b"GET /api/health HTTP/1.1\r\nHost: a b\r\n\r\n", b"GET /api/health HTTP/1.1\r\n" + HOST + b"Host: evil.example\r\n\r\n",
+        b"GET /api/health HTTP/1.1\r\n" + HOST + b"X: a\0b\r\nOrigin: x\0y\r\n\r\n",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: -1\r\n\r\n",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: +2\r\n\r\n{}",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: 2 \x0b\r\n\r\n{}",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: 99999999999999999999999999\r\n\r\n{}",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: 18446744073709551616\r\n\r\n{}",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: 0x2\r\n\r\n{}",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n-1\r\n{}\r\n0\r\n\r\n",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{}\r\n0\r\n\r\n",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n2;" + b"x" * 70000 + b"\r\n{}\r\n0\r\n\r\n",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: gzip\r\n\r\n{}",
+        b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n\r\n{}",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(500), os.urandom(4000),
+    ]
+    for data in cases:
+        got = statuses(say(data, more=False))
+        check(all(n in refused for n in got), "%r was answered with %s", data[:100], got)
+        closed.append(not got)
+    check(not all(closed), "nothing was answered at all")
+    # To the library a NUL ends the path, so it is that which is answered.
+    for path, want in ((b"/nothing\0/api/health", 404), (b"/api/trace/nothing\0.json", 404)):
+        equal(statuses(say(request(path))), [want], repr(path))
+    check(alive() < 5, "the server is slow")
+
+
+def test_ambiguous():
+    """Where one request ends must not be for two to read in two ways: the second, hidden one is never answered."""
+    hidden = b"GET /api/health HTTP/1.1\r\n" + HOST + b"\r\n"
+    body = b"0\r\n\r\n" + hidden
+    post = b"POST /api/trace/export HTTP/1.1\r\n" + HOST
+    for headers in (b"Content-Length: %d\r\nTransfer-Encoding: chunked\r\n" % len(body), b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+                    b"Content-Length: 5\r\nContent-Length: %d\r\n" % len(body), b"Content-Length: 5, %d\r\n" % len(body), b"Content-Length : 5\r\n",
+                    b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n", b"Transfer-Encoding: xchunked\r\nContent-Length: 5\r\n",
+                    b"Transfer-Encoding : chunked\r\n", b"Transfer-Encoding: chunked, identity\r\n", b"Transfer-Encoding:\x0bchunked\r\nContent-Length: 5\r\n",
+                    b"X: y\r\n Content-Length: 5\r\n", b"Content-Length: 0\r\nContent-Length : 5\r\n", b"Content-Length\0: 5\r\n", b"Transfer-Encoding: identity\r\nContent-Length: 5\r\n"):
+        for rest in (body, hidden):
+            got = statuses(say(post + headers + b"\r\n" + rest, more=False))
+            check(200 not in got, "%r: a hidden request was answered: %s", headers, got)
+    alive()
+
+
+def test_split():
+    """A byte at a time, and many at once: each is answered, in order."""
+    c = Raw(open_server())
+    for i, byte in enumerate(request("/api/trace/list")):
+        c.send(bytes([byte]))
+        if i % 20 == 0:
+            time.sleep(0.01)
+    equal(statuses(c.read()), [200], "a request in single bytes")
+    many = b"".join(b"GET %s HTTP/1.1\r\n%s\r\n" % (p, HOST) for p in (b"/api/health", b"/nothing", b"/api/trace/list") * 20)
+    equal(statuses(say(many + request())), [200, 404, 200] * 20 + [200], "requests on end")
+    body = b'{"trace_id": "nothing", "format": "speedscope"}'
+    chunks = b"".join(b"1\r\n%c\r\n" % b for b in body) + b"0\r\n\r\n"
+    equal(statuses(say(request("/api/trace/export", b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n", "POST", chunks))), [404],
+          "a body in chunks of a byte")
+    # The other side goes in the middle of everything.
+    for _ in range(20):
+        c = Raw(open_server())
+        c.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        c.send(b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n\r\n{")
+        c.close()
+    alive()
+
+
+def test_oversized():
+    for data, want in ((b"GET /" + b"a" * 1000000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", (414, 431, 400)),
+                       (b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"a" * 1000000 + b"\r\n\r\n", (431, 400, 413)),
+                       (b"GET / HTTP/1.1\r\n" + HOST + b"X: y\r\n" * 100000 + b"\r\n", (431, 400, 413)),
+                       (b"GET / HTTP/1.1\r\n" + b"a" * 1000000, (431, 400, 413)),
+                       (b"GET /?" + b"a=b&" * 100000 + b" HTTP/1.1\r\n" + HOST + b"\r\n", (414, 431, 400)),
+                       (request("/api/trace/export", b"Content-Length: 10000000\r\n", "POST", b" " * 10000000), (413,)),
+                       (request("/api/trace/export", b"Transfer-Encoding: chunked\r\n", "POST", b"10000\r\n" + b" " * 65536 + b"\r\n" +
+                                (b"10000\r\n" + b" " * 65536 + b"\r\n") * 40), (413,)),
+                       (request("/api/trace/export", b"Content-Length: 99999999999\r\n", "POST"), (413,))):
+        got = statuses(say(data))
+        check(not got or (len(got) == 1 and got[0] in want), "%r... was answered with %s", data[:60], got)
+    # To who waits for the answer first it is one.
+    c = Raw(open_server())
+    c.send(b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Type: application/json\r\nContent-Length: 100000\r\nExpect: 100-continue\r\n\r\n")
+    equal(c.socket.recv(65536).split(b"\r\n", 1)[0].split()[1], b"413", "100 KB announced")
+    c.close()
+    deep = b"[" * 60000
+    equal(statuses(say(request("/api/trace/export", b"Content-Length: %d\r\n" % len(deep), "POST", deep))), [422], "60,000 arrays")
+    alive()
+
+
+def test_paths():
+    s = open_server()
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    ups = ["../", "..%2f", "%2e%2e/", "%2e%2e%2f", "..%5c", "..\\", "%252e%252e%252f", "..;/", "%c0%ae%c0%ae/", ".%00./", "./.././"]
+    paths = ["/api/trace/download/" + up * 8 + "etc/passwd" for up in ups] + ["/" + up * 8 + "etc/passwd" for up in ups]
+    paths += ["/api/trace/download/" + name for name in ("/etc/passwd", "%2fetc%2fpasswd", ".", "..", "", "%00", trace + ".mtr%00.json", ".hidden", "a" * 300, "*",
+                                                          "~root", "file:///etc/passwd", "../" + trace + ".mtr")]
+    paths += ["/api/trace/" + up + name for up in ups for name in ("list", trace)]
+    paths += ["//api/health", "/api//health", "/api/health/", "/API/HEALTH", "/api/./health", "/api/trace/../health", "/.", "/..", "/%2e"]
+    for path in paths:
+        answer = say(request(path))
+        check(200 not in statuses(answer) and b"root:x:" not in answer, "%s: %s", path, answer[:300])
+    for path in ("http://127.0.0.1/etc/passwd", "file:///etc/passwd", "*", "127.0.0.1:22", "etc/passwd"):
+        check(200 not in statuses(say(request(path))), "%s was answered", path)
+    check(statuses(say(request("/api/trace/%s" % trace))) == [200], "the trace itself")
+
+
+def test_echo():
+    """What a request has in it never becomes a header, nor markup."""
+    for path in ("/api/trace/x%0d%0aSet-Cookie:%20a=b", "/api/trace/%0d%0a%0d%0a<script>", "/x%0aSet-Cookie:a", "/<script>alert(1)</script>",
+                 "/api/trace/list?<script>=1", "/api/trace/list?a%0d%0aSet-Cookie:%20x=1", "/api/trace/download/%22%0d%0aX:y"):
+        answer = say(request(path))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        check(statuses(answer)[0] in (400, 404, 422), "%s: %s", path, answer[:200])
+        check(b"set-cookie" not in head.lower() and b"\nX:" not in head, "%s: became a header: %r", path, head)
+        check(b"Content-Type: application/json" in head and b"nosniff" in head, "%s: %r", path, head)
+        check(b"\\u001b" not in body and b"\x1b" not in body, "%s: %r", path, body)
+        json.loads(body)
+
+
+def test_methods():
+    s = open_server()
+    got = s.ask("HEAD", "/api/health").expect()
+    equal((got.body, got.type.split(";")[0]), (b"", "application/json"), "HEAD")
+    for method in ("PUT", "PATCH", "TRACE", "PROPFIND", "LONGERTHANANYMETHODTHATTHEREIS"):
+        answer = say(request("/api/health", b"X-Secret: abc\r\n", method))
+        check(not statuses(answer) or statuses(answer)[0] in (400, 405, 501), "%s: %s", method, answer[:200])
+        check(b"X-Secret" not in answer, "%s echoes headers", method)
+    check(statuses(say(request("127.0.0.1:80", b"", "CONNECT")))[0] in (400, 404, 405, 501), "CONNECT")
+    answer = say(request("/api/health", b"Origin: http://evil.example\r\nAccess-Control-Request-Method: POST\r\n", "OPTIONS"))
+    check(b"access-control-allow" not in answer.lower() and statuses(answer) == [403], "a preflight of another site: %s", answer[:300])
+
+
+# ---- who asks ----
+
+def test_names():
+    for host, want in ((b"127.0.0.1", 200), (b"localhost:1", 200), (b"[::1]:8000", 200), (b"evil.example", 403), (b"evil.example:8000", 403),
+                       (b"127.0.0.1.evil.example", 403), (b"0.0.0.0", 403), (b"gpu.example", 403), (b"", 400), (b"a b", 400)):
+        equal(statuses(say(request(host=b"Host: " + host + b"\r\n"))), [want], "Host: %r" % host)
+    body = b'{"trace_id": "nothing", "format": "speedscope"}'
+    for headers, want in ((b"", 404), (b"Origin: http://127.0.0.1\r\n", 404), (b"Origin: https://127.0.0.1\r\n", 404), (b"Origin: http://127.0.0.1:81\r\n", 403),
+                          (b"Origin: null\r\n", 403), (b"Origin: http://evil.example\r\n", 403), (b"Sec-Fetch-Site: cross-site\r\n", 403),
+                          (b"Sec-Fetch-Site: same-site\r\n", 403), (b"Sec-Fetch-Site: same-origin\r\n", 404)):
+        # As forms and images of other sites send them: without asking before.
+        for kind in (b"application/json", b"text/plain"):
+            got = statuses(say(request("/api/trace/export", headers + b"Content-Type: %s\r\nContent-Length: %d\r\n" % (kind, len(body)), "POST", body)))
+            check(got == [want] or (want == 404 and kind == b"text/plain" and got == [415]), "%r as %s: %s", headers, kind, got)
+
+
+def test_unix_socket():
+    open_server()
+    path = _shared["socket"]
+    mode = os.stat(path).st_mode & 0o777
+    check(mode in (0o600, 0o660), "the socket may be used by all: %o", mode)
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(10)
+        s.connect(path)
+        s.sendall(request("/api/health", host=b"Host: whatever\r\n"))
+        out = b""
+        while True:
+            more = s.recv(65536)
+            if not more:
+                break
+            out += more
+    equal(statuses(out), [200], "over the Unix socket")
+
+
+# ---- slow, and many ----
+
+def test_slow():
+    """Requests that trickle in, of all sorts and many at once: they are cut off, and nobody else waits for them."""
+    s = open_server()
+    begun = time.monotonic()
+    slow = []
+    starts = (b"GET /api/health HTTP/1.1\r\nX: ", b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Content-Length: 60000\r\n\r\n", b"",
+              b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1000\r\n", b"GET /api/hea")
+    for i in range(60):
+        slow.append(Raw(s, timeout=1).send(starts[i % len(starts)]))
+    left = list(slow)
+    slowest = 0
+    while left and time.monotonic() - begun < 20:
+        slowest = max(slowest, alive())
+        for c in list(left):
+            try:
+                c.send(b"a")
+                c.socket.setblocking(False)
+                if not c.socket.recv(65536):
+                    left.remove(c)
+            except BlockingIOError:
+                pass
+            except (BrokenPipeError, ConnectionResetError):
+                left.remove(c)
+            finally:
+                with contextlib.suppress(OSError):
+                    c.socket.settimeout(1)
+        time.sleep(0.5)
+    for c in slow:
+        c.close()
+    equal(len(left), 0, "connections that went on for 20 s without a whole request")
+    check(slowest < 3, "somebody else waited for %.1f s", slowest)
+
+
+def test_many_connections():
+    """One peer may have half of them; another is answered."""
+    s = open_server()
+    held = []
+    with contextlib.suppress(OSError):
+        for _ in range(600):
+            held.append(Raw(s, source="127.0.0.9", timeout=0.2))
+    time.sleep(1.2)
+    closed = 0
+    for c in held:
+        c.socket.setblocking(False)
+        try:
+            closed += c.socket.recv(1) == b""
+        except BlockingIOError:
+            pass
+        except OSError:
+            closed += 1
+    check(len(held) - closed <= 260, "%d connections of one peer are open", len(held) - closed)
+    check(alive() < 5, "another peer is not answered")
+    for c in held:
+        c.close()
+
+
+# ---- token, cookie, rate, TLS ----
+
+def secure(source=None):
+    s = strict_server()
+    context = ssl.create_default_context(cafile=_shared["cert"])
+    raw = Raw(s, source)
+    raw.socket = context.wrap_socket(raw.socket, server_hostname="localhost")
+    return raw
+
+
+def ask(path, headers=b"", method="GET", body=b"", source=None, host=HOST):
+    c = secure(source)
+    c.send(request(path, headers + (b"Content-Length: %d\r\n" % len(body) if body else b""), method, body, host))
+    out = c.read()
+    c.close()
+    return out
+
+
+def bearer(token):
+    return b"Authorization: Bearer " + token.encode() + b"\r\n"
+
+
+def test_tls():
+    strict_server()
+    check(b"HTTP/1.1 200" in ask("/api/health"), "TLS")
+    equal(statuses(say(request(), strict_server())), [], "HTTP without TLS")
+    check(b"200" in ask("/api/health", host=b"Host: gpu.example\r\n").split(b"\r\n")[0], "--allow-host")
+    # What nobody should speak any more; this end would.
+    done = subprocess.run(["openssl", "s_client", "-connect", "127.0.0.1:%d" % strict_server().port, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"],
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
+    check("no peer certificate" in done.stdout, "TLS 1.1: %s", done.stderr[-300:] + done.stdout[-600:])
+    equal(secure().socket.version(), "TLSv1.3", "TLS")
+
+
+def test_token():
+    strict_server()
+    you = "127.0.0.20"
+    equal(statuses(ask("/api/trace/list", source=you)), [401], "no token")
+    check(b"WWW-Authenticate: Bearer" in ask("/api/trace/list", source=you), "no word of how")
+    equal(statuses(ask("/api/trace/list", bearer(TOKEN), source=you)), [200], "the token")
+    for wrong in (TOKEN[:-1], TOKEN + "x", TOKEN.upper(), "x" * 600):
+        equal(statuses(ask("/api/trace/list", bearer(wrong), source=you)), [401], wrong[:40])
+    equal(statuses(ask("/nothing", source=you)), [401], "what there is, is not told either")
+    for path in ("/api/trace/list?token=" + TOKEN, "/metrics", "/debug/pprof/memory?seconds=1", "/api/stream"):
+        check(statuses(ask(path, source=you)) != [200], "%s without the token", path)
+    # Guessing: after ten nobody listens, and others are not touched.
+    thief = "127.0.0.21"
+    got = [statuses(ask("/api/trace/list", bearer("guess-number-%020d" % i), source=thief))[0] for i in range(14)]
+    equal(got, [401] * 10 + [429] * 4, "guesses")
+    equal(statuses(ask("/api/trace/list", bearer(TOKEN), source=thief)), [429], "the right one after them")
+    equal(statuses(ask("/api/trace/list", bearer(TOKEN), source=you)), [200], "somebody else")
+
+
+def log_in(token, source, headers=b""):
+    return ask("/api/session", b"Content-Type: application/json\r\n" + headers, "POST", json.dumps({"token": token}).encode(), source)
+
+
+def test_cookie():
+    strict_server()
+    you = "127.0.0.22"
+    equal(statuses(log_in("not the token at all", you)), [401], "a wrong token")
+    check(b"set-cookie" not in log_in("not the token at all", you).lower(), "a cookie for a wrong token")
+    equal(statuses(log_in(TOKEN, you, b"Origin: https://evil.example\r\n")), [403], "another site's page logs in")
+    answer = log_in(TOKEN, you)
+    check(statuses(answer)[0] in (200, 204), "login: %s", answer[:200])
+    line = re.search(rb"^Set-Cookie: (.*)\r$", answer, re.M | re.I)[1].decode()
+    for word in ("HttpOnly", "SameSite=Strict", "Secure", "Path=/"):
+        check(word in line, "the cookie has no %s: %s", word, line)
+    check(TOKEN not in line, "the cookie is the token")
+    cookie = b"Cookie: " + line.split(";")[0].encode() + b"\r\n"
+    equal(statuses(ask("/api/trace/list", cookie, source=you)), [200], "with the cookie")
+    equal(statuses(ask("/api/trace/list", cookie + b"Origin: https://evil.example\r\n", source=you)), [403], "another site's page with the cookie")
+    equal(statuses(ask("/api/trace/list", cookie.replace(b"=", b"=0"), source=you)), [401], "another cookie")
+
+
+def test_rate():
+    strict_server()
+    c = secure("127.0.0.23")
+    c.send((b"GET /api/health HTTP/1.1\r\n" + HOST + b"\r\n") * 74 + request())
+    got = statuses(c.read())
+    check(got[:60] == [200] * 60 and 429 in got[60:], "75 at once, where 240 a minute may come: %s", got)
+    check(re.search(rb"^Retry-After: [1-9]", ask("/api/health", source="127.0.0.23"), re.M), "no Retry-After")
+    equal(statuses(ask("/api/health", source="127.0.0.24")), [200], "somebody else")
+
+
+# ---- what is refused before it begins ----
+
+def refused(*args, code, words):
+    got, _, err = harness.tool("serve", "-o", scratch("never"), *args, seconds=20)  # 64: what was asked for makes no sense
+    equal(got, code, "serve %s: %s" % (" ".join(args), err))
+    check(re.search(words, err), "serve %s says %r", " ".join(args), err)
+
+
+def test_refused():
+    server.needs_serve()
+    loose, short = scratch("loose"), scratch("short")
+    for path, text, mode in ((loose, TOKEN, 0o644), (short, "short", 0o600)):
+        with open(os.open(path, os.O_CREAT | os.O_WRONLY, mode), "w", encoding="ascii") as f:
+            f.write(text)
+        os.chmod(path, mode)
+    refused("--listen", "0.0.0.0:0", recording(), code=64, words="--token-file")
+    refused("--listen", "[::]:0", recording(), code=64, words="--token-file")
+    refused("--listen", "example.com:80", recording(), code=64, words="address")
+    refused("--listen", "127.0.0.1:0", "--token-file", loose, recording(), code=1, words="others may read")
+    refused("--listen", "127.0.0.1:0", "--token-file", short, recording(), code=64, words="16")
+    refused("--listen", "127.0.0.1:0", "--tls-cert", short, "--tls-key", short, recording(), code=64, words="short")
+
+
+def test_end():
+    """Whatever came, both end in order, and leave nothing."""
+    if not _shared:
+        raise Skip("nothing was started")
+    open_server().stop()
+    check(not os.path.exists(_shared["socket"]), "the Unix socket is still there")
+    if "strict" in _shared:
+        _shared["strict"].stop()
+
+
+if __name__ == "__main__":
+    run(globals())
