@@ -8,15 +8,17 @@
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
+#   tools/deps.sh fleet          Prometheus, Go, and what metrics and manifests have to suit
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh kernel-images  prints the paths of those, one a line
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench, readers or api
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench, readers, api or fleet
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
 #   tools/deps.sh docs           likewise, of the documentation that serve shows
+#   tools/deps.sh prometheus     prints the folder with prometheus and promtool
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
@@ -35,6 +37,7 @@ BUILD_PACKAGES=(make:make gcc:gcc clang:clang llvm libbpf-dev bpftool:bpftool li
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
 TEST_PACKAGES=(g++:g++ curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte)
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
+FLEET_PACKAGES=(python3-venv golang-go:go) # the last has what profiles are read by
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
 say() { printf 'deps: %s\n' "$*" >&2; }
@@ -57,7 +60,7 @@ as_root() {
 
 have_package() {
 	case $1 in
-	*:*) ! PATH=$PATH:/usr/sbin command -v "${1#*:}" >/dev/null || return 0 ;;
+	*:*) ! PATH=$PATH:/usr/sbin:/usr/local/go/bin command -v "${1#*:}" >/dev/null || return 0 ;;
 	esac
 	[ "$(dpkg-query -W -f='${db:Status-Status}' "${1%%:*}" 2>/dev/null)" = installed ]
 }
@@ -236,52 +239,77 @@ venv_bench() {
 	ln -sfn "$name" "$VENVS/bench"
 }
 
-# Libraries that exports are for; they need no PyTorch.
-READERS=(tensorboard==2.20.0 pandas==2.3.3 prometheus_client==0.25.0)
-readers() {
-	local name dir
+# An environment without PyTorch. Where pip cannot make it, what is lost is said, and that is all.
+#   small_venv ROLE PYTHON IMPORTS LOST REQUIREMENT ...
+small_venv() {
+	local role=$1 python=$2 imports=$3 lost=$4 name dir
+	shift 4
 	mkdir -p "$VENVS"
-	name=readers-$(printf '%s\n' "${READERS[@]}" | sha256sum | cut -c1-12)
+	name=$role-$(printf '%s\n' "$@" | sha256sum | cut -c1-12)
 	dir=$VENVS/$name
 	if [ ! -e "$dir/.complete" ]; then
 		rm -rf "$dir"
-		say "installing ${READERS[*]} into $dir"
-		python3 -m venv "$dir"
-		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "${READERS[@]}" >&2 ||
+		say "installing $* into $dir"
+		"$python" -m venv "$dir"
+		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "$@" >&2 ||
 			{
-				say "pip could not install them: what they read will not be asked"
+				say "pip could not install them: $lost"
 				return 0
 			}
-		"$dir/bin/python" -c 'import tensorboard, pandas, prometheus_client'
+		"$dir/bin/python" -c "import $imports"
 		touch "$dir/.complete"
 	fi
-	ln -sfn "$name" "$VENVS/readers"
+	ln -sfn "$name" "$VENVS/$role"
+}
+
+# Libraries that exports are for.
+READERS=(tensorboard==2.20.0 pandas==2.3.3 prometheus_client==0.25.0)
+readers() {
+	small_venv readers python3 "tensorboard, pandas, prometheus_client" "what they read will not be asked" "${READERS[@]}"
 }
 
 # Clients of the HTTP API, a judge of its schema, and what makes up requests from it.
 API=(requests==2.34.2 schemathesis==4.32.5 openapi-spec-validator==0.9.0)
 api() {
-	local name dir python
-	mkdir -p "$VENVS"
+	local python
 	python=$(find_python 3.12 3.11 3.13 3.10) || {
 		say "no CPython 3.10 to 3.13 found: requests that a schema makes up will not be tried"
 		return 0
 	}
-	name=api-$(printf '%s\n' "${API[@]}" | sha256sum | cut -c1-12)
-	dir=$VENVS/$name
-	if [ ! -e "$dir/.complete" ]; then
-		rm -rf "$dir"
-		say "installing ${API[*]} into $dir"
-		"$python" -m venv "$dir"
-		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "${API[@]}" >&2 ||
-			{
-				say "pip could not install them: what they try will not be tried"
-				return 0
-			}
-		"$dir/bin/python" -c 'import requests, schemathesis, openapi_spec_validator'
-		touch "$dir/.complete"
+	small_venv api "$python" "requests, schemathesis, openapi_spec_validator" "what they try will not be tried" "${API[@]}"
+}
+
+# Unpacked and not installed: its package would start it.
+prometheus_files() {
+	local dir=$VENVS/prometheus
+	command -v prometheus >/dev/null && command -v promtool >/dev/null && return 0
+	[ ! -e "$dir/.complete" ] || return 0
+	say "unpacking prometheus into $dir"
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	(cd "$dir" && { apt-get download -q prometheus >&2 || { as_root apt-get update -q >&2 && apt-get download -q prometheus >&2; }; } &&
+		dpkg-deb -x ./*.deb . && rm ./*.deb && usr/bin/promtool --version >/dev/null) || {
+		say "prometheus cannot be had: it will not be asked"
+		return 0
+	}
+	touch "$dir/.complete"
+}
+
+print_prometheus() {
+	if command -v prometheus >/dev/null && command -v promtool >/dev/null; then
+		dirname "$(command -v prometheus)"
+	elif [ -e "$VENVS/prometheus/.complete" ]; then
+		echo "$VENVS/prometheus/usr/bin"
+	else
+		die "no prometheus: run tools/deps.sh fleet"
 	fi
-	ln -sfn "$name" "$VENVS/api"
+}
+
+# What metrics and manifests have to suit.
+FLEET=(prometheus_client==0.26.0 opentelemetry-proto==1.45.2 kubernetes-validate==1.37.0)
+fleet() {
+	prometheus_files
+	small_venv fleet python3 "prometheus_client, opentelemetry.proto, kubernetes_validate" "what they judge will not be judged" "${FLEET[@]}"
 }
 
 bench_packages() {
@@ -368,13 +396,14 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fuzz|bench|kernels ... or python main|newest|old|cu12|bench|readers|api"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|fuzz|bench|kernels ... or python main|newest|old|cu12|bench|readers|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
 foreign) print_foreign && exit ;;
 page) page && exit ;;
 docs) docs && exit ;;
+prometheus) print_prometheus && exit ;;
 kernel-images) print_kernels && exit ;;
 esac
 for what in "$@"; do
@@ -388,6 +417,7 @@ for what in "$@"; do
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
 	api) packages python3-venv && api ;;
+	fleet) packages "${FLEET_PACKAGES[@]}" && fleet ;;
 	formats)
 		packages "${FORMATS_PACKAGES[@]}"
 		readers
@@ -403,6 +433,7 @@ for what in "$@"; do
 		foreign
 		readers
 		api
+		packages "${FLEET_PACKAGES[@]}" && fleet
 		;;
 	*) die "unknown: $what" ;;
 	esac
