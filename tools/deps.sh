@@ -19,6 +19,7 @@
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
 #   tools/deps.sh docs           likewise, of the documentation that serve shows
 #   tools/deps.sh prometheus     prints the folder with prometheus and promtool
+#   tools/deps.sh pprof          prints the path of Go's pprof
 #
 # The environments lie in MEMTRACE_VENVS (default ~/.cache/memtrace-bpf) and are used again.
 set -euo pipefail
@@ -305,10 +306,34 @@ print_prometheus() {
 	fi
 }
 
+# Newer Go has it as source alone, and would build it in the middle of a test.
+pprof() {
+	local go
+	go=$(PATH=$PATH:/usr/local/go/bin command -v go) || return 0
+	[ -x "$("$go" env GOTOOLDIR)/pprof" ] || [ -x "$VENVS/pprof" ] || {
+		say "building pprof"
+		mkdir -p "$VENVS"
+		"$go" build -o "$VENVS/pprof" cmd/pprof >&2 || say "pprof could not be built: it will not be asked"
+	}
+}
+
+print_pprof() {
+	local go
+	go=$(PATH=$PATH:/usr/local/go/bin command -v go) || die "go is not here: run tools/deps.sh fleet"
+	for go in "$("$go" env GOTOOLDIR)/pprof" "$VENVS/pprof"; do
+		[ ! -x "$go" ] || {
+			echo "$go"
+			return
+		}
+	done
+	die "no pprof: run tools/deps.sh fleet"
+}
+
 # What metrics and manifests have to suit.
 FLEET=(prometheus_client==0.26.0 opentelemetry-proto==1.45.2 kubernetes-validate==1.37.0)
 fleet() {
 	prometheus_files
+	pprof
 	small_venv fleet python3 "prometheus_client, opentelemetry.proto, kubernetes_validate" "what they judge will not be judged" "${FLEET[@]}"
 }
 
@@ -404,6 +429,7 @@ foreign) print_foreign && exit ;;
 page) page && exit ;;
 docs) docs && exit ;;
 prometheus) print_prometheus && exit ;;
+pprof) print_pprof && exit ;;
 kernel-images) print_kernels && exit ;;
 esac
 for what in "$@"; do

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/exit.h"
 #include "lib/log.h"
 
 #define TIMEOUT_S 30
@@ -203,7 +204,7 @@ int push__run(const struct serve_args *args, int link_fd)
 	if (err) {
 		log_err("push: %s", strerror(-err));
 		end(&p);
-		return EXIT_FAILURE;
+		return EXIT_FAILED;
 	}
 	p.now = clock_ns(CLOCK_MONOTONIC);
 	while (!p.gone && !p.ending)

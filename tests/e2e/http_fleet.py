@@ -1,0 +1,471 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What fleets are given: /metrics as Prometheus itself scrapes and queries it, the dashboard's queries and the rules on a live job's
+figures, profiles that `go tool pprof` fetches, what is pushed to servers (which are ours here), and the files of tools/deploy.
+"""
+import contextlib
+import email.parser
+import gzip
+import http.server
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+import harness
+import readers
+import server
+from harness import REPO, Failure, Skip, check, equal, run, scratch, spawn
+
+DEPLOY = os.path.join(REPO, "tools", "deploy")
+TOKEN = "push-token-0123456789"
+_shared = {}
+
+
+# ---- programs of others ----
+
+def deps(*what):
+    done = subprocess.run([os.path.join(REPO, "tools", "deps.sh"), *what], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Skip(done.stderr.strip() or "run tools/deps.sh fleet")
+    return done.stdout.strip()
+
+
+def prometheus(name):
+    return os.path.join(deps("prometheus"), name)
+
+
+def judge(what, path):
+    done = subprocess.run([deps("python", "fleet"), os.path.join(REPO, "tests", "foreign", "judge_fleet.py"), what, path], capture_output=True,
+                          text=True, timeout=120, check=False)
+    check(done.returncode == 0, "%s of %s: %s", what, path, done.stderr[-2000:])
+    return json.loads(done.stdout)
+
+
+def promtool(*args, stdin=None):
+    done = subprocess.run([prometheus("promtool"), *args], input=stdin, capture_output=True, timeout=60, check=False)
+    said = (done.stdout + done.stderr).decode("utf-8", "replace")
+    check(done.returncode == 0, "promtool %s: %s", args[:2], said[-2000:])
+    return said
+
+
+def written(name, data):
+    path = scratch(name)
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
+
+
+# ---- a server to push to ----
+
+class Receiver(http.server.ThreadingHTTPServer):
+    """Takes all that is posted; the first of each path is refused for a while."""
+    daemon_threads = True
+
+    def __init__(self):
+        self.taken, self.refused, self.changed = [], set(), threading.Condition()
+        super().__init__(("127.0.0.1", 0), Receiving)
+        self.url = "http://127.0.0.1:%d" % self.server_address[1]
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def wait(self, path, seconds=30):
+        """The last that came there."""
+        limit = time.monotonic() + seconds
+        with self.changed:
+            while True:
+                found = [t for t in self.taken if t[0].startswith(path)]
+                if found:
+                    return found[-1]
+                left = limit - time.monotonic()
+                if left <= 0:
+                    raise Failure("nothing was pushed to %s within %d s; %s" % (path, seconds, [t[0] for t in self.taken]))
+                self.changed.wait(left)
+
+
+class Receiving(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        path = self.path.split("?")[0]
+        status = 200
+        with self.server.changed:
+            if path not in self.server.refused:
+                self.server.refused.add(path)
+                status = 503
+            else:
+                self.server.taken.append((self.path, self.headers, body))
+                self.server.changed.notify_all()
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *args):
+        pass
+
+
+# ---- what is asked: one server, one job, one Prometheus ----
+
+def served():
+    server.needs_serve()
+    if "server" not in _shared:
+        job = _shared["job"] = server.Job("--spread", "20", kept=True).ready()
+        receiver = _shared["receiver"] = Receiver()
+        token = written("token", TOKEN.encode() + b"\n")
+        os.chmod(token, 0o600)
+        _shared["server"] = server.Server(
+            "--target", "train=%d" % job.pid, "--interval", "200ms", "--push-pyroscope", receiver.url, "--push-otlp", receiver.url + "/otlp",
+            "--push-every", "3s", "--push-profile", "500ms", "--push-token-file", token, kept=True)
+    return _shared["server"]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Prometheus:
+    """With the rules of tools/deploy, and the server as it is there in static_configs."""
+
+    def __init__(self, target):
+        with open(os.path.join(DEPLOY, "prometheus.yml"), encoding="utf-8") as f:
+            config = f.read()
+        config = re.sub(r"^  (scrape|evaluation)_interval: .*", r"  \1_interval: 300ms", config, flags=re.M)
+        check("localhost:8000" in config, "the config names no server")
+        config = config.replace("localhost:8000", target).replace("prometheus-rules.yml", os.path.join(DEPLOY, "prometheus-rules.yml"))
+        path = written("prometheus.yml", config.encode())
+        self.url = "http://127.0.0.1:%d" % free_port()
+        self.process = spawn([prometheus("prometheus"), "--config.file=" + path, "--storage.tsdb.path=" + scratch("tsdb"),
+                              "--web.listen-address=" + self.url[7:], "--log.level=warn"], kept=True)
+        limit = time.monotonic() + 30
+        while not self.up():
+            check(self.process.alive() and time.monotonic() < limit, "Prometheus does not run: %s", self.process.stderr()[-2000:])
+            time.sleep(0.1)
+
+    def up(self):
+        with contextlib.suppress(OSError, Failure):
+            return [v for _, v in self.query('up{job="memtrace-bpf"}')] == [1]
+        return False
+
+    def get(self, path, **query):
+        try:
+            with urllib.request.urlopen(self.url + path + ("?" + urllib.parse.urlencode(query) if query else ""), timeout=20) as r:
+                doc = json.load(r)
+        except urllib.error.HTTPError as e:
+            raise Failure("Prometheus refuses %s %s: %s" % (path, query, e.read()[:600])) from None
+        equal(doc["status"], "success", "answer of Prometheus")
+        return doc["data"]
+
+    def query(self, expr):
+        data = self.get("/api/v1/query", query=expr)
+        check(data["resultType"] == "vector", "%s is a %s", expr, data["resultType"])
+        return [(r["metric"], float(r["value"][1])) for r in data["result"]]
+
+    def wait(self, expr, good, seconds=20):
+        limit = time.monotonic() + seconds
+        while True:
+            found = self.query(expr)
+            if good(found):
+                return found
+            check(time.monotonic() < limit, "%s: after %d s %s", expr, seconds, found)
+            time.sleep(0.2)
+
+
+def asked():
+    if "prometheus" not in _shared:
+        s = served()
+        _shared["prometheus"] = Prometheus("%s:%d" % (s.host, s.port))
+    return _shared["prometheus"]
+
+
+def captured():
+    """A capture of the job that is kept: what the last one found is among the metrics."""
+    if "trace" not in _shared:
+        asked()
+        _shared["trace"] = served().post("/api/trace/memory", {"model_name": "train", "duration_s": 0.5}).expect().json
+    return _shared["trace"]
+
+
+class at_rest:
+    """The job between two steps, with its figures, and the server with a look at it since."""
+
+    def __enter__(self):
+        self.job = _shared["job"]
+        figures = self.job.tell("pause")
+        limit = time.monotonic() + 20
+        begin = time.time()
+        while True:
+            found = served().get("/api/targets").expect().json["processes"]
+            if [p for p in found if p["pid"] == self.job.pid and p.get("time", 0) > begin]:
+                return figures
+            check(time.monotonic() < limit, "nobody looks at the job: %s", found)
+            time.sleep(0.05)
+
+    def __exit__(self, *_):
+        self.job.tell("go")
+
+
+# ---- tests ----
+
+FIGURES = {"memtrace_allocated_bytes": "allocated", "memtrace_peak_allocated_bytes": "peak_allocated"}
+
+
+def test_metrics():
+    """Both forms, judged by Prometheus' own tool and library, with PyTorch's own figures; labels are few, and the PID is of one series."""
+    s = served()
+    trace = captured()
+    with at_rest() as figures:
+        text, om = s.get("/metrics").expect(), s.get("/metrics", Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5").expect()
+    equal(text.type, "text/plain; version=0.0.4; charset=utf-8", "type")
+    equal(om.type, "application/openmetrics-text; version=1.0.0; charset=utf-8", "type where OpenMetrics is asked for")
+    equal(promtool("check", "metrics", stdin=text.body).strip(), "", "what promtool says of it")
+    for what, answer in (("prometheus", text), ("openmetrics", om)):
+        samples = judge(what, written("metrics-" + what, answer.body))
+        at = {"target": "train", "process": "0", "device": "cuda:0"}
+        for name, of in FIGURES.items():
+            equal([v for n, labels, v in samples if n == name and labels == at], [figures[of]], "%s in %s" % (name, what))
+        equal([n for n, labels, _ in samples if str(_shared["job"].pid) in labels.values()], ["memtrace_process_info"],
+              "series with the PID in them")
+        check(len(samples) < 150, "%d series of one process", len(samples))
+        last = {"target": "train", "device": "cuda:0"}
+        peaks = [v for n, labels, v in samples if n == "memtrace_capture_peak_allocated_bytes" and labels == last]
+        equal(peaks, [trace["peak_allocated"]], "peak of the last capture")
+        for name in ("memtrace_capture_category_bytes", "memtrace_capture_line_bytes"):
+            total = sum(v for n, labels, v in samples if n == name and {**labels, **last} == labels)
+            equal(total, trace["peak_allocated"], "sum of " + name)
+    check({n for n, _, _ in samples} >= {"memtrace_serve_captures_total", "memtrace_serve_requests_total", "memtrace_build_info"}, "own figures")
+
+
+def test_prometheus_answers_for_a_peak():
+    p = asked()
+    with at_rest() as figures:
+        for name, of in FIGURES.items():
+            p.wait('%s{target="train"}' % name, lambda found, want=figures[of]: [v for _, v in found] == [want])
+        metric, _ = p.query('memtrace_peak_allocated_bytes{target="train"}')[0]
+    equal((metric["device"], metric["job"], metric["process"]), ("cuda:0", "memtrace-bpf", "0"), "labels")
+    # Whose it is comes from the series that has the PID.
+    found = p.query('memtrace_peak_allocated_bytes * on (instance, target, process) group_left (pid) memtrace_process_info')
+    equal([m["pid"] for m, _ in found], [str(_shared["job"].pid)], "PID by a join")
+
+
+def queries_of(dashboard):
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+
+
+def test_dashboard_queries():
+    """Each query of the Grafana dashboard has an answer for a live job."""
+    captured()
+    p = asked()
+    dashboard = harness.read_json(os.path.join(DEPLOY, "grafana-dashboard.json"))
+    asked_for = list(queries_of(dashboard))
+    check(len(asked_for) > 20, "%d queries", len(asked_for))
+    for title, expr in asked_for:
+        for variable, value in (("$__rate_interval", "10s"), ("$__range", "30s"), ("$instance", ".*"), ("$target", ".*")):
+            expr = expr.replace(variable, value)
+        check("$" not in expr, "%s: a variable that is not known: %s", title, expr)
+        p.wait(expr, bool)
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            metric, label = re.fullmatch(r"label_values\((\w+), (\w+)\)", variable["definition"]).groups()
+            values = p.get("/api/v1/label/%s/values" % label, **{"match[]": metric})
+            check(values, "variable %s has no values", variable["name"])
+
+
+def test_rules_are_evaluated():
+    """By Prometheus, on the live job: no error, and none of the alerts on servers that do not work."""
+    p = asked()
+
+    def rules():
+        return [r for g in p.get("/api/v1/rules")["groups"] for r in g["rules"]]
+
+    limit = time.monotonic() + 20
+    while not all(r["health"] == "ok" for r in rules()):
+        check(time.monotonic() < limit, "%s", [(r["name"], r["health"], r.get("lastError")) for r in rules() if r["health"] != "ok"])
+        time.sleep(0.2)
+    check(len(rules()) >= 16, "%d rules", len(rules()))
+    p.wait("memtrace:fragmentation:ratio", lambda found: found and all(0 <= v < 1 for _, v in found))
+    p.wait("memtrace:available:bytes", lambda found: found and all(v > 0 for _, v in found))
+    active = [r["name"] for r in rules() if r.get("alerts")]
+    equal([n for n in active if n.startswith("Memtrace") and n != "MemtracePushesFail"], [], "alerts that are active")
+    said = promtool("test", "rules", os.path.join(REPO, "tests", "data", "prometheus-rules.test.yml"))
+    check("SUCCESS" in said, "%s", said)
+
+
+def test_go_pprof_over_http():
+    """It makes the capture by asking; what it adds up is the peak of the device."""
+    s = served()
+    env = dict(os.environ, PPROF_TMPDIR=scratch("pprof"))
+    done = subprocess.run([deps("pprof"), "-top", "-nodefraction=0", "-unit=B", s.url + "/debug/pprof/heap?seconds=1&target=train&device=cuda:0"],
+                          capture_output=True, text=True, env=env, timeout=60, check=False)
+    check(done.returncode == 0, "go tool pprof: %s", done.stderr[-1000:])
+    check("Type: inuse_space" in done.stdout and "served.py" not in done.stderr, "%s", done.stdout[:500])
+    total = re.search(r"of (\d+)B total", done.stdout)
+    flat = sum(int(n) for n in re.findall(r"^ *(\d+)B? +[\d.e-]+%", done.stdout, re.M))
+    check(total and flat == int(total[1]), "%s, and lines add up to %d", total, flat)
+    peak = _shared["job"].tell("figures")["peak_allocated"]
+    check(0 < flat <= peak, "%d in use at the peak of a second, %d at the highest", flat, peak)
+
+
+def test_profiles():
+    """By PID, of a trace that there is, and what goes wrong; nothing is left of captures that were made for a profile."""
+    s = served()
+    trace = captured()
+    before = [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"] if t.get("keep", True)]
+    of_trace = s.get("/debug/pprof/memory?trace_id=" + trace["trace_id"]).expect()
+    equal(of_trace.type, "application/octet-stream", "type")
+    equal(readers.pprof(written("trace.pb.gz", of_trace.body))["cuda:0", "peak"], trace["peak_allocated"], "peak in the profile of a trace")
+    live = s.get("/debug/pprof/allocs?seconds=0.3&debug=0&pid=%d" % _shared["job"].pid).expect()
+    check(readers.pprof(written("live.pb.gz", live.body))["cuda:0", "peak"] > 0, "nothing in the profile")
+    for query, status in (("target=nobody", 404), ("pid=1", 404), ("trace_id=trace_1", 404), ("seconds=0", 422), ("seconds=x", 422),
+                          ("pid=1&target=train", 422), ("at=never", 422), ("trace_id=%s&target=train" % trace["trace_id"], 422)):
+        answer = s.get("/debug/pprof/memory?" + query)
+        equal(answer.status, status, "status of %s" % query)
+        check(answer.json["detail"], "no words for %s", query)
+    # One who goes away before the end leaves nothing either.
+    with socket.create_connection((s.host, s.port)) as c:
+        c.sendall(b"GET /debug/pprof/memory?seconds=1&target=train HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        time.sleep(0.3)
+    limit = time.monotonic() + 20
+    while True:
+        left = [t["trace_id"] for t in s.get("/api/trace/list").expect().json["traces"]]
+        if left == before:
+            break
+        check(time.monotonic() < limit, "traces that are left: %s, before %s", left, before)
+        time.sleep(0.2)
+
+
+def form(headers, body):
+    message = email.parser.BytesParser().parsebytes(b"Content-Type: %s\r\n\r\n%s" % (headers["Content-Type"].encode(), body))
+    check(message.is_multipart(), "not a form: %s", headers["Content-Type"])
+    return {p.get_param("name", header="Content-Disposition"): p.get_payload(decode=True) for p in message.get_payload()}
+
+
+def test_profiles_are_pushed():
+    """As Pyroscope takes them, again after it was refused once; with the token."""
+    served()
+    path, headers, body = _shared["receiver"].wait("/ingest", 40)
+    query = dict(urllib.parse.parse_qsl(path.partition("?")[2], strict_parsing=True))
+    equal(query["name"], "train{process=0,hostname=%s}" % re.sub(r"[^\w.-]", "_", socket.gethostname()), "name and labels")
+    equal((query["format"], query["spyName"]), ("pprof", "memtrace-bpf"), "format")
+    check(0 <= int(query["until"]) - int(query["from"]) < 60 and abs(int(query["until"]) - time.time()) < 120, "times: %s", query)
+    equal(headers["Authorization"], "Bearer " + TOKEN, "token")
+    parts = form(headers, body)
+    figures = readers.pprof(written("pushed.pb.gz", parts["profile"]))
+    peak = _shared["job"].tell("figures")["peak_allocated"]
+    check(0 < figures["cuda:0", "peak"] <= peak, "pushed: %s; the highest is %d", figures, peak)
+    types = json.loads(parts["sample_type_config"])
+    equal(set(types), {"alloc_objects", "alloc_space", "inuse_objects", "inuse_space"}, "types of samples")
+    equal(types["inuse_space"], {"units": "bytes", "display-name": "inuse_space", "aggregation": "average", "sampled": False}, "inuse_space")
+
+
+def test_metrics_are_pushed():
+    """As OTLP has them: read strictly by the protocol's own messages; the figures are PyTorch's."""
+    s = served()
+    receiver = _shared["receiver"]
+    with at_rest() as figures:
+        with receiver.changed:
+            receiver.taken[:] = [t for t in receiver.taken if not t[0].startswith("/otlp")]
+        path, headers, body = receiver.wait("/otlp", 30)
+        # What was read before the pause may be under way still.
+        while b'"%d"' % figures["allocated"] not in body:
+            with receiver.changed:
+                receiver.taken[:] = [t for t in receiver.taken if not t[0].startswith("/otlp")]
+            path, headers, body = receiver.wait("/otlp", 30)
+    equal((path, headers["Content-Type"], headers["Authorization"]), ("/otlp/v1/metrics", "application/json", "Bearer " + TOKEN), "how it came")
+    points = judge("otlp", written("otlp.json", body))
+    by_name = {p[0]: p for p in points}
+    for name, of in (("memtrace.allocated", "allocated"), ("memtrace.peak_allocated", "peak_allocated")):
+        _, unit, kind, resource, attributes, value = by_name[name]
+        equal((unit, kind, attributes, value), ("By", "gauge", {"target": "train", "process": "0", "device": "cuda:0"}, figures[of]), name)
+    equal((resource["service.name"], resource["process.pid"], resource["host.name"]), ("train", _shared["job"].pid, socket.gethostname()), "whose")
+    equal(by_name["memtrace.ooms"][2], "sum", "kind of a count")
+    # And /metrics says that it arrived.
+    text = s.get("/metrics").expect().body.decode()
+    sent = re.findall(r'^memtrace_serve_pushes_total\{to="otlp",result="(\w+)"\} (\d+)$', text, re.M)
+    check(dict(sent).get("sent", "0") != "0" and dict(sent)["failed"] == "0", "counts of pushes: %s", sent)
+
+
+# ---- files of tools/deploy ----
+
+def options_of_serve():
+    done = subprocess.run([harness.TOOL, "serve", "--help"], capture_output=True, text=True, timeout=30, check=False)
+    return set(re.findall(r"--[a-z][a-z-]+", done.stdout))
+
+
+def check_options(words, where):
+    known = options_of_serve()
+    for word in words:
+        option = re.match(r"--[a-z-]+", word)
+        check(not option or option[0] in known, "%s: serve has no %s", where, word)
+
+
+def test_manifests():
+    """Kubernetes' own schemas, strictly; the options are ones that there are, and the capabilities those that captures need."""
+    path = os.path.join(DEPLOY, "daemonset.yaml")
+    equal(judge("manifests", path), [[k, "memtrace-bpf"] for k in ("DaemonSet", "Service", "NetworkPolicy")], "objects")
+    pod = judge("yaml", path)[0]["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    equal(container["args"][0], "serve", "command")
+    with open(path, encoding="utf-8") as f:
+        check_options(container["args"][1:] + re.findall(r"# - (--\S+)", f.read()), path)
+    mounts, volumes = ({m["name"] for m in v} for v in (container["volumeMounts"], pod["volumes"]))
+    equal(mounts, volumes, "volumes and where they are mounted")
+    needed = {"BPF", "PERFMON", "SYS_PTRACE", "DAC_READ_SEARCH", "CHECKPOINT_RESTORE"}
+    check(needed <= set(container["securityContext"]["capabilities"]["add"]), "capabilities")
+    check(pod["hostPID"] and container["securityContext"]["readOnlyRootFilesystem"], "the pod")
+    monitor = judge("yaml", os.path.join(DEPLOY, "podmonitor.yaml"))[0]
+    ports = {p["name"] for p in container["ports"]}
+    check({e["port"] for e in monitor["spec"]["podMetricsEndpoints"]} <= ports, "ports of the PodMonitor: %s", monitor)
+    equal(monitor["spec"]["selector"]["matchLabels"], {"app.kubernetes.io/name": "memtrace-bpf"}, "whom the PodMonitor means")
+
+
+def test_unit():
+    path = os.path.join(DEPLOY, "memtrace-bpf-serve.service")
+    with open(path, encoding="utf-8") as f:
+        unit = f.read()
+    check_options([w for line in re.findall(r"^(?:ExecStart|Environment)=(.*)$|^#   MEMTRACE_SERVE=(.*)$", unit, re.M) for w in " ".join(line).split()], path)
+    if not shutil.which("systemd-analyze"):
+        raise Skip("systemd-analyze is not here")
+    copy = written("memtrace-bpf-serve.service", unit.replace("@BINDIR@/memtrace-bpf", harness.TOOL).encode())
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", copy], capture_output=True, text=True, timeout=30, check=False)
+    equal((done.returncode, done.stderr.strip()), (0, ""), "systemd-analyze verify")
+
+
+def test_config_and_dashboard():
+    promtool("check", "config", os.path.join(DEPLOY, "prometheus.yml"))
+    promtool("check", "rules", os.path.join(DEPLOY, "prometheus-rules.yml"))
+    dashboard = harness.read_json(os.path.join(DEPLOY, "grafana-dashboard.json"))
+    ids = [p["id"] for p in dashboard["panels"]]
+    equal(len(set(ids)), len(ids), "numbers of panels")
+    taken = set()
+    for p in dashboard["panels"]:
+        g = p["gridPos"]
+        check(g["x"] >= 0 and g["x"] + g["w"] <= 24, "%s is beside the grid", p["title"])
+        cells = {(x, y) for x in range(g["x"], g["x"] + g["w"]) for y in range(g["y"], g["y"] + g["h"])}
+        check(not cells & taken, "%s lies over another", p["title"])
+        taken |= cells
+        if p["type"] != "row":
+            check(all(t["datasource"]["uid"] == "${datasource}" for t in p["targets"]), "%s is of one data source", p["title"])
+
+
+def test_it_all_ends():
+    """The server and what it has started, in time, with pushes under way."""
+    if "server" not in _shared:
+        raise Skip("nothing was started")
+    _shared["prometheus"].process.stop()
+    _shared["server"].stop()
+    _shared["job"].end()
+    _shared["receiver"].shutdown()
+
+
+if __name__ == "__main__":
+    run(globals())
