@@ -174,6 +174,8 @@
 		let said = `${bytes(doc.allocated)} allocated at ${seconds(doc.time)}${doc.reserved ? `, ${bytes(doc.reserved)} reserved, ${percent(doc.reserved - doc.allocated, doc.reserved)} of it free` : ""}. `;
 		if (doc.by === "segment")
 			return [said + `${count(doc.rows.length)} segments.`, false];
+		if (doc.by === "layer")
+			return [said + "A row has all that is inside its module: they add up to more.", false];
 		if (out.rows)
 			said += `${exact(all - out.bytes)} pass the filter. `;
 		if (left.rows)

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+The dashboard of `serve` and the API's documentation in a browser, used as a person would use them, over a live job on a GPU that is not
+there. Pictures of all views are left in test-logs/dashboard.
+"""
+import os
+import subprocess
+import zlib
+
+import harness
+import server
+from harness import OUT, Skip, check, equal, run, scratch, spawn
+from test_foreign import readers
+from test_page import made
+
+PICTURES = os.path.join(OUT, "test-logs", "dashboard")
+NAME = "<img src=x>"
+
+_shared = {}
+
+
+def served():
+    server.needs_serve()
+    if "server" not in _shared:
+        os.makedirs(PICTURES, exist_ok=True)
+        job = server.Job(NAME, "--shape", "4,64,256", "--pause", "0.05", kept=True).ready()
+        _shared["server"] = server.Server("--target", "job=%d" % job.pid, "--command", "once=exec " + server.command(), "--command-user", "root",
+                                          made("dashboard-old.mtr"), made("dashboard-new.mtr", "oom"), kept=True)
+    return _shared["server"]
+
+
+def browse(what, *args, seconds=120):
+    done = subprocess.run(["node", os.path.join(readers(), "check_dashboard.mjs"), what, *args], capture_output=True, text=True, timeout=seconds, check=False)
+    if done.returncode == 77:
+        raise Skip(done.stderr.strip() or done.stdout.strip())
+    check(done.returncode == 0, "%s: exit code %d: %s %s", what, done.returncode, done.stdout[-600:], done.stderr[-2500:])
+
+
+def test_used():
+    s = served()
+    browse("use", s.url, PICTURES)
+    speedscope = os.path.join(PICTURES, "dashboard.speedscope.json")
+    done = subprocess.run(["node", os.path.join(readers(), "check_speedscope.mjs"), speedscope], capture_output=True, text=True, timeout=60, check=False)
+    check(done.returncode in (0, 77), "speedscope: %s %s", done.stdout[-500:], done.stderr[-1000:])
+    doc = harness.report(os.path.join(PICTURES, "dashboard.mtr"), at="peak")
+    equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "the recording as it was downloaded")
+
+
+def test_docs():
+    browse("docs", served().url, PICTURES)
+
+
+def test_assets():
+    """Compressed or not, a file is the same, and never another under its name."""
+    s = served()
+    page = s.get("/").expect()
+    check("script-src 'self'" in page.headers["Content-Security-Policy"], "no policy: %s", page.headers)
+    names = [w.split('"')[0] for w in page.body.decode().split('"assets/')[1:]]
+    check(len(names) >= 3, "%s", names)
+    for name in names:
+        plain = s.get("/assets/" + name).expect()
+        packed = s.get("/assets/" + name, Accept_Encoding="gzip").expect()
+        equal(packed.headers["Content-Encoding"], "gzip", name)
+        equal(plain.headers.get("Content-Encoding"), None, name)
+        equal(zlib.decompress(packed.body, 31), plain.body, name)
+        check("immutable" in plain.headers["Cache-Control"], "%s", plain.headers)
+    s.get("/assets/" + names[0] + "x").expect(404)
+    s.get("/assets/..%2f..%2fetc%2fpasswd").expect(404)
+
+
+def test_login():
+    """A token where one is wanted; a page that finds the server again by itself."""
+    server.needs_serve()
+    os.makedirs(PICTURES, exist_ok=True)
+    token = scratch("token")
+    with open(token, "w", encoding="ascii") as f:
+        f.write("a-token-of-more-than-16-letters\n")
+    os.chmod(token, 0o600)
+    s = server.Server("--token-file", token)
+    browser = spawn(["node", os.path.join(readers(), "check_dashboard.mjs"), "login", s.url, PICTURES, "a-token-of-more-than-16-letters"])
+    browser.wait_line("^ready", 40)
+    s.stop()
+    browser.send()
+    browser.wait_line("^lost", 30)
+    again = server.Server("--token-file", token, listen="%s:%d" % (s.host, s.port))
+    equal(browser.wait(60), 0, "the browser: %s" % browser.tail(browser.stderr()))
+    again.stop()
+
+
+if __name__ == "__main__":
+    run(globals())

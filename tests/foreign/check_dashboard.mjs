@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+// Uses the dashboard of a live server in headless Chromium, as a person would:
+//   node check_dashboard.mjs WHAT URL FOLDER [TOKEN]
+// WHAT: use (a server with a process of the target "job", the command "once" and two recordings), docs, login (a server that wants
+// TOKEN). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
+import { join } from "node:path";
+import assert from "node:assert/strict";
+import { launch } from "./page.mjs";
+
+const [what, url, folder, token] = process.argv.slice(2);
+if (!folder) {
+	console.error("usage: node check_dashboard.mjs use|docs|login URL FOLDER [TOKEN]");
+	process.exit(64);
+}
+const browser = await launch();
+
+// Whatever is said on the console, thrown, or asked of anybody else is a problem.
+async function open(path = "", options = {}) {
+	const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light", acceptDownloads: true, ...options });
+	context.setDefaultTimeout(20000);
+	const problems = [], page = await context.newPage();
+	const watch = p => {
+		p.on("console", m => problems.push(`console ${m.type()}: ${m.text()}`));
+		p.on("pageerror", e => problems.push(`error: ${e.stack}`));
+		p.on("request", r => { if (!r.url().startsWith(url) && !/^(data|blob):/.test(r.url())) problems.push(`request: ${r.url()}`); });
+		p.on("dialog", d => { problems.push(`dialog: ${d.message()}`); d.dismiss(); });
+	};
+	context.on("page", watch);
+	watch(page);
+	page.problems = problems;
+	await page.goto(url + "/" + path);
+	return page;
+}
+
+async function close(page) {
+	assert.deepEqual(page.problems, []);
+	await page.context().close();
+}
+
+const ready = page => page.waitForFunction(() => document.body.dataset.state === "ready");
+const until = (page, fn, arg) => page.waitForFunction(fn, arg);
+const text = (page, selector) => page.textContent(selector);
+const api = async (page, path) => {
+	const r = await page.request.get(`${url}/api/${path}`);
+	assert.equal(r.status(), 200, `${path}: ${r.status()}`);
+	return r.json();
+};
+const picture = (page, name, options = {}) => page.screenshot({ path: join(folder, name + ".png"), ...options });
+const fits = async (page, name) => assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `${name}: nothing is wider than the screen`);
+
+// ---- the first view
+
+async function checkProcess(page) {
+	await until(page, () => document.querySelector("#job-list .row:not([hidden])") && document.querySelector("#devices .tile"));
+	const p = (await api(page, "targets")).processes[0], size = p.devices[0].reserved;
+	assert.equal(await text(page, "#job-name"), p.name, "the name is text, whatever is in it");
+	assert.match(p.name, /<img/, "there is something in it");
+	assert.equal(await page.locator("img").count(), 0, "no element is made of a name");
+	// Reserved does not change from step to step.
+	await until(page, size => document.querySelector("#devices .t-reserved b")?.textContent === Words.bytes(size), size);
+	assert.match(await text(page, "#trust"), /connected/);
+	assert.doesNotMatch(await text(page, "#trust"), /not connected|no captures/);
+	const end = () => page.evaluate(() => Page.chart.plot.data[0].at(-1));
+	const first = await end(), points = await page.evaluate(() => Page.chart.plot.data[0].length);
+	await until(page, first => Page.chart.plot.data[0].at(-1) > first + 1, first);
+	const past = await api(page, `targets/${p.pid}/history`);
+	assert.ok(past.samples.length >= points, "the chart begins with what the server remembers");
+	assert.ok(await page.evaluate(t => Page.chart.plot.data[0][0] <= t + 0.001, past.samples[0].time), "from its beginning on");
+}
+
+const traces = page => page.evaluate(() => [...Page.model.traces.values()]);
+
+// Starts one as it stands in the form; returns its trace.
+async function capture(page, end) {
+	const before = (await traces(page)).length;
+	await page.click("#go");
+	await until(page, n => Page.model.traces.size > n, before);
+	const id = (await traces(page)).at(-1).trace_id;
+	await until(page, () => document.querySelector("#running li .progress"));
+	await end?.(id);
+	await until(page, id => ["done", "failed"].includes(Page.model.traces.get(id)?.state), id);
+	const t = (await traces(page)).find(t => t.trace_id === id);
+	assert.equal(t.state, "done", t.error ?? "");
+	assert.equal(t.lost, 0);
+	await until(page, () => !document.querySelector("#running li"));
+	return t;
+}
+
+async function checkCapture(page) {
+	await page.keyboard.press("c");
+	assert.equal(await page.evaluate(() => document.activeElement.id), "length");
+	await page.fill("#events", "0");
+	await page.evaluate(() => document.getElementById("capture").noValidate = true);
+	await page.click("#go");
+	await until(page, () => /max_events/.test(document.getElementById("capture-says").textContent));
+	assert.equal(await page.getAttribute("#events", "aria-invalid"), "true", "the field to blame");
+	page.problems.splice(0, page.problems.length, ...page.problems.filter(p => !/status of 422/.test(p)));
+	await page.fill("#events", "100000");
+	await page.fill("#length", "1");
+	const at = await page.evaluate(() => Page.chart.plot.data[0].at(-1));
+	const timed = await capture(page);
+	assert.ok(timed.events > 0 && timed.seconds >= 0.9, `${timed.events} events in ${timed.seconds} s`);
+	await until(page, at => Page.chart.plot.data[0].at(-1) > at, at);
+	assert.match(await text(page, "#say"), new RegExp(`${timed.events.toLocaleString("en-US")} events, 0 lost`));
+	await page.fill("#length", "600");
+	const stopped = await capture(page, async () => {
+		await until(page, () => /[1-9][0-9,]* events/.test(document.querySelector("#running .says").textContent));
+		await page.click("#running button");
+	});
+	assert.ok(stopped.seconds < 60, `it was stopped after ${stopped.seconds} s`);
+	return [timed, stopped];
+}
+
+async function checkCommand(page) {
+	const i = await page.evaluate(() => Page.jobs.rows().findIndex(r => r.target?.name === "once"));
+	await page.click(`#job-list .row[data-i="${i}"]`);
+	await until(page, () => document.getElementById("capture").classList.contains("command"));
+	assert.equal(await page.inputValue("#unit"), "", "a command runs to its end");
+	await page.fill("#shape", "2, 3, 64, 64");
+	await page.fill("#batch", "2");
+	const t = await capture(page);
+	assert.deepEqual(t.input_shape, [2, 3, 64, 64]);
+	assert.equal(t.batch_size, 2);
+	assert.ok(t.events > 0);
+	await page.click('#job-list .row[data-i="0"]');
+	return t;
+}
+
+// ---- the report
+
+async function settled(page) {
+	await until(page, () => !document.getElementById("table").hasAttribute("aria-busy") && Page.report.doc);
+	await page.evaluate(() => Page.settle());
+}
+
+const number = s => Number(/([\d,]+) bytes, to the byte/.exec(s)?.[1].replaceAll(",", ""));
+
+async function checkReport(page, trace) {
+	const row = await page.evaluate(id => { const rows = [...document.querySelectorAll("#trace-list .row")]; return rows.findIndex(r => r.querySelector(".k-name").title.includes(id)); }, trace.trace_id);
+	assert.ok(row >= 0, "the capture is in the list");
+	await page.focus("#trace-list");
+	await page.keyboard.press("Home");
+	const i = await page.evaluate(k => Number(document.querySelectorAll("#trace-list .row")[k].dataset.i), row);
+	for (let k = 0; k < i; k++)
+		await page.keyboard.press("ArrowDown");
+	await page.keyboard.press("Enter");
+	await until(page, () => document.body.dataset.view === "trace");
+	await settled(page);
+	const of = q => api(page, `trace/${trace.trace_id}?${q}`);
+	let doc = await of("by=line&at=peak");
+	assert.ok(doc.rows.length > 3);
+	assert.equal(number(await text(page, "#table-says")), doc.allocated, "the rows of the table add up");
+	// What each place has, on the page and in the API's answer.
+	const sums = doc => Object.entries(doc.rows.reduce((a, r) => ({ ...a, [`${r.file}:${r.line} ${r.category}`]: (a[`${r.file}:${r.line} ${r.category}`] ?? 0) + r.bytes }), {})).sort();
+	const shown = await page.evaluate(() => ({ rows: Page.columns.joined(Page.report.doc.rows), said: [...document.querySelectorAll("#table .row:not([hidden]) .g-size b")].map(e => e.textContent), }));
+	assert.deepEqual(sums(shown), sums(doc));
+	assert.deepEqual(shown.said, await page.evaluate(rows => rows.map(r => Words.bytes(r.bytes)), shown.rows.slice(0, shown.said.length)), "sizes as they are shown");
+	for (const [by, at] of [["stack", "end"], ["module", "peak"], ["layer", "end"], ["phase", "peak"], ["category", "end"], ["thread", "peak"], ["segment", "end"], ["line", "end"]]) {
+		await page.selectOption("#by", by);
+		await page.selectOption("#at", at);
+		await until(page, ([by, at]) => Page.report.doc.by === by && Page.report.doc.at === at, [by, at]);
+		await settled(page);
+		doc = await of(`by=${by}&at=${at}`);
+		assert.equal(await page.evaluate(() => Page.report.doc.allocated), doc.allocated, `by ${by} at ${at}`);
+		assert.ok(await page.locator("#table .row:not([hidden])").count() > 0, `rows by ${by}`);
+		assert.match(await text(page, "#table-says"), { segment: /segments/, layer: /inside its module/ }[by] ?? /to the byte/);
+	}
+	await page.evaluate(() => document.activeElement.blur());
+	await page.keyboard.press("/");
+	await until(page, () => document.activeElement.id === "filter");
+	await page.keyboard.type("category:parameter");
+	await until(page, () => Page.report.doc.filter === "category:parameter");
+	await settled(page);
+	assert.match(await text(page, "#table-says"), /bytes pass the filter/);
+	assert.deepEqual(await page.evaluate(() => [...new Set([...document.querySelectorAll("#table .row:not([hidden]) .g-category")].map(e => e.textContent))]), ["parameter"]);
+	await page.keyboard.press("Escape");
+	await until(page, () => Page.report.doc.filter === undefined);
+	await page.click("#table .row >> nth=0");
+	await until(page, () => !document.getElementById("detail").hidden);
+	await page.keyboard.press("2");
+	await until(page, n => document.querySelector("#table-says").textContent.startsWith(n + " layers"), String(Object.keys(doc.layers).length));
+	await page.keyboard.press("3");
+	await until(page, () => document.querySelector("#table .g-delta"));
+	await page.keyboard.press("4");
+	await until(page, () => document.querySelector("#leaks h3"));
+	await page.keyboard.press("1");
+	await page.evaluate(() => { document.getElementById("detail").hidden = true; });
+}
+
+async function checkFiles(page) {
+	await page.selectOption("#formats", "speedscope");
+	let [download] = await Promise.all([page.waitForEvent("download"), page.click("#download")]);
+	await download.saveAs(join(folder, "dashboard.speedscope.json"));
+	await page.selectOption("#formats", "recording");
+	[download] = await Promise.all([page.waitForEvent("download"), page.click("#download")]);
+	await download.saveAs(join(folder, "dashboard.mtr"));
+	const [tab] = await Promise.all([page.context().waitForEvent("page"), page.keyboard.press("g")]);
+	await tab.waitForFunction(() => document.body.dataset.state === "ready");
+	assert.ok(await tab.evaluate(() => Page.figures().all > 0), "the exported page has the events in it");
+	assert.equal(await tab.evaluate(() => { try { return top.localStorage ? "kept" : ""; } catch { return "nobody"; } }), "nobody", "what comes of a recording has no rights here");
+	await tab.close();
+}
+
+async function checkCompare(page, given, timed) {
+	await page.goBack();
+	await until(page, () => document.body.dataset.view === "home");
+	await page.focus("#trace-list");
+	await page.keyboard.press("End");
+	await page.keyboard.press("Space");
+	await page.keyboard.press("ArrowUp");
+	await page.keyboard.press("ArrowUp");
+	await page.keyboard.press("Space");
+	assert.equal(await text(page, "#compare"), "Compare 2");
+	await page.click("#compare");
+	await until(page, () => document.querySelector(".figures tbody") && Page.compare.doc);
+	const ids = await page.evaluate(() => Page.state.route.traces);
+	assert.ok(given.includes(ids[0]) && ids[1] === timed.trace_id && ids.length === 2, `the older one first: ${ids}`);
+	const doc = await api(page, `trace/diff?old=${ids[0]}&new=${ids[1]}`), all = await api(page, `trace/compare?traces=${ids}`);
+	assert.notEqual(doc.change, 0);
+	const words = await page.evaluate(([change, peaks]) => [Words.bytes(change), ...peaks.map(Words.bytes)], [doc.change, all.captures.map(c => c.peak_allocated)]);
+	assert.ok((await text(page, "#diff-says")).includes(words[0]), "what changed, in all");
+	const peaks = await page.locator(".figures tbody tr:first-child td").allTextContents();
+	words.slice(1).forEach((w, i) => assert.ok(peaks[i].startsWith(w), `${peaks[i]}: ${w}`));
+	const sum = await page.evaluate(() => Page.compare.doc.rows.reduce((a, r) => a + r.change, 0));
+	assert.equal(sum, doc.change);
+	await page.keyboard.press("x");
+	await until(page, change => Page.compare.doc.change === change, -doc.change);
+	await page.keyboard.press("Escape");
+	await until(page, () => document.body.dataset.view === "home");
+}
+
+async function checkKeys(page) {
+	await page.evaluate(() => document.activeElement.blur());
+	await page.keyboard.press("w");
+	await until(page, () => document.querySelector("#now-table .row:not([hidden])"));
+	assert.match(await text(page, "#now-says"), /objects read in/);
+	await page.keyboard.press("Escape");
+	await until(page, () => !document.getElementById("now").open);
+	await page.keyboard.press("?");
+	assert.ok(await page.isVisible("#keys-list kbd"));
+	await page.keyboard.press("Escape");
+	const dark = await page.evaluate(() => Page.isDark());
+	await page.evaluate(() => document.activeElement.blur());
+	await page.keyboard.press("t");
+	assert.equal(await page.evaluate(() => Page.isDark()), !dark);
+	await page.keyboard.press("t");
+	await page.keyboard.press("/");
+	await page.keyboard.type("no such process");
+	await until(page, () => !document.getElementById("jobs-none").hidden);
+	await page.keyboard.press("Escape");
+	await until(page, () => document.getElementById("jobs-none").hidden);
+}
+
+async function checkDelete(page, trace) {
+	await page.focus("#trace-list");
+	await page.keyboard.press("Home");
+	const first = await page.evaluate(() => document.querySelector('#trace-list .row[data-i="0"] .k-name').title);
+	assert.ok(first.includes(trace.trace_id), "the newest is first");
+	await page.keyboard.press("Delete");
+	await page.click("#ask button[value=no]");
+	await page.keyboard.press("Delete");
+	await page.click("#ask-yes");
+	await until(page, id => !Page.model.traces.has(id), trace.trace_id);
+	assert.ok(!(await api(page, "trace/list")).active_traces.includes(trace.trace_id), "it is gone from the server");
+}
+
+// Every view in the dark, and on a small screen.
+async function pictures(trace, given) {
+	const views = { home: "", trace: `#/trace/${trace.trace_id}`, leaks: `#/trace/${trace.trace_id}?tab=leaks`, compare: `#/compare?traces=${given[0]},${trace.trace_id}` };
+	for (const [name, options] of [["light", {}], ["dark", { colorScheme: "dark" }], ["small", { viewport: { width: 360, height: 760 }, hasTouch: true, isMobile: true }]]) {
+		const page = await open("", options);
+		await ready(page);
+		for (const [view, hash] of Object.entries(views)) {
+			await page.evaluate(hash => { location.hash = hash || "#/"; }, hash);
+			await until(page, view => view === "home" ? document.querySelector("#devices .tile") : view === "compare" ? document.querySelector(".figures") && document.querySelector("#diff-table .row")
+				: view === "leaks" ? document.querySelector("#leaks h3") : document.querySelector("#table .row"), view);
+			await page.waitForTimeout(150);
+			await picture(page, `${name}-${view}`, { fullPage: name === "small" });
+			await fits(page, `${name}, ${view}`);
+		}
+		await close(page);
+	}
+}
+
+async function use() {
+	const page = await open();
+	await ready(page);
+	await checkProcess(page);
+	const given = await page.evaluate(() => [...Page.model.traces.values()].sort((a, b) => a.begun - b.begun).map(t => t.trace_id));
+	assert.equal(given.length, 2);
+	const [timed] = await checkCapture(page);
+	const last = await checkCommand(page);
+	await checkReport(page, timed);
+	await checkFiles(page);
+	await checkCompare(page, given, timed);
+	await checkKeys(page);
+	await checkDelete(page, last);
+	await close(page);
+	await pictures(timed, given);
+}
+
+// ---- the documentation
+
+async function docs() {
+	let page = await open("api/docs");
+	await ready(page);
+	await page.click("#operations-server-getHealth .opblock-summary-control");
+	await page.click("#operations-server-getHealth .execute");
+	await page.waitForSelector("#operations-server-getHealth .live-responses-table .response-col_status");
+	assert.match(await text(page, "#operations-server-getHealth .live-responses-table"), /200[^]*"status": "ok"/);
+	const paths = Object.keys((await api(page, "openapi.json")).paths);
+	const shown = await page.locator(".opblock-summary-path").evaluateAll(all => all.map(e => e.dataset.path));
+	assert.deepEqual([...new Set(shown)].sort(), paths.sort(), "every path is there");
+	await picture(page, "docs");
+	await close(page);
+	page = await open("api/redoc");
+	await ready(page);
+	await page.waitForSelector("h2:has-text(\"Capture a process\")");
+	await page.fill("input[placeholder^=Search]", "export");
+	await page.waitForSelector("[data-role='search:results'] li");
+	await picture(page, "redoc");
+	await close(page);
+}
+
+// ---- a server that wants a token, and goes away
+
+async function login() {
+	const page = await open();
+	await page.waitForSelector("#login[open]");
+	await page.fill("#token", "not " + token);
+	await page.keyboard.press("Enter");
+	await until(page, () => document.getElementById("login-says").textContent !== "");
+	await picture(page, "login");
+	await page.fill("#token", token);
+	await page.keyboard.press("Enter");
+	await until(page, () => !document.getElementById("login").open && Page.state.link === "open" && Page.model.hello);
+	assert.ok(!(await page.evaluate(() => document.cookie)), "no script can read the session");
+	await page.reload();
+	await until(page, () => Page.state.link === "open" && Page.model.hello);
+	assert.ok(!await page.isVisible("#login"), "it is kept");
+	// Of what was refused the browser itself speaks.
+	assert.deepEqual(page.problems.filter(p => !/status of 401/.test(p)), []);
+	console.log("ready");
+	await new Promise(done => process.stdin.once("data", done));
+	await until(page, () => Page.state.link === "lost");
+	assert.match(await text(page, "#trust"), /not connected/);
+	console.log("lost");
+	await page.waitForSelector("#login[open]", { timeout: 30000 });
+	await page.fill("#token", token);
+	await page.keyboard.press("Enter");
+	await until(page, () => Page.state.link === "open" && /● ?connected|^connected/.test(document.getElementById("trust").textContent));
+	process.stdin.unref?.();
+}
+
+await { use, docs, login }[what]();
+await browser.close();
