@@ -156,6 +156,12 @@ static void test_texts(void **state)
 	assert_true(text("c", "re", 2) < 0);
 	assert_int_equal(text("s", "ab", 2), 0);
 	assert_true(text("s", "a\0c", 3) < 0);
+	assert_true(text("s", "a\x1b", 2) < 0);
+	assert_int_equal(text("ss", "a", 1), 0);
+	assert_int_equal(text("ss", "a,b", 3), 0);
+	assert_true(text("ss", "a,b,c", 5) < 0);
+	assert_true(text("ss", "", 0) < 0);
+	assert_true(text("ss", "a,", 2) < 0);
 }
 
 static void unescaped(const char *from, const char *to)

@@ -15,7 +15,7 @@
 #include "lib/text.h"
 #include "target/proc.h"
 
-#define TEXT_MOST 256
+#define TEXT_MOST 1024 /* 256 characters, as web counts them */
 #define SCAN_WITHIN UINT64_C(3000000000) /* ns */
 
 /* ---- answers ---- */

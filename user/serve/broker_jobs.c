@@ -530,7 +530,8 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 		return 503;
 	if (j->kind == JOB_DUMP)
 		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404 : WEXITSTATUS(status) == EXIT_USAGE ? 422 : 503;
-	return 422;
+	/* What the request means is not there; what it says is right. */
+	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ? 404 : 422;
 }
 
 /* Which member of the request the words are about. */

@@ -10,6 +10,8 @@
 #include "serve/validate.h"
 #include "serve/web.h"
 
+#define NO_CONTROL "^[^\\u0000-\\u001f\\u007f]*$"
+
 static json_t *from_text(const char *text)
 {
 	return json_loads(text, JSON_DECODE_ANY, NULL);
@@ -36,15 +38,25 @@ static json_t *number(double v)
 
 static double bound(const json_t *limits, const char *field, double max)
 {
-	static const char *const of[][2] = { { "max_events", "max_events" }, { "duration_s", "max_duration_s" } };
+	static const char *const of[][2] = { { "max_events", "max_events" }, { "duration_s", "max_duration_s" }, { "seconds", "max_duration_s" } };
 
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
 		const json_t *limit = json_object_get(limits, of[i][1]);
 
 		if (!strcmp(field, of[i][0]) && json_is_number(limit) && json_number_value(limit) < max)
 			return json_number_value(limit);
 	}
 	return max;
+}
+
+/* Is its example within what the broker allows? */
+static bool fits(const struct field *f, const json_t *limits)
+{
+	json_t *v = from_text(f->example);
+	bool ret = !json_is_number(v) || json_number_value(v) <= bound(limits, f->name, f->max);
+
+	json_decref(v);
+	return ret;
 }
 
 static json_t *one_schema(const struct field *f, enum field_type type, const json_t *limits)
@@ -64,8 +76,8 @@ static json_t *one_schema(const struct field *f, enum field_type type, const jso
 	if (!f->choices && !f->pattern)
 		json_object_set_new(o, "maxLength",
 				    json_integer(f->type == FIELD_STRING && f->longest ? (json_int_t)f->longest : VALIDATE_STRING));
-	if (f->pattern)
-		json_object_set_new(o, "pattern", json_string(f->pattern));
+	if (!f->choices)
+		json_object_set_new(o, "pattern", json_string(f->pattern ? f->pattern : NO_CONTROL));
 	if (f->choices) {
 		json_t *all = json_array();
 
@@ -106,7 +118,7 @@ static void add_parameters(json_t *to, const struct field *fields, const char *i
 			json_object_set_new(p, "schema", field_schema(f, limits));
 		} else {
 			json_object_set_new(p, "schema", field_schema(f, limits));
-			if (f->example)
+			if (f->example && fits(f, limits))
 				json_object_set_new(p, "example", from_text(f->example));
 		}
 		json_array_append_new(to, p);
@@ -122,9 +134,9 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 
 		if (f->help)
 			json_object_set_new(o, "description", json_string(f->help));
-		if (f->example)
+		if (f->example && fits(f, limits))
 			json_object_set_new(o, "examples", json_pack("[o]", from_text(f->example)));
-		if (f->example && strcmp(f->name, "pid"))
+		if (f->example && fits(f, limits) && strcmp(f->name, "pid"))
 			json_object_set_new(example, f->name, from_text(f->example));
 		json_object_set_new(properties, f->name, o);
 		if (f->required)

@@ -37,10 +37,10 @@ static void metrics(struct request *r)
 static const struct field profile_query[] = {
 	{ .name = "seconds", .type = FIELD_NUMBER, .min = 0.001, .max = 3600, .help = "How long to capture; 5 if nothing is said.", .example = "10" },
 	{ .name = "target", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target; not needed where there is one alone." },
-	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 4194304, .help = "A process of a target, instead of its name." },
+	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target, instead of its name." },
 	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = 39, .help = "A trace that there is, instead of a new capture." },
 	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or seconds." },
-	{ .name = "device", .type = FIELD_STRING, .shortest = 1, .longest = 15, .help = "One device alone, as cuda:0 or cpu." },
+	{ .name = "device", .type = FIELD_STRING, .pattern = "^(cpu|[a-z]{1,9}:[0-9]{1,3})$", .help = "One device alone, as cuda:0 or cpu." },
 	{ 0 },
 };
 

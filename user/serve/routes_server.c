@@ -16,7 +16,7 @@ static const struct field session_body[] = {
 };
 
 static const struct field pid_path[] = {
-	{ .name = "pid", .type = FIELD_INTEGER, .required = true, .min = 1, .max = 4194304, .help = "A process of a target.", .example = "4242" },
+	{ .name = "pid", .type = FIELD_INTEGER, .required = true, .min = 1, .max = 2147483647, .help = "A process of a target.", .example = "4242" },
 	{ 0 },
 };
 

@@ -17,15 +17,15 @@
 
 static const struct field memory_body[] = {
 	{ .name = "model_name", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target.", .example = "\"my_model\"" },
-	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 4194304, .help = "A process of a target, instead of model_name.", .example = "4242" },
+	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target, instead of model_name.", .example = "4242" },
 	{ .name = "duration_s", .type = FIELD_NUMBER, .min = 0.001, .max = 604800, .help = "Seconds to capture." },
 	{ .name = "steps", .type = FIELD_INTEGER, .min = 1, .max = 1000000000, .help = "Training steps to capture." },
 	{ .name = "max_events", .type = FIELD_INTEGER, .min = 1, .max = 1e12,
 	  .help = "Allocations and frees to capture at most.", .example = "10000" },
 	{ .name = "enable_fragmentation", .type = FIELD_BOOLEAN, .help = "Whether averages of fragmentation are wanted; without, they are null." },
-	{ .name = "input_shape", .type = FIELD_INTEGERS, .min = 1, .max = 1e12, .shortest = 1, .longest = 16,
+	{ .name = "input_shape", .type = FIELD_INTEGERS, .min = 1, .max = 2147483647, .shortest = 1, .longest = 16,
 	  .help = "For a target that is a command: MEMTRACE_INPUT_SHAPE in its environment.", .example = "[8, 3, 224, 224]" },
-	{ .name = "batch_size", .type = FIELD_INTEGER, .min = 1, .max = 1e12,
+	{ .name = "batch_size", .type = FIELD_INTEGER, .min = 1, .max = 2147483647,
 	  .help = "For a target that is a command: MEMTRACE_BATCH_SIZE in its environment.", .example = "8" },
 	{ .name = "wait", .type = FIELD_BOOLEAN, .help = "false: answered at once with the trace as it begins, instead of what came of it." },
 	{ 0 },
@@ -37,6 +37,7 @@ const char *const serve_formats[] = { "html",	"flamegraph", "folded",	     "spee
 #define AT "^(peak|end|oom|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
 #define BY "^(line|stack|module|layer|phase|category|thread|segment|(line|module|phase|category|thread)(,(line|module|phase|category|thread)){1,4})$"
 
+#define DIFF_BY "^(line|stack|module|layer|phase|category|thread)$"
 #define DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
 
 static const struct field export_body[] = {
@@ -75,13 +76,13 @@ static const struct field diff_query[] = {
 	  .example = "\"trace_1705536000000\"" },
 	{ .name = "new", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = NAMES - 1, .help = "Another, that is compared with it.",
 	  .example = "\"trace_1705536100000\"" },
-	{ .name = "by", .type = FIELD_STRING, .pattern = BY, .help = "What a row is." },
+	{ .name = "by", .type = FIELD_STRING, .pattern = DIFF_BY, .help = "What a row is." },
 	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment, of both." },
 	{ 0 },
 };
 
 static const struct field compare_query[] = {
-	{ .name = "traces", .type = FIELD_STRINGS, .required = true, .shortest = 1, .longest = 16, .help = "Traces, with commas between them.",
+	{ .name = "traces", .type = FIELD_STRINGS, .required = true, .shortest = 2, .longest = 16, .help = "Traces, with commas between them.",
 	  .example = "\"trace_1705536000000,trace_1705536100000\"" },
 	{ 0 },
 };
@@ -212,13 +213,30 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	wait_for_end(r);
 }
 
+/* The broker looks for itself; but what it has never been told of need not trouble it. */
+static bool is_target(const struct state *s, const char *name)
+{
+	const json_t *t;
+	size_t i;
+
+	json_array_foreach(s->targets, i, t)
+		if (!strcmp(json_string_value(json_object_get(t, "name")), name))
+			return true;
+	return !s->targets;
+}
+
 static void memory(struct request *r)
 {
 	json_t *body = request__body(r), *msg;
+	const char *name = json_string_value(json_object_get(body, "model_name"));
 
 	if (!json_object_get(body, "pid") == !json_object_get(body, "model_name")) {
 		request__error(r, 422, "model_name", "model_name: %s",
 			       json_object_get(body, "pid") ? "must not be given together with pid" : "must be given, or pid instead of it");
+		return;
+	}
+	if (name && !is_target(request__state(r), name)) {
+		request__error(r, 404, "model_name", "there is no target '%s'; GET /api/targets lists those there are", name);
 		return;
 	}
 	msg = json_copy(body);
@@ -309,17 +327,13 @@ static void compare(struct request *r)
 	json_t *ids = json_array();
 	const char *p = request__query(r, "traces");
 	char id[NAMES];
-	size_t n = 0;
 
 	for (;; p++) {
 		size_t len = strcspn(p, ",");
 
 		snprintf(id, sizeof(id), "%.*s", (int)(len < NAMES ? len : NAMES - 1), p);
-		if (++n > 16 || len >= NAMES || !state__trace(request__state(r), id)) {
-			if (n > 16)
-				request__error(r, 422, "traces", "traces: must be at most 16");
-			else
-				request__error(r, 404, NULL, "Trace %.*s not found", (int)(len < 80 ? len : 80), p);
+		if (len >= NAMES || !state__trace(request__state(r), id)) {
+			request__error(r, 404, NULL, "Trace %.*s not found", (int)(len < 80 ? len : 80), p);
 			json_decref(ids);
 			return;
 		}
@@ -443,7 +457,7 @@ static void page(struct request *r)
 
 #define JSON "application/json"
 #define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })
-#define NOT_THERE { 404, JSON, "Error", "There is no such trace." }
+#define NOT_THERE { 404, JSON, "Error", "There is no such trace, or it has no such device or moment." }
 #define NOT_YET { 409, JSON, "Error", "The trace has not come so far." }
 #define CANNOT { 503, JSON, "Error", "It cannot be done here or now; detail says why." }
 

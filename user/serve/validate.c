@@ -59,6 +59,14 @@ static size_t characters(const char *s, size_t size)
 	return n;
 }
 
+static bool has_control(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < ' ' || *s == 127)
+			return true;
+	return false;
+}
+
 static bool matches(const char *pattern, const char *text)
 {
 	regex_t re;
@@ -84,6 +92,8 @@ static int check_string(const struct field *f, const char *what, const char *s, 
 						     "%s: is empty, and must be at least %zu characters long", what, shortest);
 	if (length > longest)
 		return complain(c, f->name, "%s: must be at most %zu characters long, and it is %zu", what, longest, length);
+	if (!f->pattern && !f->choices && has_control(s))
+		return complain(c, f->name, "%s: holds a control character", what);
 	if (f->pattern && !matches(f->pattern, s))
 		return complain(c, f->name, "%s: must match %s, and it is \"%.40s\"", what, f->pattern, s);
 	if (!f->choices)
@@ -270,6 +280,28 @@ bool validate__as_number(const char *text, double *ret)
 	return true;
 }
 
+/* Members with commas between them. */
+static int check_list(const struct field *f, const char *text, struct complaint *c)
+{
+	size_t n = 0;
+
+	for (;; text++) {
+		size_t len = strcspn(text, ",");
+
+		n++;
+		if (!len || characters(text, len) > VALIDATE_STRING)
+			return complain(c, f->name, len ? "%s: one of its members is too long" : "%s: one of its members is empty", f->name);
+		text += len;
+		if (!*text)
+			break;
+	}
+	if (n < f->shortest)
+		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu", f->name, f->shortest, n);
+	if (f->longest && n > f->longest)
+		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu", f->name, f->longest, n);
+	return 0;
+}
+
 int validate__text(const struct field *f, const char *text, size_t size, struct complaint *c)
 {
 	double v;
@@ -287,10 +319,8 @@ int validate__text(const struct field *f, const char *text, size_t size, struct 
 		if (strcmp(text, "true") && strcmp(text, "false") && strcmp(text, "1") && strcmp(text, "0"))
 			return complain(c, f->name, "%s: must be true or false, and it is \"%.40s\"", f->name, text);
 		return 0;
-	case FIELD_STRINGS: /* separated by commas */
-		return size > (f->longest ? f->longest : 1) * VALIDATE_STRING || size < f->shortest ?
-			       complain(c, f->name, "%s: is %s", f->name, size ? "too long" : "empty") :
-			       0;
+	case FIELD_STRINGS:
+		return check_list(f, text, c);
 	default:
 		return check_string(f, f->name, text, size, c);
 	}
