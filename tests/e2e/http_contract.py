@@ -84,7 +84,7 @@ not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", "503"]
 [dictionaries]
 traces.values = %s
 models.values = ["my_model"]
-pids.values = ["%d"]
+pids.values = [%d]
 [parameters]
 "path.trace_id" = { dictionary = "traces", probability = 0.6 }
 "body.trace_id" = { dictionary = "traces", probability = 0.6 }

@@ -56,6 +56,9 @@ static void test_good(void **state)
 	/* What nobody named may be anything. */
 	body("{\"other\": 123456789012345678901234567890, \"n\": 3}", "{\"n\":3}", NULL, NULL);
 	body("{\"other\": \"a\\u0000b\"}", "{}", NULL, NULL);
+	body("{\"a\\u0000\": {\"\\u0000\": 1}, \"n\": 1}", "{\"n\":1}", NULL, NULL);
+	body("{\"a\\u0000\": 123456789012345678901234567890, \"n\": 1}", "{\"n\":1}", NULL, NULL);
+	body("{\"s\": \"\\\\u00\", \"a\\u0000\": 1}", "{\"s\":\"\\\\u00\"}", NULL, NULL);
 }
 
 static void test_bad_fields(void **state)
@@ -75,6 +78,7 @@ static void test_bad_fields(void **state)
 	body("{\"s\": \"\"}", NULL, "s", "is empty");
 	body("{\"s\": \"abcde\"}", NULL, "s", "at most 4");
 	body("{\"s\": \"a\\u0000b\"}", NULL, "s", "NUL");
+	body("{\"s\": \"a\\u0000b\", \"a\\u0000\": 1}", NULL, "s", "control");
 	body("{\"s\": [\"ab\"]}", NULL, "s", "an array");
 	body("{\"c\": \"blue\"}", NULL, "c", "one of red, green");
 	body("{\"p\": \"peak\\n\"}", NULL, "p", "match");
@@ -91,7 +95,7 @@ static void test_bad_fields(void **state)
 static void test_bad_bodies(void **state)
 {
 	static const char *const bad[] = { "",	 " ",	"[]",	  "null", "3",	  "\"a\"", "{",	       "{\"n\":1,}",
-					   "{n:1}", "NaN", "{\"n\": NaN}", "{\"n\": 1e400}", "{\"n\":1} {}", "{\"n\":1,\"n\":2}", "{\"a\\u0000\":1}",
+					   "{n:1}", "NaN", "{\"n\": NaN}", "{\"n\": 1e400}", "{\"n\":1} {}", "{\"n\":1,\"n\":2}",
 					   "{\"s\": \"\\ud800\"}", "\xff\xfe", "{\"s\":\"\xff\"}", "{\"o\":\"\xc0\xaf\"}", NULL };
 	struct complaint c;
 	char deep[5000];

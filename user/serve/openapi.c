@@ -11,6 +11,7 @@
 #include "serve/web.h"
 
 #define NO_CONTROL "^[^\\u0000-\\u001f\\u007f]*$"
+#define NO_COMMA "^[^,\\u0000-\\u001f\\u007f]*$"
 
 static json_t *from_text(const char *text)
 {
@@ -96,8 +97,10 @@ static json_t *field_schema(const struct field *f, const json_t *limits)
 	if (f->type != FIELD_INTEGERS && f->type != FIELD_STRINGS)
 		return one_schema(f, f->type, limits);
 	o = one_schema(f, of, limits);
-	if (of == FIELD_STRING)
+	if (of == FIELD_STRING) {
 		json_object_set_new(o, "minLength", json_integer(1));
+		json_object_set_new(o, "pattern", json_string(NO_COMMA));
+	}
 	o = json_pack("{s:s, s:o}", "type", "array", "items", o);
 	if (f->shortest)
 		json_object_set_new(o, "minItems", json_integer((json_int_t)f->shortest));
@@ -142,8 +145,7 @@ static json_t *body_of(const struct route *r, const json_t *limits)
 		if (f->required)
 			json_array_append_new(required, json_string(f->name));
 	}
-	/* The library that reads JSON knows no such names. */
-	schema = json_pack("{s:s, s:o, s:{s:s}}", "type", "object", "properties", properties, "propertyNames", "pattern", "^[^\\u0000]*$");
+	schema = json_pack("{s:s, s:o}", "type", "object", "properties", properties);
 	if (json_array_size(required))
 		json_object_set(schema, "required", required);
 	json_decref(required);

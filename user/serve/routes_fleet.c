@@ -37,8 +37,8 @@ static void metrics(struct request *r)
 static const struct field profile_query[] = {
 	{ .name = "seconds", .type = FIELD_NUMBER, .min = 0.001, .max = 3600, .help = "How long to capture; 5 if nothing is said.", .example = "10" },
 	{ .name = "target", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target; not needed where there is one alone." },
-	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target, instead of its name." },
-	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = 39, .help = "A trace that there is, instead of a new capture." },
+	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target; goes before target." },
+	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = 39, .help = "A trace that there is, instead of a new capture; goes before pid and target." },
 	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or seconds." },
 	{ .name = "device", .type = FIELD_STRING, .pattern = "^(cpu|[a-z]{1,9}:[0-9]{1,3})$", .help = "One device alone, as cuda:0 or cpu." },
 	{ 0 },
@@ -161,8 +161,10 @@ static json_t *whom(struct request *r)
 	const struct state *s = request__state(r);
 	const char *target = request__query(r, "target");
 	json_t *msg = json_pack("{s:s, s:b}", "do", "capture", "keep", 0);
-	double seconds = SECONDS, pid;
+	double seconds = SECONDS, pid, most = json_number_value(json_object_get(json_object_get(s->hello, "limits"), "max_duration_s"));
 
+	if (most > 0 && most < seconds)
+		seconds = most;
 	request__number(r, "seconds", &seconds);
 	json_object_set_new(msg, "duration_s", json_real(seconds));
 	if (request__number(r, "pid", &pid)) {
@@ -181,7 +183,7 @@ static json_t *whom(struct request *r)
 	}
 	json_decref(msg);
 	if (s->n_processes)
-		request__error(r, 422, "target", "target: must be given, or pid: there are %zu processes", s->n_processes);
+		request__error(r, 409, "target", "target: must be given, or pid: there are %zu processes", s->n_processes);
 	else
 		request__error(r, 404, NULL, "There is no process of a target now");
 	return NULL;
@@ -190,18 +192,9 @@ static json_t *whom(struct request *r)
 static void profile(struct request *r)
 {
 	const char *id = request__query(r, "trace_id");
-	bool target = request__query(r, "target"), pid = request__query(r, "pid");
 	struct profile *p;
 	json_t *msg;
 
-	if (id && (target || pid)) {
-		request__error(r, 422, "trace_id", "trace_id: must not be given together with %s", target ? "target" : "pid");
-		return;
-	}
-	if (target && pid) {
-		request__error(r, 422, "target", "target: must not be given together with pid");
-		return;
-	}
 	if (id && !state__trace(request__state(r), id)) {
 		request__error(r, 404, NULL, "Trace %.40s not found", id);
 		return;

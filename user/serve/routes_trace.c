@@ -66,7 +66,7 @@ static const struct field report_query[] = {
 	{ .name = "by", .type = FIELD_STRING, .pattern = BY, .help = "What a row is.", .example = "\"line\"" },
 	{ .name = "device", .type = FIELD_STRING, .pattern = DEVICE, .help = "The device, as cuda:0 or cpu." },
 	{ .name = "top", .type = FIELD_INTEGER, .min = 0, .max = 1000000, .help = "How many rows; what is left is one more. 0: all." },
-	{ .name = "filter", .type = FIELD_STRING, .help = "What rows have to match, as report --filter has it." },
+	{ .name = "filter", .type = FIELD_STRING, .shortest = 1, .help = "What rows have to match, as report --filter has it." },
 	{ .name = "frames", .type = FIELD_STRING, .choices = which_frames, .help = "Whether the innermost line of user code is charged, or of all." },
 	{ 0 },
 };

@@ -129,6 +129,8 @@ static void put_beginning(struct stream *s, struct state *state)
 	}
 	for (size_t i = 0; i < state->n_traces; i++)
 		put_trace(s, state->traces[i]);
+	if (state->push)
+		put_event(s, "push", state->push);
 }
 
 void request__stream(struct request *r, const char *trace)

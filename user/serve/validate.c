@@ -206,16 +206,47 @@ static int check_array(const struct field *f, json_t *v, json_t **ret, struct co
 }
 
 /*
+ * The library takes no NUL in a name, and names that nobody knows may be anything. As another control character it is one that no field of ours
+ * takes, either. From malloc().
+ */
+static char *without_nul(const char *text, size_t size)
+{
+	char *copy = malloc(size + 1);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy, text, size);
+	copy[size] = '\0';
+	for (size_t i = 0; i + 1 < size; i++) {
+		if (copy[i] != '\\')
+			continue;
+		if (size - i >= 6 && !memcmp(copy + i, "\\u0000", 6))
+			copy[i + 5] = '1';
+		i++;
+	}
+	return copy;
+}
+
+/*
  * A number that is too long for an integer is one all the same: it is told that it is out of bounds, and in a field that nobody knows it
  * harms nobody.
  */
 static json_t *parse(const char *text, size_t size, struct complaint *c)
 {
 	json_error_t e;
-	json_t *doc = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY, &e);
+	size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
+	json_t *doc = json_loadb(text, size, flags, &e);
+	char *copy = NULL;
 
-	if (!doc && json_error_code(&e) == json_error_numeric_overflow)
-		doc = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, &e);
+	/* Each of the two at most once. */
+	for (int i = 0; !doc && i < 2; i++) {
+		if (json_error_code(&e) == json_error_numeric_overflow)
+			flags |= JSON_DECODE_INT_AS_REAL;
+		else if (json_error_code(&e) == json_error_null_byte_in_key && !copy)
+			copy = without_nul(text, size);
+		doc = json_loadb(copy ? copy : text, size, flags, &e);
+	}
+	free(copy);
 	if (!doc && json_error_code(&e) == json_error_duplicate_key)
 		complain(c, "", "the body has a member twice (line %d)", e.line);
 	else if (!doc)
