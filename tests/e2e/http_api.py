@@ -22,7 +22,7 @@ GUIDE_FIELDS = ("model_name", "total_events", "total_layers", "peak_allocated_mb
 LAYER_FIELDS = ("layer_name", "peak_allocated", "peak_reserved", "total_allocations", "total_deallocations", "avg_fragmentation",
                 "duration_ms")
 # What differs from run to run within: when it was written.
-STAMPED = ("tensorboard",)
+STAMPED = ("html",)
 
 _shared = {}
 
@@ -33,8 +33,8 @@ def jobs():
     if "jobs" not in _shared:
         word = "http-api-%d" % os.getpid()
         _shared["word"] = word
-        _shared["jobs"] = (server.Job("--shape", "8,3,64,64", "--spread", "100", kept=True),
-                           server.Job("--shape", "4,128,512", "--spread", "100", word, kept=True))
+        _shared["jobs"] = (server.Job("--shape", "8,3,64,64", "--spread", "300", kept=True),
+                           server.Job("--shape", "4,128,512", "--spread", "300", word, kept=True))
         for job in _shared["jobs"]:
             job.ready()
     return _shared["jobs"]
@@ -243,7 +243,7 @@ def test_exports_are_those_of_export():
         with open(out, "rb") as f:
             ours = f.read()
         if name in STAMPED:
-            equal(len(file.body), len(ours), "bytes of " + name)
+            check(abs(len(file.body) - len(ours)) < 100, "%s: %d bytes, export makes %d", name, len(file.body), len(ours))
         else:
             check(file.body == ours, "%s is not what export makes: %d bytes, %d", name, len(file.body), len(ours))
     check(urls["speedscope"].endswith("/%s_flamegraph.json" % got["trace_id"]), "name: %s", urls["speedscope"])
@@ -371,10 +371,10 @@ def test_deleting_frees():
 def test_memory_by_events():
     """A trace that is kept takes no more than 120 bytes an event, nor does a larger one while it is made."""
     s = server.Server("--target", "my_model=%d" % jobs()[0].pid)
-    trace({"model_name": "my_model", "max_events": 20000}, s)
+    trace({"model_name": "my_model", "max_events": 15000}, s)
     before, kept = s.memory(), 0
     for _ in range(3):
-        got = trace({"model_name": "my_model", "max_events": 20000}, s)
+        got = trace({"model_name": "my_model", "max_events": 15000}, s)
         kept += got["total_events"]
     grown = s.memory() - before
     check(grown <= 120 * kept, "%d bytes for %d events that are kept", grown, kept)

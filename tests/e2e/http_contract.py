@@ -85,13 +85,20 @@ not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", "503"]
 traces.values = %s
 models.values = ["my_model"]
 pids.values = [%d]
+devices.values = ["cuda:0", "cpu"]
 [parameters]
 "path.trace_id" = { dictionary = "traces", probability = 0.6 }
 "body.trace_id" = { dictionary = "traces", probability = 0.6 }
 "query.old" = { dictionary = "traces", probability = 0.6 }
 "query.new" = { dictionary = "traces", probability = 0.6 }
 "body.model_name" = { dictionary = "models", probability = 0.5 }
+"body.device" = { dictionary = "devices", probability = 0.7 }
+"query.device" = { dictionary = "devices", probability = 0.7 }
 "path.pid" = { dictionary = "pids", probability = 0.5 }
+# Which devices and moments there are only the recording knows.
+[[operations]]
+include-path-regex = "^/(debug/pprof/|api/trace/export|api/trace/\\\\{trace_id|api/trace/diff)"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "401", "403", "404", "409", "422", "429", "503"]
 """ % (json.dumps(traces), _shared["job"].pid))
     return path
 

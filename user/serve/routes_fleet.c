@@ -166,6 +166,11 @@ static json_t *whom(struct request *r)
 	if (most > 0 && most < seconds)
 		seconds = most;
 	request__number(r, "seconds", &seconds);
+	if (most > 0 && seconds > most) {
+		json_decref(msg);
+		request__error(r, 422, "seconds", "seconds: must be at most %.15g, and it is %.15g", most, seconds);
+		return NULL;
+	}
 	json_object_set_new(msg, "duration_s", json_real(seconds));
 	if (request__number(r, "pid", &pid)) {
 		json_object_set_new(msg, "pid", json_integer((json_int_t)pid));
