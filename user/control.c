@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,8 @@ static int listen_at(struct control *c)
 	return 0;
 }
 
+static void clear(const char *folder);
+
 int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx, struct control **ret)
 {
 	struct control *c;
@@ -117,6 +120,7 @@ int control__open(pid_t target, const char *folder, control_handler *handler, vo
 	err = make_folder(folder);
 	if (err)
 		return err;
+	clear(folder);
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -312,6 +316,25 @@ static bool parse_name(const char *name, struct control_place *ret)
 		return false;
 	*ret = (struct control_place){ target, capturer };
 	return true;
+}
+
+/* What captures that were killed have left here. Those whose program is there are left alone: one that is stopped would not take us on. */
+static void clear(const char *folder)
+{
+	DIR *d = opendir(folder);
+	const struct dirent *e;
+	struct control_place p;
+
+	while (d && (e = readdir(d))) {
+		if (parse_name(e->d_name, &p) && kill(p.capturer, 0) && errno == ESRCH) {
+			int fd = connect_to(folder, e->d_name); /* of another PID namespace it may be */
+
+			if (fd >= 0)
+				close(fd);
+		}
+	}
+	if (d)
+		closedir(d);
 }
 
 static int by_pid(const void *x, const void *y)

@@ -213,6 +213,32 @@ static void test_find(void **state)
 	assert_int_equal(control__find("/nonexistent", 0, &p), -ENOENT);
 }
 
+/* The next capture clears away what one that was killed has left, and nothing else. */
+static void test_left_behind(void **state)
+{
+	struct seen seen = { .n = 0 };
+	struct control *a, *b;
+	char path[128];
+	int status;
+	pid_t pid;
+
+	(void)state;
+	assert_int_equal(control__open(4242, folder, handle, &seen, &a), 0);
+	pid = fork();
+	if (!pid)
+		_exit(control__open(18, folder, handle, &seen, &b) ? 1 : 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	snprintf(path, sizeof(path), "%s/18.%d.sock", folder, (int)pid);
+	assert_int_equal(access(path, F_OK), 0);
+	assert_int_equal(control__open(17, folder, handle, &seen, &b), 0);
+	assert_int_equal(access(path, F_OK), -1);
+	snprintf(path, sizeof(path), "%s/4242.%d.sock", folder, (int)getpid());
+	assert_int_equal(access(path, F_OK), 0);
+	control__close(a);
+	control__close(b);
+}
+
 /* Others may neither put sockets there nor reach ours. */
 static void test_folder(void **state)
 {
@@ -236,6 +262,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_words, make, drop),
 		cmocka_unit_test_setup_teardown(test_bad_clients, make, drop),
 		cmocka_unit_test_setup_teardown(test_find, make, drop),
+		cmocka_unit_test_setup_teardown(test_left_behind, make, drop),
 		cmocka_unit_test_setup_teardown(test_folder, make, drop),
 	};
 
