@@ -2,6 +2,7 @@
 #include "recording.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_TELL:
 		a->tell = (int)parse_count(state, "--tell", arg, 3);
+		/* Ours alone: what a command of `run` said there would be believed. */
+		if (fcntl(a->tell, F_SETFD, FD_CLOEXEC))
+			argp_error(state, "--tell: %s: %s", arg, strerror(errno));
 		break;
 	case ARGP_KEY_END:
 		if (a->ring.size && (a->oom.on || a->bounds.max_size || a->bounds.max_events))

@@ -366,7 +366,7 @@ static void urge(struct trace *t)
 		break;
 	case 1:
 		/* `run` waits for its command, of which it is the parent: the number is still that one's. */
-		if (t->is_command && t->pid > 0)
+		if (t->is_command && spawned__has_started(&t->run, t->pid))
 			kill(t->pid, SIGKILL);
 		else
 			kill(t->run.pid, SIGINT);

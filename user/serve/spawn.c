@@ -73,6 +73,26 @@ static void keep_rights(const int *keep, size_t n_keep, pid_t parent)
 		fcntl(keep[i], F_SETFD, 0);
 }
 
+/* Whoever may look at a worker may look at its environment, and what is in ours is not theirs. */
+static void keep_few_variables(void)
+{
+	static const char *const names[] = { "TZ", "LANG", "LC_ALL", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", HANDED };
+	char *values[sizeof(names) / sizeof(*names)];
+	bool lost = false;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		const char *v = getenv(names[i]);
+
+		values[i] = v ? strdup(v) : NULL;
+		lost |= v && !values[i];
+	}
+	clearenv();
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		lost |= values[i] && setenv(names[i], values[i], 1);
+	if (lost)
+		_exit(126);
+}
+
 /* "3:run.mtr,4:other.mtr" */
 static void name_files(const struct spawn_opts *o)
 {
@@ -110,6 +130,8 @@ static void run(const struct spawn_opts *o, int err, pid_t parent)
 		keep[n_keep++] = o->files[i].fd;
 	if (o->keep >= 0)
 		keep[n_keep++] = o->keep;
+	if (o->drop)
+		keep_few_variables();
 	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
 	if (o->nice_by && nice(o->nice_by) < 0)
 		errno = 0; /* as it is, then */
@@ -196,6 +218,23 @@ bool spawned__ended(struct spawned *s, int *status)
 	s->pid = 0;
 	spawned__read(s);
 	return true;
+}
+
+bool spawned__has_started(const struct spawned *s, pid_t pid)
+{
+	char path[32], text[512], *end;
+	int parent = 0;
+	ssize_t n;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	fd = s->pid > 0 && pid > 0 ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (fd >= 0)
+		close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	end = strrchr(text, ')'); /* its name may have anything in it */
+	return end && sscanf(end + 1, " %*c %d", &parent) == 1 && parent == s->pid;
 }
 
 void spawned__close(struct spawned *s)
