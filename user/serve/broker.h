@@ -89,7 +89,7 @@ struct trace {
 /* A process that may be captured, as the one who looks tells. */
 struct broker_process {
 	pid_t pid;
-	double started;
+	uint64_t boot_ns; /* when it was started: proc__started() */
 	char name[96];
 	json_t *msg; /* the event, as it is told to others */
 };

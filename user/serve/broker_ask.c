@@ -169,7 +169,7 @@ static struct broker_process *only_one(struct peer *p, json_int_t id, const stru
 static bool still_there(const struct broker_process *q)
 {
 	struct proc *proc = proc__open(q->pid);
-	bool there = proc && proc__alive(proc);
+	bool there = proc && proc__alive(proc) && proc__started(proc) == q->boot_ns;
 
 	proc__free(proc);
 	return there;
@@ -506,7 +506,7 @@ static void process_changed(struct broker *b, json_t *msg)
 			return;
 		q = q ? q : &b->processes[b->n_processes++];
 		json_decref(q->msg);
-		*q = (struct broker_process){ .pid = pid, .started = json_number_value(json_object_get(msg, "started")), .msg = json_incref(msg) };
+		*q = (struct broker_process){ .pid = pid, .boot_ns = (uint64_t)json_integer_value(json_object_get(msg, "boot_ns")), .msg = json_incref(msg) };
 		snprintf(q->name, sizeof(q->name), "%s", name ? name : "");
 	}
 	broker__tell(b, json_incref(msg), -1, false);

@@ -93,8 +93,8 @@ static const char *target_name(const struct look *l, uint64_t targets)
 
 static json_t *process_message(const struct look *l, const struct seen *s)
 {
-	return json_pack("{s:s,s:i,s:f,s:s,s:s}", "event", "process", "pid", (int)s->t->pid, "started", s->started, "target",
-			 target_name(l, s->targets), "name", s->t->name);
+	return json_pack("{s:s,s:i,s:f,s:I,s:s,s:s}", "event", "process", "pid", (int)s->t->pid, "started", s->started, "boot_ns",
+			 (json_int_t)s->t->started, "target", target_name(l, s->targets), "name", s->t->name);
 }
 
 static void put_clean(json_t *o, const char *key, const char *text)

@@ -346,6 +346,11 @@ bool proc__alive(const struct proc *p)
 	return read_stat(p->dirfd, &st) == 0 && st.start_time == p->start_time;
 }
 
+uint64_t proc__started(const struct proc *p)
+{
+	return p->start_time * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
 int proc__image(const struct proc *p)
 {
 	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);

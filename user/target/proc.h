@@ -44,6 +44,7 @@ void proc__free(struct proc *p); /* NULL is fine */
 pid_t proc__pid(const struct proc *p);
 int proc__pidfd(const struct proc *p);	/* owned by p; readable when the process has ended */
 bool proc__alive(const struct proc *p); /* false once it has exited */
+uint64_t proc__started(const struct proc *p); /* CLOCK_BOOTTIME, ns, to the kernel's tick: with its PID, who it is */
 /*
  * The program that runs now, to ask later whether it still does: an exec makes another one of the same process. A
  * file, for close(), or -errno.
