@@ -161,6 +161,10 @@ static void drop_made(void *ctx, const char *name)
 	char recording[128];
 	const char *digits = name + 6, *end;
 
+	if (!strncmp(name, ".trace_", 7) && strstr(name, ".part-")) {
+		store__remove(&b->store, name);
+		return;
+	}
 	if (strncmp(name, "trace_", 6) != 0 || !handed__good_name(name) || is_recording(name))
 		return;
 	for (end = digits; isdigit((unsigned char)*end); end++)

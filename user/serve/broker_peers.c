@@ -21,6 +21,8 @@
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
 #define AGAIN_MOST UINT64_C(60000000000)
 #define STEADY UINT64_C(60000000000)	 /* after that it has not failed at its start */
+#define MEMORY (UINT64_C(4) << 30)	 /* bytes of address space */
+#define FILES 4096			 /* descriptors */
 #define ENDS_WITHIN 100			 /* tenths of a second */
 
 static const char *const names[PEER_NR] = { [PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look" };
@@ -39,6 +41,8 @@ static void give_up_rights(const struct broker *b, enum peer_kind kind, const in
 		.n_keep = n_keep,
 		.death_signal = SIGKILL,
 		.parent = parent,
+		.memory = MEMORY,
+		.files = FILES,
 	};
 	char why[256];
 
@@ -63,6 +67,24 @@ static void keep_rights(int link_fd, pid_t parent)
 	close_range((unsigned)link_fd + 1, ~0U, 0);
 }
 
+static void wipe(char *secret)
+{
+	if (secret)
+		explicit_bzero(secret, strlen(secret));
+}
+
+/* What is another one's is nothing to be found in this one's memory. The pages are our own: the broker's stay. */
+static void forget_secrets(const struct serve_secrets *s, enum peer_kind kind)
+{
+	if (kind != PEER_WEB) {
+		wipe(s->token);
+		wipe(s->cert);
+		wipe(s->key);
+	}
+	if (kind != PEER_PUSH)
+		wipe(s->push_token);
+}
+
 static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t parent) __attribute__((noreturn));
 static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t parent)
 {
@@ -71,6 +93,7 @@ static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t 
 
 	for (; kind == PEER_WEB && n < b->n_listens; n++)
 		keep[n + 1] = listens[n] = b->listens[n].fd;
+	forget_secrets(&b->args->secrets, kind);
 	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
 	prctl(PR_SET_NAME, kind == PEER_WEB ? "memtrace-web" : kind == PEER_PUSH ? "memtrace-push" : "memtrace-look");
 	if (kind == PEER_LOOK)

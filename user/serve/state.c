@@ -12,7 +12,7 @@
 
 #define TARGETS 128	/* of a message */
 #define WITH_LAYERS 16	/* traces whose summary keeps its layers, the last ones that were done */
-#define FACT_BYTES 8192 /* of a trace's facts, as text */
+#define FACT_BYTES 32768 /* of a trace's facts, as text; the most are what a command has said */
 #define VALUE_TEXT 512
 
 static const char *const figures[FIG_NR] = {

@@ -206,7 +206,7 @@ void store__each(const struct store *s, void (*fn)(void *ctx, const char *name),
 	}
 	rewinddir(d);
 	while ((e = readdir(d)))
-		if (*e->d_name != '.')
+		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
 			fn(ctx, e->d_name);
 	closedir(d);
 }

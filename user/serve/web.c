@@ -44,6 +44,7 @@ static uint64_t received(const struct conn *c)
 void conn__rested(struct conn *c)
 {
 	c->began = 0;
+	c->since = c->web->now;
 	c->received = received(c);
 }
 
@@ -60,6 +61,7 @@ static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
 		return;
 	}
 	c->web = web;
+	c->since = web->now;
 	c->mhd = mhd;
 	c->fd = fd->connect_fd;
 	c->peer = guard__peer(addr ? addr->client_addr : NULL, c->fd);
@@ -105,7 +107,8 @@ static void cut_slow(struct web *web)
 			continue;
 		if (!c->began && (c->request || received(c) > c->received))
 			c->began = web->now;
-		if (c->began && web->now - c->began > WEB_READ_NS) {
+		/* Of a Unix socket nobody knows what has come over it. */
+		if ((c->began && web->now - c->began > WEB_READ_NS) || (!c->request && web->now - c->since > WEB_IDLE_S * 1000000000ull)) {
 			log_debug("serve: a request has taken too long to arrive");
 			shutdown(c->fd, SHUT_RDWR);
 		}

@@ -33,6 +33,7 @@ struct conn {
 	int fd;
 	bool refused;	   /* by guard: not counted */
 	uint64_t began;	   /* when the first byte of the request was seen that has not been read yet; 0: none */
+	uint64_t since;	   /* when it came, or its last request ended */
 	uint64_t received; /* bytes, when the last request ended */
 	struct conn *next, *prev;
 };
