@@ -168,8 +168,6 @@ def needs_serve(program=TOOL):
 class Server:
     def __init__(self, *args, root=True, folder=None, listen="127.0.0.1:0", env=None, tool=TOOL, prefix=(), kept=False):
         needs_serve(tool)
-        if "--command" in args and "--command-user" not in args and os.geteuid() == 0 and "SUDO_UID" not in os.environ:
-            args += ("--command-user", "root")  # whose interpreters those of the tests are
         self.folder = folder or scratch("served-%d-%d" % (os.getpid(), time.monotonic_ns()))
         if root and harness.IS_ROOT and "--command" in args:
             args = ("--command-user", "root", *args)  # whoever runs the tests has torch in a folder of their own

@@ -216,8 +216,8 @@ static void put_environment(struct argv *a, const struct wanted *w)
 }
 
 /*
- * What the shell is given. It is the command's own process that is traced, and not every shell becomes its only command by itself:
- * where that is one command, it is told to. env: what is put before its name are variables, as without exec.
+ * What a shell other than bash is given. It is the command's own process that is traced, and not every shell becomes its only command by itself, as
+ * bash becomes its last: where that is one command, it is told to. env: what is put before its name are variables, as without exec.
  */
 static char *shell_text(const char *text)
 {
@@ -245,11 +245,10 @@ static void put_command(const struct broker *b, struct argv *a, const struct wan
 	}
 	put_bounds(a, w, tell);
 	put(a, "--");
-	/* bash becomes the last command of its line; dash starts it, and then it is not the command itself that has PyTorch in it. */
-	put(a, access("/bin/bash", X_OK) ? "/bin/sh" : "/bin/bash");
+	a->shell = access("/bin/bash", X_OK) ? shell_text(w->target->text) : NULL;
+	put(a, a->shell ? "/bin/sh" : "/bin/bash");
 	put(a, "-c");
-	a->shell = shell_text(w->target->text);
-	put(a, a->shell);
+	put(a, a->shell ? a->shell : w->target->text);
 	put_environment(a, w);
 }
 
@@ -402,6 +401,8 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	double longest = (double)b->args->max_duration / 1e9, wanted = t->duration_s > 0 ? t->duration_s : longest;
 
 	t->attached = true;
+	if (t->is_command) /* by now it runs its own program */
+		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s,s:i,s:s}", "do", "add", "pid", (int)t->pid, "target", t->model), -1);
 	if (t->state == TRACE_STARTING)
 		t->state = TRACE_CAPTURING;
 	if (!t->stopping)

@@ -253,12 +253,30 @@ static uint64_t next_look(const struct look *l)
 
 /* ---- */
 
+/* The process of a command that was started. */
+static void add(struct look *l, pid_t pid, const char *target)
+{
+	struct pick_process p;
+
+	if (pid <= 0 || pick_process__read(pid, &p))
+		return;
+	for (l->now_for = 0; l->now_for < l->args->n_targets; l->now_for++) {
+		if (target && !strcmp(l->args->targets[l->now_for].name, target)) {
+			on_process(l, &p);
+			break;
+		}
+	}
+	pick_process__free(&p);
+}
+
 static void hear(void *ctx, json_t *msg, int fd)
 {
 	const char *what = json_string_value(json_object_get(msg, "do"));
 	struct look *l = ctx;
 
 	l->asked |= what && !strcmp(what, "scan");
+	if (what && !strcmp(what, "add"))
+		add(l, (pid_t)json_integer_value(json_object_get(msg, "pid")), json_string_value(json_object_get(msg, "target")));
 	if (fd >= 0)
 		close(fd);
 }
