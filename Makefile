@@ -25,24 +25,28 @@ CPPFLAGS += -Iuser -Ibpf -I$(OUTPUT)/gen -DMEMTRACE_VERSION='"$(VERSION)"' -MMD 
 override LDFLAGS += $(SANITIZE)
 # In some systems' ncurses the part that knows terminals is a library of its own.
 CURSES := $(shell pkg-config --libs ncursesw tinfo 2>/dev/null || echo -lncursesw -ltinfo)
-LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) -lmicrohttpd -lcurl -lseccomp -lgnutls -lpthread -lm
+# SERVE=0 leaves `serve` out, and the libraries that only it needs.
+SERVE ?= 1
+SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lseccomp -lgnutls)
+LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) $(SERVE_LIBS) -lpthread -lm
 
 BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra -Werror -Wno-unused-parameter \
 	-I$(OUTPUT)/gen -Ibpf -MMD -MP
 
-SRCS := $(wildcard user/*.c user/*/*.c)
+OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd_serve.c $(wildcard user/serve/*.c) $(shell grep -ls '"serve/' tests/unit/*.c tests/fuzz/*.c))
+SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c))
 OBJS := $(SRCS:%.c=$(OUTPUT)/obj/%.o)
 LIBOBJS := $(filter-out $(OUTPUT)/obj/user/main.o,$(OBJS))
-TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(wildcard tests/unit/test_*.c))
+TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(filter-out $(OF_SERVE),$(wildcard tests/unit/test_*.c)))
 TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests/tools/*.c))
 TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
-	$(OUTPUT)/gen/assets/serve_pages.h
+	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
 .PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page bench-serve chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
-	deps-kernels install uninstall clean format
+	deps-kernels install uninstall clean format FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -56,6 +60,14 @@ $(OUTPUT)/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) -c -o $@ $<
+
+# What is in this build: main.c is built anew where that has changed.
+$(OUTPUT)/gen/in_this_build.h: FORCE
+	$(Q)mkdir -p $(dir $@)
+	$(Q)echo '#define MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)' | cmp -s - $@ || \
+		echo '#define MEMTRACE_SERVE $(if $(filter 0,$(SERVE)),0,1)' >$@
+
+$(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h
 
 # The kernel side: object, then skeleton.
 $(OUTPUT)/gen/vmlinux.h: tools/gen_vmlinux.sh vmlinux/$(ARCH)/vmlinux.h
@@ -190,7 +202,7 @@ $(OUTPUT)/tests/unit/%: $(OUTPUT)/obj/tests/unit/%.o $(TESTLIB) $(LIBOBJS)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
 
 deps:
-	$(Q)tools/deps.sh build
+	$(Q)SERVE=$(SERVE) tools/deps.sh build
 
 deps-demo:
 	$(Q)tools/deps.sh build torch
@@ -261,7 +273,7 @@ soak-real: all
 
 # What reads hostile input under libFuzzer: builds all, runs each for FUZZ_SECONDS. With clang, whose runtime it needs.
 FUZZ_SECONDS ?= 60
-FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(OUTPUT)/fuzz/%,$(filter-out $(OF_SERVE),$(wildcard tests/fuzz/fuzz_*.c)))
 FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(filter-out user/main.c,$(SRCS)))
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP

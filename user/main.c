@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "commands.h"
+#include "in_this_build.h"
 #include "lib/exit.h"
 
 static const struct command {
@@ -22,7 +23,9 @@ static const struct command {
 	{ "export", cmd_export, "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a recording" },
 	{ "leaks", cmd_leaks, "what grows from step to step, and how sure that is; from a recording or a process" },
 	{ "watch", cmd_watch, "look at processes in production from outside, and capture when a rule holds" },
+#if MEMTRACE_SERVE
 	{ "serve", cmd_serve, "HTTP: traces of live processes and of recordings, a page to look at them, metrics" },
+#endif
 	{ "dump", cmd_dump, "what tensors a process holds right now, with their names; attaches nothing" },
 	{ "ctl", cmd_ctl, "tell a capture that runs: begin or end a window, note a mark, save, status" },
 	{ "check", cmd_check, "what will work here and what will not, and why" },
@@ -45,7 +48,7 @@ static void help(FILE *out)
 
 static void version(void)
 {
-	printf("memtrace-bpf %s (libbpf %s)\n", MEMTRACE_VERSION, libbpf_version_string());
+	printf("memtrace-bpf %s (libbpf %s, %s serve)\n", MEMTRACE_VERSION, libbpf_version_string(), MEMTRACE_SERVE ? "with" : "without");
 }
 
 /*
