@@ -91,8 +91,11 @@ static int look_at(struct store *s, char *why)
 	struct stat st;
 
 	s->dir = open(s->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (s->dir < 0)
-		return fail(-errno, why, errno == ELOOP ? "it is a symbolic link; name the folder itself" : strerror(errno));
+	if (s->dir < 0) {
+		int err = errno;
+
+		return fail(-err, why, !lstat(s->path, &st) && S_ISLNK(st.st_mode) ? "it is a symbolic link; name the folder itself" : strerror(err));
+	}
 	if (s->own)
 		outfile__give(s->dir);
 	if (fstat(s->dir, &st))

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""serve's privileged process: its limits, its folder, captures that fail, and how it ends, whoever ends it."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import harness
+import server
+from harness import TOOL, Skip, check, equal, run, scratch, spawn
+
+_shared = {}
+
+
+def job():
+    """One process with PyTorch in it, for all tests."""
+    if "job" not in _shared:
+        server.needs_serve()
+        _shared["job"] = server.Job("--shape", "4,3,32,32", "--spread", "50", kept=True)
+    return _shared["job"].ready()
+
+
+def needs_root():
+    if not harness.IS_ROOT:
+        raise Skip("only root looks into the server's folder, and kills its processes")
+
+
+def recordings(folder):
+    return sorted(name for name in os.listdir(folder) if name.endswith(".mtr"))
+
+
+def wait_gone(pids, seconds=10):
+    limit = time.monotonic() + seconds
+    while any(server.alive(p) for p in pids) and time.monotonic() < limit:
+        time.sleep(0.05)
+    equal(["%d %s" % (p, server.name_of(p)) for p in pids if server.alive(p)], [], "processes that are left")
+
+
+def start(s, **body):
+    return s.post("/api/trace/memory", dict(body, wait=False)).expect().json["trace_id"]
+
+
+def test_captures_that_fail():
+    """Each in its own words, with the status that is its own; nothing of them is left in the folder."""
+    needs_root()
+    sleeper = spawn([sys.executable, "-c", "import time; time.sleep(600)"])
+    other = spawn(["sleep", "600"])
+    s = server.Server("--target", "other=%d" % other.pid, "--target", "sleeper=%d" % sleeper.pid, "--target", "nobody=no-such-command-line-[0-9]",
+                      "--command", "bad=exit 7", "--command", "missing=/no/such/program", "--command", "list=sleep 0; sleep 600",
+                      "--max-traces", "3")
+    got = s.post("/api/trace/memory", {"model_name": "other", "duration_s": 1}).expect(404).json
+    check("neither a Python interpreter nor PyTorch" in got["detail"], "no Python: %s", got)
+    got = s.post("/api/trace/memory", {"model_name": "nobody"}).expect(404).json
+    check("no process of target 'nobody'" in got["detail"], "nobody is there: %s", got)
+    got = s.post("/api/trace/memory", {"model_name": "bad"}).expect(503).json
+    check("status 7" in got["detail"], "a command that fails: %s", got)
+    got = s.post("/api/trace/memory", {"model_name": "missing"}).expect(503).json
+    check("/no/such/program" in got["detail"], "a command that is not there: %s", got)
+    # No PyTorch comes: it is stopped, and says so. What failed before makes room for it.
+    waits = start(s, model_name="sleeper", duration_s=5)
+    lists = start(s, model_name="list")
+    s.post("/api/trace/%s/stop" % waits, {}).expect()
+    s.post("/api/trace/%s/stop" % lists, {}).expect()
+    for trace_id in (waits, lists):
+        trace = s.wait_trace(trace_id)
+        equal((trace["state"], trace["events"]), ("failed", 0), "what was stopped before anything came: %s" % trace)
+    equal(recordings(s.folder), [], "recordings")
+    s.stop()
+    for process in (sleeper, other):
+        process.signal(signal.SIGKILL)
+        process.wait(10)
+
+
+def test_limits():
+    """Of captures at once, traces, and bytes: refused with words, and what is there goes on."""
+    needs_root()
+    s = server.Server("--target", "job=%d" % job().pid, "--max-captures", "2", "--max-traces", "3", "--max-disk", "40M", "--max-duration", "30s",
+                      "--max-events", "5000")
+    for body, field in (({"max_events": 5001}, "max_events"), ({"duration_s": 31}, "duration_s")):
+        equal(s.post("/api/trace/memory", dict(body, model_name="job")).expect(422).json["field"], field, "what is to blame")
+    first, second = (start(s, model_name="job", duration_s=25) for _ in range(2))
+    check("--max-captures" in s.post("/api/trace/memory", {"model_name": "job"}).expect(429).json["detail"], "which limit")
+    for trace_id in (first, second):
+        s.wait_trace(trace_id, ("capturing",))
+        s.post("/api/trace/%s/stop" % trace_id, {}).expect()
+        equal(s.wait_trace(trace_id)["state"], "done", "one that was stopped")
+    s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).expect()
+    check("--max-traces" in s.post("/api/trace/memory", {"model_name": "job"}).expect(429).json["detail"], "which limit")
+    s.delete("/api/trace/" + first).expect()
+    # The folder is full: of what is there nothing is lost, and room comes by deleting.
+    with open(os.path.join(s.folder, "other"), "wb") as f:
+        f.truncate(40 << 20)
+    check("--max-disk" in s.post("/api/trace/memory", {"model_name": "job"}).expect(429).json["detail"], "which limit")
+    check("--max-disk" in s.post("/api/trace/export", {"trace_id": second, "format": "csv"}).expect(429).json["detail"], "which limit")
+    equal(s.get("/api/trace/" + second).expect().json["capture"]["complete"], True, "what is there")
+    os.unlink(os.path.join(s.folder, "other"))
+    s.post("/api/trace/export", {"trace_id": second, "format": "csv"}).expect()
+    s.stop()
+
+
+def test_full_disk():
+    """A file system without room: that capture fails, or ends early and says so; the server goes on."""
+    needs_root()
+    folder = tempfile.mkdtemp(dir=scratch("."))
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k,mode=0700", "none", folder], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Skip("no file system can be mounted here: " + done.stderr.strip())
+    try:
+        s = server.Server("--target", "job=%d" % job().pid, folder=folder)
+        trace = s.wait_trace(start(s, model_name="job", duration_s=20))
+        check("No space left" in trace.get("error", "") or "disk is full" in trace.get("error", ""), "what it says: %s", trace)
+        check(trace["state"] == "failed" or trace["bytes"] > 0, "what is left: %s", trace)
+        s.get("/api/health").expect()
+        s.delete("/api/trace/" + trace["trace_id"]).expect()
+        equal(s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).expect().json["complete"], True, "the next one")
+        s.stop()
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_ended_while_it_captures():
+    """By a signal: the recording is whole, and there at the next start. By kill -9: nothing goes on, and what was written can be read."""
+    needs_root()
+    folder = scratch("ended-%d" % os.getpid())
+    target = ("--target", "job=%d" % job().pid)
+    s = server.Server(*target, folder=folder)
+    first = start(s, model_name="job", duration_s=60, batch_size=4)
+    s.wait_trace(first, ("capturing",))
+    time.sleep(0.5)
+    s.stop()
+    equal(recordings(folder), [first + ".mtr"], "recordings")
+    equal(harness.report(os.path.join(folder, first + ".mtr"))["capture"]["complete"], True, "whole")
+    s = server.Server(*target, folder=folder)
+    trace = s.wait_trace(first)
+    equal((trace["state"], trace["summary"]["complete"]), ("done", True), "found again: %s" % trace)
+    second = start(s, model_name="job", duration_s=60)
+    s.wait_trace(second, ("capturing",))
+    time.sleep(1)
+    pids = s.processes()
+    check(len(pids) >= 4, "serve consists of %s", [server.name_of(p) for p in pids])
+    s.process.signal(signal.SIGKILL)
+    s.process.wait(10)
+    s.client.close()
+    wait_gone(pids)
+    equal(recordings(folder), [first + ".mtr", second + ".mtr"], "recordings")
+    check(harness.report(os.path.join(folder, second + ".mtr"))["capture"]["events"] > 0, "what was written is not there")
+    s = server.Server(*target, folder=folder)
+    equal(s.get("/api/trace/list").expect().json["active_traces"], [first, second], "the list")
+    s.stop()
+
+
+def test_its_processes_die():
+    """The one that looks is started once more; without the one that speaks HTTP nothing goes on, and what captures is written."""
+    needs_root()
+    s = server.Server("--target", "job=%d" % job().pid)
+    by_name = {}
+    for pid in s.processes():
+        with open("/proc/%d/comm" % pid, encoding="utf-8") as f:
+            by_name[f.read().strip()] = pid
+    s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).expect()
+    os.kill(by_name["memtrace-look"], signal.SIGKILL)
+    limit = time.monotonic() + 20
+    while time.monotonic() < limit:
+        got = s.get("/api/targets").expect().json
+        if got["processes"] and got["processes"][0].get("time", 0) > 0 and any(
+                server.name_of(p) and p not in by_name.values() for p in s.processes()[1:]):
+            break
+        time.sleep(0.2)
+    equal(s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).expect().json["complete"], True, "after the one that looks has died")
+    running = start(s, model_name="job", duration_s=60)
+    s.wait_trace(running, ("capturing",))
+    pids = s.processes()
+    os.kill(by_name["memtrace-web"], signal.SIGKILL)
+    equal(s.process.wait(20), 1, "exit code")
+    s.client.close()
+    wait_gone(pids)
+    equal(harness.report(os.path.join(s.folder, running + ".mtr"))["capture"]["complete"], True, "what captured")
+
+
+def test_folders_and_arguments():
+    """Where it must not write, and what it is not to be asked."""
+    others = scratch("others-%d" % os.getpid())
+    os.mkdir(others)
+    os.chmod(others, 0o777)
+    link = scratch("link-%d" % os.getpid())
+    os.symlink(others, link)
+    token = scratch("token-%d" % os.getpid())
+    with open(token, "w", encoding="ascii") as f:
+        f.write("0123456789abcdef0123\n")
+    os.chmod(token, 0o600)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for code, words, args in (
+            (1, "others may write", ("-o", others)), (1, "symbolic link", ("-o", link)), (64, "--token-file", ("--listen", "0.0.0.0:0")),
+            (64, "NAME=PID", ("--target", "job")), (64, "regular expression", ("--target", "job=(")), (64, "two targets", ("--target", "a=1", "--target", "a=b")),
+            (64, "--tls-key", ("--tls-cert", token)), (64, "listen", ("--listen", "nonsense:x")), (64, "--command", ("--vram", "8G")),
+            (2, "no process", ("--target", "job=%d" % ended.pid)), (2, "No such file", (scratch("none.mtr"),)), (64, "--max-events", ("--max-events", "0")),
+            (64, "http://", ("--push-otlp", "ftp://x")), (64, "--push-otlp", ("--push-every", "5s"))):
+        done = subprocess.run([TOOL, "serve", "--listen", "127.0.0.1:0", *args], capture_output=True, text=True, timeout=20, check=False)
+        equal((done.returncode, done.stdout), (code, ""), "%s: %s" % (args, done.stderr))
+        check(words in done.stderr, "%s: %r is not in %s", args, words, done.stderr)
+
+
+def test_own_folder_goes():
+    """Without -o there is a folder as long as the server lives, and a killed one's is removed by the next."""
+    server.needs_serve()
+    inside = tempfile.mkdtemp(dir=scratch("."))
+    recording = scratch("given.mtr")
+    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), recording], check=True)
+    env = dict(os.environ, TMPDIR=inside)
+    first = spawn([TOOL, "serve", "--listen", "127.0.0.1:0", recording], env=env)
+    first.wait_line(server.LISTENING, 30, stream="err")
+    equal(len(os.listdir(inside)), 1, "folders: %s" % os.listdir(inside))
+    equal(os.stat(os.path.join(inside, os.listdir(inside)[0])).st_mode & 0o777, 0o700, "its mode")
+    pids = [first.pid, *server.descendants(first.pid)]
+    first.signal(signal.SIGKILL)
+    first.wait(10)
+    wait_gone(pids)
+    equal(len(os.listdir(inside)), 1, "what a killed one leaves")
+    second = spawn([TOOL, "serve", "--listen", "127.0.0.1:0", recording], env=env)
+    second.wait_line(server.LISTENING, 30, stream="err")
+    equal(len(os.listdir(inside)), 1, "folders beside that of a killed one")
+    second.signal(signal.SIGTERM)
+    equal(second.wait(15), 0, "exit code")
+    equal(os.listdir(inside), [], "what is left")
+
+
+def test_nothing_is_left():
+    if "job" in _shared:
+        _shared["job"].end()
+
+
+if __name__ == "__main__":
+    run(globals())
