@@ -133,6 +133,17 @@ static void put_beginning(struct stream *s, struct state *state)
 		put_event(s, "push", state->push);
 }
 
+/* How many the same one has: nobody is to have all of them. */
+static size_t of_peer(const struct request *r)
+{
+	const struct guard_peer *me = &r->conn->peer;
+	size_t n = 0;
+
+	for (const struct request *o = r->web->requests; o; o = o->next)
+		n += o->stream && o->conn->peer.is_unix == me->is_unix && !memcmp(o->conn->peer.key, me->key, sizeof(me->key));
+	return n;
+}
+
 void request__stream(struct request *r, const char *trace)
 {
 	struct state_trace *t = trace ? state__trace(&r->web->state, trace) : NULL;
@@ -143,8 +154,8 @@ void request__stream(struct request *r, const char *trace)
 		request__error(r, 404, NULL, "Trace %s not found", trace);
 		return;
 	}
-	if (r->web->n_streams >= STREAMS) {
-		request__error(r, 429, NULL, "%d streams are open, and more are not served", STREAMS);
+	if (r->web->n_streams >= STREAMS || of_peer(r) >= STREAMS / 2) {
+		request__error(r, 429, NULL, "%d streams are open, or %d from where this comes, and more are not served", STREAMS, STREAMS / 2);
 		return;
 	}
 	s = calloc(1, sizeof(*s));
