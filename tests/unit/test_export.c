@@ -5,7 +5,6 @@
 #include <stdbool.h>
 
 #include "export/frames.h"
-#include "serve/formats.h"
 #include "unit/export_world.h"
 
 static uint64_t rows_sum(const struct model *m, size_t device, enum row_when when, uint64_t *count)
@@ -433,10 +432,6 @@ static void test_formats_are_found(void **state)
 	}
 	assert_true(n >= FORMATS);
 	assert_null(export__find("nothing"));
-	/* The HTTP API takes the same. */
-	for (n = 0; export_formats[n]; n++)
-		assert_string_equal(serve_formats[n], export_formats[n]->name);
-	assert_null(serve_formats[n]);
 }
 
 int main(void)

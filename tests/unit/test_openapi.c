@@ -12,11 +12,11 @@
 #include "serve/validate.h"
 #include "serve/web.h"
 
-static json_t *schema(const char *limits, bool token)
+static json_t *schema(const char *limits, const char *cookie)
 {
 	size_t size;
 	json_t *l = limits ? json_loads(limits, 0, NULL) : NULL;
-	char *text = openapi__text(l, token, &size);
+	char *text = openapi__text(l, cookie, &size);
 	json_t *doc;
 
 	assert_non_null(text);
@@ -130,7 +130,7 @@ static void check_refs(const json_t *doc, const json_t *v)
 
 static void test_schema(void **state)
 {
-	json_t *doc = schema(NULL, false), *paths = json_object_get(doc, "paths");
+	json_t *doc = schema(NULL, NULL), *paths = json_object_get(doc, "paths");
 	const struct route *r;
 
 	(void)state;
@@ -142,7 +142,7 @@ static void test_schema(void **state)
 		assert_non_null(json_object_get(paths, r->path));
 	assert_null(json_object_get(doc, "security"));
 	json_decref(doc);
-	doc = schema(NULL, true);
+	doc = schema(NULL, "biscuit");
 	assert_int_equal(json_array_size(json_object_get(doc, "security")), 2);
 	check_refs(doc, doc);
 	json_decref(doc);
@@ -159,12 +159,12 @@ static json_int_t most_events(const json_t *doc)
 
 static void test_limits(void **state)
 {
-	json_t *doc = schema("{\"max_events\": 5000, \"max_duration_s\": 60}", false);
+	json_t *doc = schema("{\"max_events\": 5000, \"max_duration_s\": 60}", NULL);
 
 	(void)state;
 	assert_int_equal(most_events(doc), 5000);
 	json_decref(doc);
-	doc = schema(NULL, false);
+	doc = schema(NULL, NULL);
 	assert_true(most_events(doc) > 5000);
 	json_decref(doc);
 }

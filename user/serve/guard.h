@@ -67,6 +67,8 @@ void guard__done(struct guard *g, const struct guard_peer *p, const struct guard
 
 /* Does this server want a token at all? */
 bool guard__wants_token(const struct guard *g);
+/* The name of the cookie that stands for it. */
+const char *guard__cookie(const struct guard *g);
 /*
  * For POST /api/session: with the right token, which is compared in constant time, set_cookie is what to answer with as Set-Cookie
  * (at least 200 bytes). 0; 401 or 429 in v, as guard__check() has it. The route itself is ROUTE_OPEN | ROUTE_CHANGES.

@@ -73,6 +73,11 @@ static struct session *find(struct guard *g, const char *id, uint64_t now)
 	return found;
 }
 
+const char *guard__cookie(const struct guard *g)
+{
+	return g->cookie;
+}
+
 /* The next value of our cookie in a Cookie header from *at on; false: no more. */
 static bool next_value(const struct guard *g, const char **at, char id[SESSION_ID + 1])
 {

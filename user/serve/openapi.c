@@ -225,22 +225,22 @@ static json_t *operation(const struct route *r, const json_t *limits, bool token
 	return o;
 }
 
-static json_t *components(bool token)
+static json_t *components(const char *cookie)
 {
 	json_t *schemas = json_object(), *ret;
 
 	for (const struct openapi_schema *s = openapi_schemas; s->name; s++)
 		json_object_set_new(schemas, s->name, from_quoted(s->text));
 	ret = json_pack("{s:o}", "schemas", schemas);
-	if (token)
+	if (cookie)
 		json_object_set_new(ret, "securitySchemes",
 				    json_pack("{s:{s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:s}}", "token", "type", "http", "scheme", "bearer", "description",
-					      "The token of --token-file.", "session", "type", "apiKey", "in", "cookie", "name", "memtrace_session",
+					      "The token of --token-file.", "session", "type", "apiKey", "in", "cookie", "name", cookie,
 					      "description", "What POST /api/session sets."));
 	return ret;
 }
 
-char *openapi__text(const json_t *limits, bool token, size_t *size)
+char *openapi__text(const json_t *limits, const char *cookie, size_t *size)
 {
 	json_t *doc = json_pack("{s:s, s:{s:s, s:s, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}", "openapi", "3.1.0", "info", "title",
 				"memtrace-bpf", "version", MEMTRACE_VERSION, "description",
@@ -265,11 +265,11 @@ char *openapi__text(const json_t *limits, bool token, size_t *size)
 		for (; r->method[k] && k < sizeof(method) - 1; k++)
 			method[k] = (char)tolower((unsigned char)r->method[k]);
 		method[k] = '\0';
-		json_object_set_new(path, method, operation(r, limits, token));
+		json_object_set_new(path, method, operation(r, limits, cookie));
 	}
 	json_object_set_new(doc, "paths", paths);
-	json_object_set_new(doc, "components", components(token));
-	if (token)
+	json_object_set_new(doc, "components", components(cookie));
+	if (cookie)
 		json_object_set_new(doc, "security", json_pack("[{s:[]}, {s:[]}]", "token", "session"));
 	text = json_dumps(doc, JSON_COMPACT);
 	json_decref(doc);

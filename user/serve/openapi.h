@@ -14,8 +14,8 @@ extern const struct openapi_schema openapi_schemas[]; /* ends with a name of NUL
 
 /*
  * As text, size bytes from malloc(); NULL: no memory. limits: the broker's, of which the bounds of fields are taken where they are narrower
- * (NULL: not known). token: whether one is needed.
+ * (NULL: not known). cookie: of a server that wants a token, the name of the one that stands for it; else NULL.
  */
-char *openapi__text(const json_t *limits, bool token, size_t *size);
+char *openapi__text(const json_t *limits, const char *cookie, size_t *size);
 
 #endif

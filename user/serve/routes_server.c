@@ -235,7 +235,8 @@ static void openapi(struct request *r)
 	char *copy;
 
 	if (!w->openapi)
-		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"), guard__wants_token(w->guard), &w->openapi_size);
+		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"), guard__wants_token(w->guard) ? guard__cookie(w->guard) : NULL,
+					   &w->openapi_size);
 	copy = w->openapi ? malloc(w->openapi_size) : NULL;
 	if (copy)
 		memcpy(copy, w->openapi, w->openapi_size);
