@@ -109,17 +109,18 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 	return w->process || (w->target && w->target->kind == TARGET_COMMAND);
 }
 
-/* How much of the folder may it have? 0: there is not enough. */
+/* How much of the folder may it have? So much that those which may yet run beside it get as much. 0: there is not enough. */
 static uint64_t set_aside(const struct broker *b, uint64_t max_events)
 {
-	uint64_t used = store__used(&b->store), want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY;
+	uint64_t used = store__used(&b->store), want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY, share;
 
 	for (size_t i = 0; i < b->n_traces; i++)
 		if (capture__runs(b->traces[i]))
 			used += b->traces[i]->reserved > b->traces[i]->bytes ? b->traces[i]->reserved - b->traces[i]->bytes : 0;
-	if (used + BYTES_LEAST > b->args->max_disk)
+	share = used < b->args->max_disk ? (b->args->max_disk - used) / (b->args->max_captures - capture__count(b)) : 0;
+	if (share < BYTES_LEAST)
 		return 0;
-	return want < b->args->max_disk - used ? want : b->args->max_disk - used;
+	return want < share ? want : share;
 }
 
 static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
@@ -127,6 +128,11 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	struct broker *b = p->b;
 	size_t kept = 0;
 
+	if (capture__count(b) >= b->args->max_captures) {
+		broker__refuse(p, id, 429, NULL, "%u captures run, which is as many as may at once (--max-captures): try again when one has ended",
+			       b->args->max_captures);
+		return false;
+	}
 	for (size_t i = 0; i < b->n_traces; i++)
 		kept += b->traces[i]->given < 0;
 	/* What came to nothing is not worth being in the way. */
@@ -137,11 +143,6 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 		} else {
 			i++;
 		}
-	}
-	if (capture__count(b) >= b->args->max_captures) {
-		broker__refuse(p, id, 429, NULL, "%u captures run, which is as many as may at once (--max-captures): try again when one has ended",
-			       b->args->max_captures);
-		return false;
 	}
 	if (kept >= b->args->max_traces) {
 		broker__refuse(p, id, 429, NULL, "%u traces are kept, which is as many as may be (--max-traces): delete some", b->args->max_traces);

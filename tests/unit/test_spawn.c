@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What a program that was started has said, and which of that is told. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+/* after the headers that it needs */
+#include <cmocka.h>
+
+#include "serve/spawn.h"
+
+static const char *words_of(const char *text)
+{
+	static char buf[128];
+	struct spawned s = { .pidfd = -1, .said = -1 };
+	int fds[2];
+
+	assert_int_equal(pipe2(fds, O_CLOEXEC | O_NONBLOCK), 0);
+	s.said = fds[0];
+	for (size_t len = strlen(text), at = 0; at < len;) {
+		ssize_t n = write(fds[1], text + at, len - at);
+
+		at += n > 0 ? (size_t)n : 0;
+		spawned__read(&s);
+	}
+	close(fds[1]);
+	spawned__read(&s);
+	assert_int_equal(s.said, -1);
+	spawned__words(&s, buf, sizeof(buf));
+	spawned__close(&s);
+	return buf;
+}
+
+static void test_words(void **state)
+{
+	(void)state;
+	assert_string_equal(words_of(""), "");
+	assert_string_equal(words_of("\n\n"), "");
+	assert_string_equal(words_of("plain"), "plain");
+	assert_string_equal(words_of("one\ntwo\n"), "two");
+	/* Ours before anybody else's, the last of them. */
+	assert_string_equal(words_of("memtrace-bpf: it is full\nother\n"), "it is full");
+	assert_string_equal(words_of("memtrace-bpf: warning: first\nx\nmemtrace-bpf: second\ny\n"), "second");
+	assert_string_equal(words_of("memtrace-bpf: warning: first\n"), "first");
+	/* argp's, with its advice for a terminal. */
+	assert_string_equal(words_of("memtrace-bpf report: --by: 'x' is none of those\nTry `memtrace-bpf report --help' or `--usage' for more information.\n"),
+			    "--by: 'x' is none of those");
+	/* For a terminal, or for JSON: nothing that acts. */
+	assert_string_equal(words_of("\033[31mred\xff\n"), "\\x1b[31mred\\xff");
+}
+
+/* Of one that writes without end the last is kept. */
+static void test_long(void **state)
+{
+	static char text[3 * SPAWN_LAST];
+
+	(void)state;
+	memset(text, 'x', sizeof(text) - 6);
+	memcpy(text + sizeof(text) - 6, "\nlast", 6);
+	assert_string_equal(words_of(text), "last");
+	memset(text, 'y', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	assert_int_equal(strspn(words_of(text), "y"), 127);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_words),
+		cmocka_unit_test(test_long),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
