@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -67,26 +68,30 @@ def written(name, data):
 # ---- a server to push to ----
 
 class Receiver(http.server.ThreadingHTTPServer):
-    """Takes all that is posted; the first of each path is refused for a while."""
+    """Takes all that is posted; the first of each path is refused once. cert: speaks HTTPS."""
     daemon_threads = True
 
-    def __init__(self):
+    def __init__(self, cert=None):
         self.taken, self.refused, self.changed = [], set(), threading.Condition()
         super().__init__(("127.0.0.1", 0), Receiving)
-        self.url = "http://127.0.0.1:%d" % self.server_address[1]
+        self.url = "http%s://127.0.0.1:%d" % ("s" if cert else "", self.server_address[1])
+        if cert:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
-    def wait(self, path, seconds=30):
-        """The last that came there."""
+    def wait(self, good, seconds=40):
+        """The last that came and is so: (path, headers, body)."""
         limit = time.monotonic() + seconds
         with self.changed:
             while True:
-                found = [t for t in self.taken if t[0].startswith(path)]
+                found = [t for t in self.taken if good(*t)]
                 if found:
                     return found[-1]
                 left = limit - time.monotonic()
                 if left <= 0:
-                    raise Failure("nothing was pushed to %s within %d s; %s" % (path, seconds, [t[0] for t in self.taken]))
+                    raise Failure("what was pushed within %d s is %s" % (seconds, [t[0] for t in self.taken]))
                 self.changed.wait(left)
 
 
@@ -112,17 +117,77 @@ class Receiving(http.server.BaseHTTPRequestHandler):
 
 # ---- what is asked: one server, one job, one Prometheus ----
 
+class in_a_pod:
+    """A program as the DaemonSet starts it: with its capabilities, and nothing to write to but its folder."""
+
+    def __init__(self, folder):
+        os.mkdir(folder)
+        with open(os.path.join(DEPLOY, "daemonset.yaml"), encoding="utf-8") as f:
+            text = f.read()
+        caps = re.search(r"^ *add: \[(.*)\]$", text, re.M)[1].lower().split(", ")
+        check("readOnlyRootFilesystem: true" in text and len(caps) > 6, "the DaemonSet's capabilities: %s", caps)
+        self.prefix = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" "$0" && mount -o remount,bind,ro / && exec "$@"', folder,
+                       "setpriv", "--bounding-set", "-all," + ",".join("+" + c for c in caps))
+
+
+def certificate():
+    """Of 127.0.0.1, its key with it; nobody else vouches for it."""
+    if not shutil.which("openssl"):
+        raise Skip("openssl is not here")
+    key, cert = scratch("key.pem"), scratch("cert.pem")
+    done = subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+                           "-subj", "/CN=receiver", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], capture_output=True,
+                          text=True, timeout=60, check=False)
+    check(done.returncode == 0, "openssl: %s", done.stderr[-500:])
+    with open(key, "rb") as k, open(cert, "rb") as c:
+        return written("both.pem", k.read() + c.read()), cert
+
+
+RANKS = 2
+
+
+def start_jobs():
+    """Ranks of one job."""
+    jobs = []
+    for rank in range(RANKS):
+        os.environ["RANK"] = str(rank)
+        jobs.append(server.Job("--spread", "20", "--pause", "0.05", "fleet-%d" % os.getpid(), "--shape", "%d,16,64" % (4 << rank), kept=True))
+    del os.environ["RANK"]
+    return jobs
+
+
 def served():
     server.needs_serve()
     if "server" not in _shared:
-        job = _shared["job"] = server.Job("--spread", "20", kept=True).ready()
-        receiver = _shared["receiver"] = Receiver()
+        jobs = _shared["jobs"] = start_jobs()
+        both, cert = certificate()
+        profiles, metrics = _shared["profiles"], _shared["metrics"] = Receiver(), Receiver(both)
         token = written("token", TOKEN.encode() + b"\n")
         os.chmod(token, 0o600)
+        for job in jobs:
+            job.ready()
+        folder = scratch("recordings")
         _shared["server"] = server.Server(
-            "--target", "train=%d" % job.pid, "--interval", "200ms", "--push-pyroscope", receiver.url, "--push-otlp", receiver.url + "/otlp",
-            "--push-every", "3s", "--push-profile", "500ms", "--push-token-file", token, kept=True)
+            "--target", "train=fleet-%d" % os.getpid(), "--interval", "200ms", "--push-pyroscope", profiles.url, "--push-otlp", metrics.url + "/otlp",
+            "--push-every", "3s", "--push-profile", "500ms", "--push-token-file", token, "--push-ca", cert, folder=folder,
+            prefix=in_a_pod(folder).prefix, kept=True)
+        find_processes()
     return _shared["server"]
+
+
+def find_processes():
+    """Of each rank the labels that figures have: PIDs are in none of them, and who came first is not ours to say."""
+    limit = time.monotonic() + 20
+    while True:
+        text = _shared["server"].get("/metrics").expect().body.decode()
+        found = dict(re.findall(r'^memtrace_process_info\{.*rank="(\d+)",pid="(\d+)".*\} 1$', text, re.M))
+        if found == {str(r): str(job.pid) for r, job in enumerate(_shared["jobs"])}:
+            break
+        check(time.monotonic() < limit, "ranks and PIDs: %s of %s", found, text[:2000])
+        time.sleep(0.1)
+    slots = re.findall(r'^memtrace_process_info\{target="train",process="(\d+)",rank="(\d+)"', text, re.M)
+    equal(sorted(s for s, _ in slots), [str(n) for n in range(RANKS)], "numbers of processes")
+    _shared["labels"] = {int(rank): {"target": "train", "process": slot, "rank": rank} for slot, rank in slots}
 
 
 def free_port():
@@ -189,27 +254,26 @@ def captured():
     """A capture of the job that is kept: what the last one found is among the metrics."""
     if "trace" not in _shared:
         asked()
-        _shared["trace"] = served().post("/api/trace/memory", {"model_name": "train", "duration_s": 0.5}).expect().json
+        _shared["trace"] = served().post("/api/trace/memory", {"pid": _shared["jobs"][0].pid, "duration_s": 0.5}).expect().json
     return _shared["trace"]
 
 
 class at_rest:
-    """The job between two steps, with its figures, and the server with a look at it since."""
+    """The ranks between two steps, with their figures, and the server with a look at each since."""
 
     def __enter__(self):
-        self.job = _shared["job"]
-        figures = self.job.tell("pause")
-        limit = time.monotonic() + 20
-        begin = time.time()
+        figures = [job.tell("pause") for job in _shared["jobs"]]
+        limit, begin = time.monotonic() + 20, time.time()
         while True:
             found = served().get("/api/targets").expect().json["processes"]
-            if [p for p in found if p["pid"] == self.job.pid and p.get("time", 0) > begin]:
+            if sum(p.get("time", 0) > begin for p in found) == RANKS:
                 return figures
             check(time.monotonic() < limit, "nobody looks at the job: %s", found)
             time.sleep(0.05)
 
     def __exit__(self, *_):
-        self.job.tell("go")
+        for job in _shared["jobs"]:
+            job.tell("go")
 
 
 # ---- tests ----
@@ -218,7 +282,7 @@ FIGURES = {"memtrace_allocated_bytes": "allocated", "memtrace_peak_allocated_byt
 
 
 def test_metrics():
-    """Both forms, judged by Prometheus' own tool and library, with PyTorch's own figures; labels are few, and the PID is of one series."""
+    """Both forms, judged by Prometheus' own tool and library, with PyTorch's own figures; labels are few, and a PID is of one series."""
     s = served()
     trace = captured()
     with at_rest() as figures:
@@ -228,31 +292,42 @@ def test_metrics():
     equal(promtool("check", "metrics", stdin=text.body).strip(), "", "what promtool says of it")
     for what, answer in (("prometheus", text), ("openmetrics", om)):
         samples = judge(what, written("metrics-" + what, answer.body))
-        at = {"target": "train", "process": "0", "device": "cuda:0"}
-        for name, of in FIGURES.items():
-            equal([v for n, labels, v in samples if n == name and labels == at], [figures[of]], "%s in %s" % (name, what))
-        equal([n for n, labels, _ in samples if str(_shared["job"].pid) in labels.values()], ["memtrace_process_info"],
+        for rank, labels in _shared["labels"].items():
+            at = dict(labels, device="cuda:0")
+            for name, of in FIGURES.items():
+                equal([v for n, labels, v in samples if n == name and labels == at], [figures[rank][of]], "%s of rank %d in %s" % (name, rank, what))
+        equal([n for n, labels, _ in samples if str(_shared["jobs"][0].pid) in labels.values()], ["memtrace_process_info"],
               "series with the PID in them")
-        check(len(samples) < 150, "%d series of one process", len(samples))
-        last = {"target": "train", "device": "cuda:0"}
-        peaks = [v for n, labels, v in samples if n == "memtrace_capture_peak_allocated_bytes" and labels == last]
-        equal(peaks, [trace["peak_allocated"]], "peak of the last capture")
-        for name in ("memtrace_capture_category_bytes", "memtrace_capture_line_bytes"):
-            total = sum(v for n, labels, v in samples if n == name and {**labels, **last} == labels)
-            equal(total, trace["peak_allocated"], "sum of " + name)
+        check(len(samples) < 150, "%d series of two processes", len(samples))
+        check_capture(samples, trace)
     check({n for n, _, _ in samples} >= {"memtrace_serve_captures_total", "memtrace_serve_requests_total", "memtrace_build_info"}, "own figures")
+
+
+def check_capture(samples, trace):
+    at = {"target": "train", "device": "cuda:0"}
+    peaks = [v for n, labels, v in samples if n == "memtrace_capture_peak_allocated_bytes" and labels == at]
+    # Of a capture for a profile that was pushed, if that was later, until it is deleted.
+    check(len(peaks) == 1 and peaks[0] > 0, "peak of the last capture: %s", peaks)
+    if [v for n, labels, v in samples if n == "memtrace_serve_traces" and labels["state"] == "done"] == [1]:
+        equal(peaks, [trace["peak_allocated"]], "peak of the last capture")
+    for name in ("memtrace_capture_category_bytes", "memtrace_capture_line_bytes"):
+        total = sum(v for n, labels, v in samples if n == name and {**labels, **at} == labels)
+        equal(total, peaks[0], "sum of " + name)
 
 
 def test_prometheus_answers_for_a_peak():
     p = asked()
     with at_rest() as figures:
-        for name, of in FIGURES.items():
-            p.wait('%s{target="train"}' % name, lambda found, want=figures[of]: [v for _, v in found] == [want])
-        metric, _ = p.query('memtrace_peak_allocated_bytes{target="train"}')[0]
-    equal((metric["device"], metric["job"], metric["process"]), ("cuda:0", "memtrace-bpf", "0"), "labels")
+        for rank in range(RANKS):
+            for name, of in FIGURES.items():
+                p.wait('%s{target="train",rank="%d"}' % (name, rank), lambda found, want=figures[rank][of]: [v for _, v in found] == [want])
+        metric, _ = p.query('memtrace_peak_allocated_bytes{target="train",rank="1"}')[0]
+        found = p.query('max by (target) (memtrace_peak_allocated_bytes)')
+        equal(found, [({"target": "train"}, max(f["peak_allocated"] for f in figures))], "the job's peak")
+    equal((metric["device"], metric["job"]), ("cuda:0", "memtrace-bpf"), "labels")
     # Whose it is comes from the series that has the PID.
     found = p.query('memtrace_peak_allocated_bytes * on (instance, target, process) group_left (pid) memtrace_process_info')
-    equal([m["pid"] for m, _ in found], [str(_shared["job"].pid)], "PID by a join")
+    equal({m["rank"]: m["pid"] for m, _ in found}, {str(r): str(job.pid) for r, job in enumerate(_shared["jobs"])}, "PIDs by a join")
 
 
 def queries_of(dashboard):
@@ -304,14 +379,14 @@ def test_go_pprof_over_http():
     """It makes the capture by asking; what it adds up is the peak of the device."""
     s = served()
     env = dict(os.environ, PPROF_TMPDIR=scratch("pprof"))
-    done = subprocess.run([deps("pprof"), "-top", "-nodefraction=0", "-unit=B", s.url + "/debug/pprof/heap?seconds=1&target=train&device=cuda:0"],
+    done = subprocess.run([deps("pprof"), "-timeout", "60", "-top", "-nodefraction=0", "-unit=B", s.url + "/debug/pprof/heap?seconds=1&device=cuda:0&pid=%d" % _shared["jobs"][1].pid],
                           capture_output=True, text=True, env=env, timeout=60, check=False)
     check(done.returncode == 0, "go tool pprof: %s", done.stderr[-1000:])
     check("Type: inuse_space" in done.stdout and "served.py" not in done.stderr, "%s", done.stdout[:500])
     total = re.search(r"of (\d+)B total", done.stdout)
     flat = sum(int(n) for n in re.findall(r"^ *(\d+)B? +[\d.e-]+%", done.stdout, re.M))
     check(total and flat == int(total[1]), "%s, and lines add up to %d", total, flat)
-    peak = _shared["job"].tell("figures")["peak_allocated"]
+    peak = _shared["jobs"][1].tell("figures")["peak_allocated"]
     check(0 < flat <= peak, "%d in use at the peak of a second, %d at the highest", flat, peak)
 
 
@@ -323,16 +398,16 @@ def test_profiles():
     of_trace = s.get("/debug/pprof/memory?trace_id=" + trace["trace_id"]).expect()
     equal(of_trace.type, "application/octet-stream", "type")
     equal(readers.pprof(written("trace.pb.gz", of_trace.body))["cuda:0", "peak"], trace["peak_allocated"], "peak in the profile of a trace")
-    live = s.get("/debug/pprof/allocs?seconds=0.3&debug=0&pid=%d" % _shared["job"].pid).expect()
+    live = s.get("/debug/pprof/allocs?seconds=0.3&debug=0&pid=%d" % _shared["jobs"][0].pid).expect()
     check(readers.pprof(written("live.pb.gz", live.body))["cuda:0", "peak"] > 0, "nothing in the profile")
-    for query, status in (("target=nobody", 404), ("pid=1", 404), ("trace_id=trace_1", 404), ("seconds=0", 422), ("seconds=x", 422),
+    for query, status in (("target=nobody", 404), ("target=train", 409), ("pid=1", 404), ("trace_id=trace_1", 404), ("seconds=0", 422), ("seconds=x", 422),
                           ("pid=1&target=train", 422), ("at=never", 422), ("trace_id=%s&target=train" % trace["trace_id"], 422)):
         answer = s.get("/debug/pprof/memory?" + query)
         equal(answer.status, status, "status of %s" % query)
         check(answer.json["detail"], "no words for %s", query)
     # One who goes away before the end leaves nothing either.
     with socket.create_connection((s.host, s.port)) as c:
-        c.sendall(b"GET /debug/pprof/memory?seconds=1&target=train HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        c.sendall(b"GET /debug/pprof/memory?seconds=1&pid=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % _shared["jobs"][0].pid)
         time.sleep(0.3)
     limit = time.monotonic() + 20
     while True:
@@ -352,15 +427,25 @@ def form(headers, body):
 def test_profiles_are_pushed():
     """As Pyroscope takes them, again after it was refused once; with the token."""
     served()
-    path, headers, body = _shared["receiver"].wait("/ingest", 40)
-    query = dict(urllib.parse.parse_qsl(path.partition("?")[2], strict_parsing=True))
-    equal(query["name"], "train{process=0,hostname=%s}" % re.sub(r"[^\w.-]", "_", socket.gethostname()), "name and labels")
+    host = re.sub(r"[^\w.-]", "_", socket.gethostname())
+    for rank in range(RANKS):
+        name = "train{process=%s,rank=%d,hostname=%s}" % (_shared["labels"][rank]["process"], rank, host)
+        check_pushed(rank, *_shared["profiles"].wait(lambda path, *_, name=name: parameters(path)["name"] == name))
+
+
+def parameters(path):
+    equal(path.partition("?")[0], "/ingest", "path")
+    return dict(urllib.parse.parse_qsl(path.partition("?")[2], strict_parsing=True))
+
+
+def check_pushed(rank, path, headers, body):
+    query = parameters(path)
     equal((query["format"], query["spyName"]), ("pprof", "memtrace-bpf"), "format")
     check(0 <= int(query["until"]) - int(query["from"]) < 60 and abs(int(query["until"]) - time.time()) < 120, "times: %s", query)
     equal(headers["Authorization"], "Bearer " + TOKEN, "token")
     parts = form(headers, body)
     figures = readers.pprof(written("pushed.pb.gz", parts["profile"]))
-    peak = _shared["job"].tell("figures")["peak_allocated"]
+    peak = _shared["jobs"][rank].tell("figures")["peak_allocated"]
     check(0 < figures["cuda:0", "peak"] <= peak, "pushed: %s; the highest is %d", figures, peak)
     types = json.loads(parts["sample_type_config"])
     equal(set(types), {"alloc_objects", "alloc_space", "inuse_objects", "inuse_space"}, "types of samples")
@@ -368,26 +453,21 @@ def test_profiles_are_pushed():
 
 
 def test_metrics_are_pushed():
-    """As OTLP has them: read strictly by the protocol's own messages; the figures are PyTorch's."""
+    """As OTLP has them, over TLS: read strictly by the protocol's own messages; the figures are PyTorch's."""
     s = served()
-    receiver = _shared["receiver"]
     with at_rest() as figures:
-        with receiver.changed:
-            receiver.taken[:] = [t for t in receiver.taken if not t[0].startswith("/otlp")]
-        path, headers, body = receiver.wait("/otlp", 30)
-        # What was read before the pause may be under way still.
-        while b'"%d"' % figures["allocated"] not in body:
-            with receiver.changed:
-                receiver.taken[:] = [t for t in receiver.taken if not t[0].startswith("/otlp")]
-            path, headers, body = receiver.wait("/otlp", 30)
+        wanted = [b'"%d"' % f["allocated"] for f in figures]
+        path, headers, body = _shared["metrics"].wait(lambda _p, _h, body: all(w in body for w in wanted))
     equal((path, headers["Content-Type"], headers["Authorization"]), ("/otlp/v1/metrics", "application/json", "Bearer " + TOKEN), "how it came")
     points = judge("otlp", written("otlp.json", body))
-    by_name = {p[0]: p for p in points}
-    for name, of in (("memtrace.allocated", "allocated"), ("memtrace.peak_allocated", "peak_allocated")):
-        _, unit, kind, resource, attributes, value = by_name[name]
-        equal((unit, kind, attributes, value), ("By", "gauge", {"target": "train", "process": "0", "device": "cuda:0"}, figures[of]), name)
-    equal((resource["service.name"], resource["process.pid"], resource["host.name"]), ("train", _shared["job"].pid, socket.gethostname()), "whose")
-    equal(by_name["memtrace.ooms"][2], "sum", "kind of a count")
+    for rank, labels in _shared["labels"].items():
+        by_name = {p[0]: p for p in points if p[4].get("rank") == str(rank)}
+        for name, of in (("memtrace.allocated", "allocated"), ("memtrace.peak_allocated", "peak_allocated")):
+            _, unit, kind, resource, attributes, value = by_name[name]
+            equal((unit, kind, attributes, value), ("By", "gauge", dict(labels, device="cuda:0"), figures[rank][of]), name)
+        equal((resource["service.name"], resource["process.pid"], resource["host.name"]),
+              ("train", _shared["jobs"][rank].pid, socket.gethostname()), "whose")
+        equal(by_name["memtrace.ooms"][2], "sum", "kind of a count")
     # And /metrics says that it arrived.
     text = s.get("/metrics").expect().body.decode()
     sent = re.findall(r'^memtrace_serve_pushes_total\{to="otlp",result="(\w+)"\} (\d+)$', text, re.M)
@@ -463,8 +543,10 @@ def test_it_all_ends():
         raise Skip("nothing was started")
     _shared["prometheus"].process.stop()
     _shared["server"].stop()
-    _shared["job"].end()
-    _shared["receiver"].shutdown()
+    for job in _shared["jobs"]:
+        job.end()
+    for receiver in (_shared["profiles"], _shared["metrics"]):
+        receiver.shutdown()
 
 
 if __name__ == "__main__":
