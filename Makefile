@@ -313,6 +313,8 @@ asan:
 	$(Q)$(MAKE) --no-print-directory OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" tests
 	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.sh unit
 
+UNITS := tools/systemd/memtrace-bpf-watch@.service tools/deploy/memtrace-bpf-serve.service
+
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun
 	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
@@ -320,13 +322,14 @@ install: all
 	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
 	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -d $(DESTDIR)$(UNITDIR)
-	sed 's|@BINDIR@|$(PREFIX)/bin|' tools/systemd/memtrace-bpf-watch@.service >$(DESTDIR)$(UNITDIR)/memtrace-bpf-watch@.service
-	chmod 0644 $(DESTDIR)$(UNITDIR)/memtrace-bpf-watch@.service
+	for unit in $(UNITS); do \
+		sed 's|@BINDIR@|$(PREFIX)/bin|' $$unit >$(DESTDIR)$(UNITDIR)/$$(basename $$unit) && chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit) || exit 1; \
+	done
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/share/man/man8/memtrace-bpf.8
 	rm -rf $(DESTDIR)$(PREFIX)/lib/memtrace-bpf
-	rm -f $(DESTDIR)$(UNITDIR)/memtrace-bpf-watch@.service
+	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(UNITS)))
 
 format:
 	clang-format -i $(SRCS) $(wildcard user/*.h user/*/*.h)
