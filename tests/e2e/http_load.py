@@ -39,11 +39,12 @@ def asks():
     served()
     health = Ask("GET", "/api/health", mark="health")
     busy = (200, 429, 503)  # what is dear is refused when too many want it
-    return [health, Ask("GET", "/api/trace/list"), health, Ask("GET", "/api/targets"), health, Ask("GET", "/metrics"), health,
-            Ask("GET", "/api/trace/nothing", statuses=(404, 422)), health,
-            Ask("POST", "/api/trace/memory", {"model_name": "my_model", "max_events": -1}, statuses=(422, 429)), health,
-            Ask("GET", "/", statuses=(200,)), health, Ask("GET", "/api/trace/" + _shared["id"], statuses=busy), health,
-            Ask("DELETE", "/api/trace/trace_1", statuses=(404, 429))]
+    often = [health, Ask("GET", "/api/trace/list"), health, Ask("GET", "/api/targets"), health, Ask("GET", "/metrics"), health,
+             Ask("GET", "/api/trace/nothing", statuses=(404, 429)), health,
+             Ask("POST", "/api/trace/memory", {"model_name": "my_model", "max_events": -1}, statuses=(422, 429)), health,
+             Ask("GET", "/api/trace/nothing/stream", statuses=(404,)), health, Ask("DELETE", "/api/trace/trace_1", statuses=(404, 429))]
+    # A worker reads the recording for each of these.
+    return often * 6 + [Ask("GET", "/"), Ask("GET", "/api/trace/" + _shared["id"], statuses=busy), Ask("GET", "/api/openapi.json")]
 
 
 def load(requests, streams=STREAMS):
@@ -95,7 +96,7 @@ def test_captures_leave_nothing():
     s = served()
     s.client.close()
     body = {"model_name": "my_model", "max_events": 500}
-    for n in range(6):
+    for n in range(4):
         trace_id = s.post("/api/trace/memory", body).expect().json["trace_id"]
         s.post("/api/trace/export", {"trace_id": trace_id, "format": "folded"}).expect()
         s.delete("/api/trace/" + trace_id).expect()
