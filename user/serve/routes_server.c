@@ -98,7 +98,7 @@ static void health(struct request *r)
 	json_array_foreach(s->targets, i, t)
 		json_array_append(names, json_object_get(t, "name"));
 	clock_gettime(CLOCK_REALTIME, &now);
-	json_object_set_new(o, "uptime_s", json_real((double)now.tv_sec - json_number_value(json_object_get(s->hello, "start"))));
+	json_object_set_new(o, "uptime_s", json_real((double)now.tv_sec + (double)now.tv_nsec / 1e9 - json_number_value(json_object_get(s->hello, "start"))));
 	json_object_set(o, "can_trace", json_object_get(s->hello, "can_trace"));
 	json_object_set_new(o, "why", json_string(json_string_value(json_object_get(s->hello, "why"))
 							  ? json_string_value(json_object_get(s->hello, "why"))
@@ -258,7 +258,7 @@ const struct route server_routes[] = {
 	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }), .handle = stream },
 	{ .method = "POST", .path = "/api/session", .id = "logIn", .tag = "server", .summary = "A cookie instead of the token",
 	  .help = "For browsers, which cannot send a header with every request.", .in_body = session_body,
-	  .answers = ANSWERS({ 200, JSON, "Message", "The answer sets the cookie." }), .flags = ROUTE_OPEN | ROUTE_CHANGES, .handle = log_in },
+	  .answers = ANSWERS({ 200, JSON, "Message", "The answer sets the cookie." }, { 401, JSON, "Error", "It is not the token." }), .flags = ROUTE_OPEN | ROUTE_CHANGES, .handle = log_in },
 	{ .method = "DELETE", .path = "/api/session", .id = "logOut", .tag = "server", .summary = "End the session of the cookie",
 	  .answers = ANSWERS({ 200, JSON, "Message", "There is none any more." }), .flags = ROUTE_OPEN | ROUTE_CHANGES, .handle = log_out },
 	{ .method = "GET", .path = "/api/targets", .id = "listTargets", .tag = "targets", .summary = "What can be captured",
