@@ -48,9 +48,9 @@ int spawn__self(const struct spawn_opts *o, struct spawned *ret);
 void spawned__read(struct spawned *s);
 /* True: it has ended; *status is as waitpid() has it. */
 bool spawned__ended(struct spawned *s, int *status);
-/* Kills what runs, waits for it, and frees what is held. Fine for one that never ran. */
 /* Is it a child of this one? Its number is then nobody else's, as long as this one runs. */
 bool spawned__has_started(const struct spawned *s, pid_t pid);
+/* Kills what runs, waits for it, and frees what is held. Fine for one that never ran. */
 void spawned__close(struct spawned *s);
 /*
  * The last thing that it said which looks like an error, else the last thing at all, without "memtrace-bpf: " in front, cleaned; "" if it said nothing.
