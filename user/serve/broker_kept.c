@@ -183,7 +183,8 @@ static void take_folder(struct broker *b)
 
 	store__each(&b->store, drop_made, b);
 	store__each(&b->store, note_name, &names);
-	qsort(names.v, names.n, sizeof(*names.v), by_name);
+	if (names.n)
+		qsort(names.v, names.n, sizeof(*names.v), by_name);
 	skip = names.n > b->args->max_traces ? names.n - b->args->max_traces : 0;
 	if (skip)
 		log_warn("%s: %zu recordings are in it, of which the last %u are taken (--max-traces)", b->store.path, names.n, b->args->max_traces);

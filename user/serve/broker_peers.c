@@ -14,6 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
+
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "serve/drop.h"
@@ -107,6 +111,9 @@ static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t 
 	else
 		status = look__run(b->args, link_fd);
 	fflush(stderr);
+#ifdef __SANITIZE_ADDRESS__
+	__lsan_do_leak_check(); /* which is otherwise for those that end by exit() */
+#endif
 	_exit(status);
 }
 
