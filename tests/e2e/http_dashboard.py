@@ -30,7 +30,7 @@ def served():
     return _shared["server"]
 
 
-def browse(what, *args, seconds=120):
+def browse(what, *args, seconds=240):
     done = subprocess.run(["node", os.path.join(readers(), "check_dashboard.mjs"), what, *args], capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode == 77:
         raise Skip(done.stderr.strip() or done.stdout.strip())
@@ -79,12 +79,12 @@ def test_login():
     os.chmod(token, 0o600)
     s = server.Server("--token-file", token)
     browser = spawn(["node", os.path.join(readers(), "check_dashboard.mjs"), "login", s.url, PICTURES, "a-token-of-more-than-16-letters"])
-    browser.wait_line("^ready", 40)
+    browser.wait_line("^ready", 90)
     s.stop()
     browser.send()
-    browser.wait_line("^lost", 30)
+    browser.wait_line("^lost", 60)
     again = server.Server("--token-file", token, listen="%s:%d" % (s.host, s.port))
-    equal(browser.wait(60), 0, "the browser: %s" % browser.tail(browser.stderr()))
+    equal(browser.wait(90), 0, "the browser: %s" % browser.tail(browser.stderr()))
     again.stop()
 
 

@@ -17,7 +17,7 @@ const browser = await launch();
 // Whatever is said on the console, thrown, or asked of anybody else is a problem.
 async function open(path = "", options = {}) {
 	const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, colorScheme: "light", acceptDownloads: true, ...options });
-	context.setDefaultTimeout(20000);
+	context.setDefaultTimeout(60000);
 	const problems = [], page = await context.newPage();
 	const watch = p => {
 		p.on("console", m => problems.push(`console ${m.type()}: ${m.text()}`));
@@ -53,7 +53,8 @@ const fits = async (page, name) => assert.ok(await page.evaluate(() => document.
 async function checkProcess(page) {
 	await until(page, () => document.querySelector("#job-list .row:not([hidden])") && document.querySelector("#devices .tile"));
 	const p = (await api(page, "targets")).processes[0], size = p.devices[0].reserved;
-	assert.equal(await text(page, "#job-name"), p.name, "the name is text, whatever is in it");
+	assert.equal(await page.getAttribute("#job-name", "title"), p.name, "the name is text, whatever is in it");
+	assert.match(await text(page, "#job-name"), /^python served\.py --train <img/);
 	assert.match(p.name, /<img/, "there is something in it");
 	assert.equal(await page.locator("img").count(), 0, "no element is made of a name");
 	// Reserved does not change from step to step.
@@ -345,7 +346,7 @@ async function login() {
 	await until(page, () => Page.state.link === "lost");
 	assert.match(await text(page, "#trust"), /not connected/);
 	console.log("lost");
-	await page.waitForSelector("#login[open]", { timeout: 30000 });
+	await page.waitForSelector("#login[open]", { timeout: 60000 });
 	await page.fill("#token", token);
 	await page.keyboard.press("Enter");
 	await until(page, () => Page.state.link === "open" && /● ?connected|^connected/.test(document.getElementById("trust").textContent));

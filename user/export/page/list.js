@@ -5,10 +5,10 @@
 	const { el } = Page;
 
 	/*
-	 * box: scrolls. make(): an element of a row, empty. fill(element, i): what stands in it. use(i): Enter or click.
+	 * box: scrolls. make(): an element of a row, empty. fill(element, i): what stands in it. use(i): Enter or click. moved(i): the mark has.
 	 * Returns {update(count), reset(head), mark(i), at()}: update() draws again what is seen, reset() makes all rows anew.
 	 */
-	function list(box, { make, fill, use, keys }) {
+	function list(box, { make, fill, use, keys, moved }) {
 		const space = el("div", { className: "space", role: "presentation" });
 		const pool = [];
 		let n = 0, at = 0, head = null;
@@ -79,9 +79,10 @@
 				return;
 			const page = Math.max(1, Math.floor(box.clientHeight / rowHeight) - 2);
 			const to = { ArrowDown: at + 1, ArrowUp: at - 1, PageDown: at + page, PageUp: at - page, Home: 0, End: n - 1 }[e.key];
-			if (to !== undefined)
+			if (to !== undefined) {
 				mark(to);
-			else if (e.key === "Enter" || e.key === " ")
+				moved?.(at);
+			} else if (e.key === "Enter" || e.key === " ")
 				use(at, e);
 			else if (!keys?.(e, at))
 				return;

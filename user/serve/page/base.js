@@ -17,7 +17,7 @@ const Page = (() => {
 	// What is shown. Keys that only count changes: targets, processes, samples, traces, theme.
 	const state = {
 		route: { view: "home" },
-		link: "opening", // "open", "lost"
+		link: "opening", // "open", "lost", "token": one is wanted
 		hello: 0, targets: 0, processes: 0, samples: 0, traces: 0, theme: 0,
 		chosen: "", // "p PID" or "t TARGET"
 		device: "",

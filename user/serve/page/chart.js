@@ -6,7 +6,7 @@
 	const { bytes } = Words;
 	const HOST = "host"; // what the process has of the machine's own memory
 	const RANGES = [[60, "1 min"], [300, "5 min"], [900, "15 min"]];
-	let plot = null, shape = "", twin = () => {};
+	let plot = null, shape = "", drawn = [];
 
 	// The devices of a sample, and the host's memory as one more.
 	function devicesOf(s) {
@@ -53,7 +53,9 @@
 
 	// ---- the chart
 
-	const SERIES = { resident: ["resident"], other: ["allocated", "reserved"] };
+	// The peak is the allocator's own: what lies between two samples is in it.
+	const NAMES = { peak_allocated: "peak so far" };
+	const SERIES = { resident: ["resident"], other: ["allocated", "peak_allocated", "reserved"] };
 	const keysOf = d => d?.device === HOST ? SERIES.resident : SERIES.other;
 
 	function columns(p, name, keys) {
@@ -85,6 +87,7 @@
 		const style = {
 			allocated: { stroke: colour("accent"), width: 1.5, fill: colour("brush") },
 			resident: { stroke: colour("accent"), width: 1.5, fill: colour("brush") },
+			peak_allocated: { stroke: colour("ink"), width: 1, dash: [2, 4] },
 			reserved: { stroke: colour("reserved"), width: 1.5, dash: [5, 4] },
 		};
 		const stepped = uPlot.paths.stepped({ align: 1 });
@@ -128,17 +131,17 @@
 			Page.hideTip();
 			return;
 		}
-		const r = u.over.getBoundingClientRect(), keys = keysOf(current());
-		const lines = keys.map((k, n) => u.data[n + 1][i] === null || u.data[n + 1][i] === undefined ? null : `${bytes(u.data[n + 1][i])} ${k}`);
+		const r = u.over.getBoundingClientRect();
+		const lines = drawn.map((k, n) => u.data[n + 1][i] === null || u.data[n + 1][i] === undefined ? null : `${bytes(u.data[n + 1][i])} ${NAMES[k] ?? k}`);
 		Page.tip([Page.clock(u.data[0][i]), ...lines], r.left + u.cursor.left, r.top + Math.min(u.cursor.top, 40));
 	}
 
 	function legend(keys) {
 		const items = keys.map(k => {
-			const i = el("i", { className: k === "reserved" ? "dash" : "" });
-			if (k !== "reserved")
+			const i = el("i", { className: { reserved: "dash", peak_allocated: "dots" }[k] ?? "" });
+			if (!i.className)
 				i.style.background = colour("accent");
-			return el("li", {}, i, k);
+			return el("li", {}, i, NAMES[k] ?? k);
 		});
 		const i = el("i", { className: "cap" });
 		items.push(el("li", {}, i, "captured"));
@@ -154,9 +157,10 @@
 		says(p, d);
 		if (!on || !box.clientWidth)
 			return;
-		const keys = keysOf(d).filter(k => k !== "reserved" || d.reserved !== undefined), now = [keys.join(), state.theme].join("\n");
+		const keys = keysOf(d).filter(k => k === keysOf(d)[0] || d[k] !== undefined), now = [keys.join(), state.theme].join("\n");
 		if (!plot || now !== shape) {
 			shape = now;
+			drawn = keys;
 			plot?.destroy();
 			plot = new uPlot(options(box.clientWidth, box.clientHeight, keys), columns(p, d.device, keys), box);
 			plot.over.addEventListener("pointerleave", Page.hideTip);
@@ -164,7 +168,6 @@
 		} else {
 			plot.setData(columns(p, d.device, keys));
 		}
-		twin();
 	}
 
 	function says(p, d) {
@@ -193,6 +196,7 @@
 		const p = Page.chosenProcess(), t = Page.chosenTarget(), r = p ? { process: p } : t ? { target: t } : null;
 		$("job").hidden = !r;
 		$("job-name").textContent = r ? Page.jobs.titleOf(r) : "";
+		$("job-name").title = r ? Page.jobs.fullTitle(r) : "";
 		$("job-facts").textContent = r && p ? Page.jobs.under(r) : "";
 		$("holds").hidden = !p || p.gone;
 	}

@@ -11,9 +11,12 @@
 		return known.length ? known.reduce((a, d) => a + d[what], 0) : undefined;
 	};
 	const keyOf = r => r.process ? "p " + r.process.pid : "t " + r.target.name;
-	const titleOf = r => r.process ? r.process.name || "PID " + r.process.pid : r.target.name;
+	const fullTitle = r => r.process ? r.process.name || "PID " + r.process.pid : r.target.name;
+	// Where the script lies is nothing to read all day.
+	const titleOf = r => fullTitle(r).replace(/^(\S+) \S*\/(\S+)/, "$1 $2");
 	const WHAT = { command: "a command, run when it is captured", pattern: "no process matches it yet", pid: "its process has ended", all: "no process with PyTorch yet" };
-	const under = r => r.process ? [r.process.gone && "has ended", r.process.target, r.process.rank !== undefined && r.process.rank !== null && "rank " + r.process.rank, "PID " + r.process.pid,
+	const captured = p => [...model.traces.values()].some(t => t.pid === p.pid && Page.capture.underWay(t));
+	const under = r => r.process ? [r.process.gone && "has ended", captured(r.process) && "being captured", r.process.target, r.process.rank !== undefined && r.process.rank !== null && "rank " + r.process.rank, "PID " + r.process.pid,
 		r.process.pod || r.process.container].filter(Boolean).join(" · ") : WHAT[r.target.kind] ?? r.target.kind;
 
 	function collect() {
@@ -25,13 +28,15 @@
 					all.push({ target });
 		for (const r of all) {
 			r.key = keyOf(r);
-			r.text = (titleOf(r) + " " + under(r)).toLowerCase();
+			r.text = (fullTitle(r) + " " + under(r)).toLowerCase();
 			r.order = [r.process ? 0 : 1, r.process?.target ?? "", r.process?.rank ?? 1e9, r.process?.pid ?? 0];
 		}
 		const before = (a, b) => { for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return a[i] < b[i] ? -1 : 1; return 0; };
 		rows = all.filter(r => words.every(w => r.text.includes(w))).sort((a, b) => before(a.order, b.order));
 		$("jobs-none").hidden = rows.length > 0;
 		$("job-list").hidden = !rows.length;
+		// Of recordings alone there is nothing to choose.
+		document.body.classList.toggle("no-jobs", Boolean(model.hello) && !model.targets.length && !all.length);
 		$("jobs-none").textContent = words.length && all.length ? "None passes the filter." : !model.hello ? "Asking the server…"
 			: "No process to capture. Targets are named when the server is started: --target NAME=PID, --target NAME=PATTERN, --command NAME=COMMAND, or --all.";
 		return all;
@@ -50,7 +55,7 @@
 		e.classList.toggle("gone", Boolean(p?.gone));
 		e.setAttribute("aria-selected", String(r.key === state.chosen));
 		name.textContent = titleOf(r);
-		name.title = titleOf(r);
+		name.title = fullTitle(r);
 		what.textContent = under(r);
 		what.title = p?.pod ?? p?.container ?? r.target?.pattern ?? "";
 		size.textContent = a !== undefined ? bytes(a) : p?.last?.rss ? bytes(p.last.rss) : "";
@@ -89,7 +94,7 @@
 	}
 
 	function start() {
-		list = Page.list($("job-list"), { make, fill, use });
+		list = Page.list($("job-list"), { make, fill, use, moved: use });
 		list.reset(null);
 		const renew = () => {
 			const all = collect();
@@ -104,11 +109,11 @@
 			}
 		});
 		Page.watch(["hello", "targets", "processes"], renew);
-		Page.watch(["samples"], () => list.update(rows.length));
+		Page.watch(["samples", "traces"], () => list.update(rows.length));
 		Page.watch(["chosen"], chosen);
 		Page.watch(["hello"], () => { asked = ""; chosen(); });
 		renew();
 	}
 
-	Page.jobs = { start, titleOf, under, rows: () => rows };
+	Page.jobs = { start, titleOf, fullTitle, under, rows: () => rows };
 })();

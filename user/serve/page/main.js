@@ -10,6 +10,9 @@
 		["1 … 4", "views of a capture"], ["g", "its timeline and flame graph"], ["x", "compared: the other way round"], ["t", "light or dark"], ["Esc", "close, clear, back to all"], ["?", "these keys"],
 	];
 
+	const FOCUS = { home: "trace-list", trace: "table", diff: "diff-table" };
+	let was = "";
+
 	function view() {
 		const now = state.route.view;
 		document.body.dataset.view = now;
@@ -17,6 +20,10 @@
 			$(id).hidden = name !== now;
 		if (now === "home")
 			document.title = "memtrace-bpf";
+		// What had the focus is not shown any more: the keys go where they are of use.
+		if (was && now !== was)
+			$(FOCUS[now]).focus({ preventScroll: true });
+		was = now;
 	}
 
 	function keys() {

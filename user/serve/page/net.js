@@ -52,6 +52,7 @@
 	// ---- the token, where one is wanted
 
 	function login() {
+		Page.set({ link: "token" });
 		if (!$("login").open)
 			$("login").showModal();
 	}
@@ -123,13 +124,13 @@
 		if (state.link === "open")
 			items.push(["connected", "good", "What happens is shown as it happens."]);
 		else
-			items.push([state.link === "lost" ? "not connected, trying again" : "connecting", state.link === "lost" ? "bad" : "", "What is shown may be old."]);
+			items.push([...({ lost: ["not connected, trying again", "bad"], token: ["a token is wanted", "bad"] }[state.link] ?? ["connecting", ""]), "What is shown may be old."]);
 		if (h && h.can_trace === false)
 			items.push([h.why ? `no captures: ${h.why}` : "no captures here", "bad"]);
 		$("trust").replaceChildren(...items.map(([text, cls, title]) => Page.el("li", { className: cls, textContent: text, title: title ?? text })));
 		const n = model.processes.size, t = model.traces.size;
 		$("facts").textContent = h ? [`${h.version ?? ""}`, `${n} ${n === 1 ? "process" : "processes"}`, `${t} ${t === 1 ? "capture" : "captures"}`, location.host].filter(Boolean).join("  ·  ") : "";
-		document.body.classList.toggle("lost", state.link === "lost");
+		document.body.classList.toggle("lost", state.link === "lost" || state.link === "token");
 	}
 
 	function start() {

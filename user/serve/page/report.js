@@ -3,7 +3,7 @@
 "use strict";
 (() => {
 	const { $, el, state, model } = Page;
-	const { bytes, count, percent, seconds } = Words;
+	const { bytes, count, percent } = Words;
 	const C = Page.columns;
 	const TABS = [["rows", "What is there"], ["layers", "Layers"], ["phases", "Phases"], ["leaks", "Leaks"]];
 	const BY = ["line", "stack", "module", "layer", "phase", "category", "thread", "segment"];
@@ -63,6 +63,8 @@
 		} else {
 			$("trace-says").hidden = true;
 		}
+		// Nothing is shown of what could not be read at all.
+		$("trace-tools").hidden = $("trace-rows").hidden = Boolean(text && !doc);
 	}
 
 	// ---- the top: who, and how far to trust the figures
@@ -98,7 +100,7 @@
 	function tile(d) {
 		const where = [d.peak_step !== null && d.peak_step !== undefined && `step ${d.peak_step}`, d.peak_phase && d.peak_phase !== "other" && d.peak_phase].filter(Boolean).join(", ");
 		const b = el("button", { className: "tile" });
-		b.append(el("span", { className: "t-name" }, d.device, el("span", { className: "quiet", textContent: [`at ${seconds(d.peak_time ?? 0)}`, where].filter(Boolean).join(" · ") })));
+		b.append(el("span", { className: "t-name" }, d.device, el("span", { className: "quiet", textContent: [`at ${C.time(d.peak_time ?? 0)}`, where].filter(Boolean).join(" · ") })));
 		if (d.reserved || d.peak_reserved)
 			b.append(Page.meter({ allocated: d.peak_allocated, reserved: d.peak_reserved }));
 		b.append(el("span", { className: "t-figures" }, el("span", {}, el("b", { textContent: bytes(d.peak_allocated) }), " peak"),
@@ -171,7 +173,7 @@
 	function sum() {
 		const rows = doc.rows.reduce((a, r) => a + r.bytes, 0), left = doc.rows_left_out ?? {}, out = doc.rows_filtered_out ?? {};
 		const all = rows + (left.bytes ?? 0) + (out.bytes ?? 0), exact = n => `${count(n)} bytes`;
-		let said = `${bytes(doc.allocated)} allocated at ${seconds(doc.time)}${doc.reserved ? `, ${bytes(doc.reserved)} reserved, ${percent(doc.reserved - doc.allocated, doc.reserved)} of it free` : ""}. `;
+		let said = `${bytes(doc.allocated)} allocated at ${C.time(doc.time)}${doc.reserved ? `, ${bytes(doc.reserved)} reserved, ${percent(doc.reserved - doc.allocated, doc.reserved)} of it free` : ""}. `;
 		if (doc.by === "segment")
 			return [said + `${count(doc.rows.length)} segments.`, false];
 		if (doc.by === "layer")
@@ -275,6 +277,7 @@
 			was = state.route.id;
 			doc = null;
 			$("detail").hidden = true;
+			fault("");
 			$("table-says").textContent = "";
 			grid.show([], []);
 			top();
@@ -292,6 +295,10 @@
 			return;
 		against();
 		top();
+		if (doc && model.hello && !model.traces.has(state.route.id)) {
+			$("trace-says").textContent = "This capture has been deleted: what is shown is what was read of it.";
+			$("trace-says").hidden = false;
+		}
 	}
 
 	function start() {
