@@ -182,7 +182,7 @@
 		else if (p && !d)
 			text = "It has not used PyTorch’s memory yet.";
 		else if (t)
-			text = t.kind === "command" ? `Runs, when it is captured: ${t.pattern ?? ""}` : `${t.pattern ?? ""}: no process matches yet.`;
+			text = t.kind === "command" ? "The server runs this command when it is captured." : `${t.pattern ?? ""}: no process matches yet.`;
 		$("job-says").textContent = text;
 		$("job-says").hidden = !text;
 		$("chart-says").textContent = p && d ? `${d.device}: ${LABELS.filter(([k]) => d[k] !== undefined).map(([k, w]) => `${bytes(d[k])} ${w}`).join(", ") || bytes(d.resident ?? 0)}` : "";

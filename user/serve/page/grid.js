@@ -44,15 +44,12 @@
 				const cls = "g-" + c.id + (c.right ? " right" : "") + (c.narrow === "second" || c.narrow === null ? " narrow-away" : "");
 				if (!c.sort)
 					return el("span", { role: "columnheader", className: cls, textContent: c.title });
-				return el("button", {
-					type: "button", role: "columnheader", className: cls, textContent: c.title,
-					"aria-sort": sort?.id === c.id ? sort.down ? "descending" : "ascending" : "none",
-					onclick: () => {
-						sort = { id: c.id, down: sort?.id === c.id ? !sort.down : Boolean(c.down) };
-						drawn = "";
-						show(columns, rows);
-					},
-				});
+				const button = el("button", { type: "button", textContent: c.title, onclick: () => {
+					sort = { id: c.id, down: sort?.id === c.id ? !sort.down : Boolean(c.down) };
+					drawn = "";
+					show(columns, rows);
+				} });
+				return el("span", { role: "columnheader", className: cls, "aria-sort": sort?.id === c.id ? sort.down ? "descending" : "ascending" : "none" }, button);
 			}));
 		}
 
