@@ -94,7 +94,7 @@
 		return {
 			width, height,
 			series: [{}, ...keys.map(k => ({ ...style[k], paths: stepped, points: { show: false } }))],
-			padding: [10, 14, 0, 0],
+			padding: [10, 30, 0, 0],
 			legend: { show: false },
 			cursor: { y: false, points: { show: false }, drag: { x: false, y: false, setScale: false } },
 			scales: { x: { time: true, range: shown }, y: { range: (u, lo, hi) => [0, Math.max(1, hi ?? 1) * 1.08] } },
