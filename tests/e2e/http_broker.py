@@ -135,7 +135,8 @@ def test_ended_while_it_captures():
     equal(harness.report(os.path.join(folder, first + ".mtr"))["capture"]["complete"], True, "whole")
     s = server.Server(*target, folder=folder)
     trace = s.wait_trace(first)
-    equal((trace["state"], trace["summary"]["complete"]), ("done", True), "found again: %s" % trace)
+    equal((trace["state"], trace["summary"]["complete"], trace["model_name"], trace["batch_size"], trace["duration_s"]), ("done", True, "job", 4, 60),
+          "found again: %s" % trace)
     second = start(s, model_name="job", duration_s=60)
     s.wait_trace(second, ("capturing",))
     time.sleep(1)
@@ -148,7 +149,9 @@ def test_ended_while_it_captures():
     equal(recordings(folder), [first + ".mtr", second + ".mtr"], "recordings")
     check(harness.report(os.path.join(folder, second + ".mtr"))["capture"]["events"] > 0, "what was written is not there")
     s = server.Server(*target, folder=folder)
-    equal(s.get("/api/trace/list").expect().json["active_traces"], [first, second], "the list")
+    equal([(t["trace_id"], t["model_name"]) for t in s.get("/api/trace/list").expect().json["traces"]], [(first, "job"), (second, "job")], "the list")
+    s.delete_all()
+    equal(os.listdir(folder), [], "what is left in the folder")
     s.stop()
 
 

@@ -216,6 +216,7 @@ const char *jobs__type(const char *file); /* of the name's ending */
 int kept__take(struct broker *b);
 /* Facts that are to be found again. */
 void kept__note(const struct broker *b, const struct trace *t);
+void kept__forget(const struct broker *b, const struct trace *t);
 
 /* ---- the process that looks (looker.c) ---- */
 

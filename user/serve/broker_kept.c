@@ -30,10 +30,10 @@ void kept__note(const struct broker *b, const struct trace *t)
 	json_t *facts;
 	int fd;
 
-	if (t->given >= 0 || b->store.own || t->asker)
+	if (t->given >= 0 || b->store.own || t->dropping)
 		return;
+	kept__forget(b, t);
 	snprintf(name, sizeof(name), "%s.json", t->id);
-	store__remove(&b->store, name);
 	facts = trace__facts(t);
 	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
 	fd = text ? store__create(&b->store, name) : -ENOMEM;
@@ -43,6 +43,15 @@ void kept__note(const struct broker *b, const struct trace *t)
 		close(fd);
 	free(text);
 	json_decref(facts);
+}
+
+void kept__forget(const struct broker *b, const struct trace *t)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s.json", t->id);
+	if (t->given < 0)
+		store__remove(&b->store, name);
 }
 
 static void take_text(const json_t *o, const char *key, char *buf, size_t size)
@@ -94,8 +103,10 @@ static void take_facts(struct trace *t, const json_t *o)
 			t->shape[t->n_shape++] = json_integer_value(v);
 }
 
-static void read_facts(struct broker *b, struct trace *t)
+/* False: it was not to be kept longer than its server. */
+static bool read_facts(struct broker *b, struct trace *t)
 {
+	bool keep;
 	uint64_t size = 0;
 	char name[128], *text;
 	json_t *o = NULL;
@@ -109,10 +120,12 @@ static void read_facts(struct broker *b, struct trace *t)
 		o = json_loadb(text, size, 0, NULL);
 	if (json_is_object(o))
 		take_facts(t, o);
+	keep = !json_is_false(json_object_get(o, "keep"));
 	json_decref(o);
 	free(text);
 	if (fd >= 0)
 		close(fd);
+	return keep;
 }
 
 /* ---- the folder ---- */
@@ -198,8 +211,9 @@ static void take_folder(struct broker *b)
 		names.v[i][strlen(names.v[i]) - 4] = '\0';
 		if (fd >= 0 && size)
 			t = trace__new(b, names.v[i]);
-		if (t) {
-			read_facts(b, t);
+		if (t && !read_facts(b, t)) {
+			trace__delete(b, t);
+		} else if (t) {
 			t->bytes = size;
 			trace__finish(b, t);
 		}

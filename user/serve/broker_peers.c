@@ -182,6 +182,8 @@ void peer__pump(struct peer *p)
 	if (err) {
 		link__free(p->link);
 		p->link = NULL;
+		if (p->pid > 0)
+			kill(p->pid, SIGTERM);
 	}
 	if (p->broken && p->pid > 0)
 		kill(p->pid, SIGKILL);
@@ -191,7 +193,7 @@ void peer__send(struct peer *p, json_t *msg, int fd)
 {
 	int err = -EPIPE;
 
-	if (p->link) {
+	if (p->link && msg) {
 		err = link__send(p->link, msg, fd);
 	} else {
 		json_decref(msg);
@@ -273,6 +275,7 @@ bool peer__ended(struct peer *p)
 
 	if (p->pid <= 0 || waitpid(p->pid, &status, WNOHANG) != p->pid)
 		return false;
+	p->pid = 0;
 	/* What it said last. */
 	peer__pump(p);
 	forget(b, p);

@@ -57,14 +57,13 @@ struct trace *trace__find(const struct broker *b, const char *id)
 
 void trace__delete(struct broker *b, struct trace *t)
 {
-	char notes[128];
-
 	if (capture__runs(t)) {
 		if (!t->dropping)
 			broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1, false);
 		t->dropping = true;
 		/* It has its file open, and nobody else has to find it. */
 		store__remove(&b->store, t->file);
+		kept__forget(b, t);
 		capture__stop(b, t);
 		return;
 	}
@@ -73,8 +72,7 @@ void trace__delete(struct broker *b, struct trace *t)
 	jobs__forget(b, NULL, t);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
-		snprintf(notes, sizeof(notes), "%s.json", t->id);
-		store__remove(&b->store, notes);
+		kept__forget(b, t);
 	}
 	for (size_t i = 0; i < t->n_exports; i++)
 		store__remove(&b->store, t->exports[i].file);
@@ -173,7 +171,10 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 	t->status = status;
 	snprintf(t->error, sizeof(t->error), "%s", *text ? text : "the capture failed, and said nothing");
 	trace__tell(b, t, false);
-	kept__note(b, t);
+	if (!t->bytes)
+		kept__forget(b, t);
+	else
+		kept__note(b, t);
 }
 
 void trace__finish(struct broker *b, struct trace *t)
@@ -182,6 +183,7 @@ void trace__finish(struct broker *b, struct trace *t)
 
 	t->state = TRACE_FINISHING;
 	trace__tell(b, t, false);
+	kept__note(b, t);
 	err = jobs__report(b, t);
 	if (err)
 		trace__fail(b, t, 503, strerror(-err));
