@@ -378,6 +378,8 @@ def test_slow():
               b"POST /api/trace/export HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1000\r\n", b"GET /api/hea")
     for i in range(60):
         slow.append(Raw(s, timeout=1).send(starts[i % len(starts)]))
+    # And a handshake of which the rest is long in coming.
+    slow += [Raw(strict_server(), timeout=1).send(b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03") for _ in range(5)]
     left = list(slow)
     slowest = 0
     while left and time.monotonic() - begun < 20:
@@ -421,6 +423,19 @@ def test_many_connections():
             closed += 1
     check(len(held) - closed <= 260, "%d connections of one peer are open", len(held) - closed)
     check(alive() < 5, "another peer is not answered")
+    for c in held:
+        c.close()
+
+
+def test_streams():
+    """One peer may have half of them; another gets one."""
+    s = open_server()
+    held = [Raw(s, source="127.0.0.8", timeout=5).send(b"GET /api/stream HTTP/1.1\r\n" + HOST + b"\r\n") for _ in range(66)]
+    got = [c.socket.recv(12) for c in held]
+    equal((got.count(b"HTTP/1.1 200"), got.count(b"HTTP/1.1 429")), (64, 2), "streams of one peer")
+    events = s.events("/api/stream")
+    equal(next(iter(events))[0], "hello", "another one's stream")
+    events.close()
     for c in held:
         c.close()
 
