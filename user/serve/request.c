@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "serve/request_read.h"
@@ -253,6 +254,19 @@ void request__file(struct request *r, const char *type, const char *name, int fd
 	if (!response)
 		close(fd);
 	request__respond(r, status, response, type);
+}
+
+void request__whole(struct request *r, const char *type, const char *name, int fd)
+{
+	struct stat st;
+
+	if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) {
+		request__file(r, type, name, fd, (uint64_t)st.st_size);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+	request__error(r, 503, NULL, "what was asked for did not come");
 }
 
 /* ---- the broker ---- */

@@ -57,6 +57,12 @@ struct route {
 	const char *body_extra; /* members of the body's schema besides, as JSON ("{\"oneOf\": ...}"); NULL: none. The handler checks what they say */
 };
 
+/* For the tables. */
+#define JSON "application/json"
+#define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })
+#define PATTERN_AT "^(peak|end|oom|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
+#define PATTERN_DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
+
 /* Each file of calls has a table; ends with method NULL. routes.c puts them together. */
 extern const struct route trace_routes[], server_routes[], page_routes[], fleet_routes[];
 extern const struct route *const route_tables[]; /* NULL-terminated */
@@ -90,6 +96,8 @@ void request__data(struct request *r, int status, const char *type, char *data, 
  * A file: fd is taken and sent from its beginning, size bytes. name: what it is to be called when it is saved, NULL: it is shown in place.
  */
 void request__file(struct request *r, const char *type, const char *name, int fd, uint64_t size);
+/* All of fd, which is taken; with -1, or what is no file, it becomes an error. */
+void request__whole(struct request *r, const char *type, const char *name, int fd);
 /* A header besides, before the answer; both are copied. */
 void request__header(struct request *r, const char *name, const char *value);
 

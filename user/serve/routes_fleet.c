@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "serve/web.h"
@@ -32,15 +31,13 @@ static void metrics(struct request *r)
 
 /* ---- profiles ---- */
 
-#define AT "^(peak|end|oom|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
-
 static const struct field profile_query[] = {
 	{ .name = "seconds", .type = FIELD_NUMBER, .min = 0.001, .max = 3600, .help = "How long to capture; 5 if nothing is said.", .example = "10" },
 	{ .name = "target", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target; not needed where there is one alone." },
 	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target; goes before target." },
 	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = 39, .help = "A trace that there is, instead of a new capture; goes before pid and target." },
-	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or seconds." },
-	{ .name = "device", .type = FIELD_STRING, .pattern = "^(cpu|[a-z]{1,9}:[0-9]{1,3})$", .help = "One device alone, as cuda:0 or cpu." },
+	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or seconds." },
+	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "One device alone, as cuda:0 or cpu." },
 	{ 0 },
 };
 
@@ -68,18 +65,11 @@ static void release_profile(void *ctx)
 static void on_open(struct request *r, json_t *answer, int fd)
 {
 	struct profile *p = request__kept(r);
-	struct stat st;
 	char name[64];
 
 	(void)answer;
-	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		if (fd >= 0)
-			close(fd);
-		request__error(r, 503, NULL, "the profile could not be opened");
-		return;
-	}
 	snprintf(name, sizeof(name), "%s.pb.gz", p->id);
-	request__file(r, "application/octet-stream", name, fd, (uint64_t)st.st_size);
+	request__whole(r, "application/octet-stream", name, fd);
 }
 
 static void on_export(struct request *r, json_t *answer, int fd)
@@ -222,8 +212,6 @@ static void profile(struct request *r)
 		request__ask(r, msg, on_capture);
 }
 
-#define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })
-#define JSON "application/json"
 #define PROFILE(name, operation, words)                                                                                                             \
 	{ .method = "GET", .path = "/debug/pprof/" name, .id = operation, .tag = "fleet", .summary = words,                                            \
 	  .help = "Captures for so long and answers with a profile for pprof, which Pyroscope and Parca take as well: inuse_space is the moment of the " \

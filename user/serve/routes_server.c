@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -168,16 +167,8 @@ static void history(struct request *r)
 
 static void on_dump(struct request *r, json_t *answer, int fd)
 {
-	struct stat st;
-
 	(void)answer;
-	if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) {
-		request__file(r, "application/json", NULL, fd, (uint64_t)st.st_size);
-		return;
-	}
-	if (fd >= 0)
-		close(fd);
-	request__error(r, 503, NULL, "what was asked for did not come");
+	request__whole(r, "application/json", NULL, fd);
 }
 
 static void dump(struct request *r)
@@ -243,8 +234,6 @@ static void openapi(struct request *r)
 	request__data(r, 200, "application/json", copy, w->openapi_size);
 }
 
-#define JSON "application/json"
-#define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })
 #define NOT_THERE { 404, JSON, "Error", "There is no such process among those of the targets." }
 
 const struct route server_routes[] = {

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "serve/formats.h"
@@ -34,18 +33,15 @@ static const struct field memory_body[] = {
 const char *const serve_formats[] = { "html",	"flamegraph", "folded",	     "speedscope",  "timeline", "perfetto",
 				      "pprof", "snapshot",   "tensorboard", "openmetrics", "csv",	"ndjson",   NULL };
 
-#define AT "^(peak|end|oom|[0-9]{1,9}(\\.[0-9]{1,9})?)$"
 #define BY "^(line|stack|module|layer|phase|category|thread|segment|(line|module|phase|category|thread)(,(line|module|phase|category|thread)){1,4})$"
-
 #define DIFF_BY "^(line|stack|module|layer|phase|category|thread)$"
-#define DEVICE "^(cpu|[a-z]{1,9}:[0-9]{1,3})$"
 
 static const struct field export_body[] = {
 	{ .name = "trace_id", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = NAMES - 1, .help = "Which trace.",
 	  .example = "\"trace_1705536000000\"" },
 	{ .name = "format", .type = FIELD_STRING, .required = true, .choices = serve_formats, .help = "Which format.", .example = "\"speedscope\"" },
-	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment: peak, end, oom, or seconds since the capture's start." },
-	{ .name = "device", .type = FIELD_STRING, .pattern = DEVICE, .help = "The device, as cuda:0 or cpu." },
+	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment: peak, end, oom, or seconds since the capture's start." },
+	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "The device, as cuda:0 or cpu." },
 	{ 0 },
 };
 
@@ -62,9 +58,9 @@ static const struct field file_path[] = {
 
 static const char *const which_frames[] = { "user", "all", NULL };
 static const struct field report_query[] = {
-	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment: peak, end, oom, or seconds since the capture's start.", .example = "\"peak\"" },
+	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment: peak, end, oom, or seconds since the capture's start.", .example = "\"peak\"" },
 	{ .name = "by", .type = FIELD_STRING, .pattern = BY, .help = "What a row is.", .example = "\"line\"" },
-	{ .name = "device", .type = FIELD_STRING, .pattern = DEVICE, .help = "The device, as cuda:0 or cpu." },
+	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "The device, as cuda:0 or cpu." },
 	{ .name = "top", .type = FIELD_INTEGER, .min = 0, .max = 1000000, .help = "How many rows; what is left is one more. 0: all." },
 	{ .name = "filter", .type = FIELD_STRING, .shortest = 1, .help = "What rows have to match, as report --filter has it." },
 	{ .name = "frames", .type = FIELD_STRING, .choices = which_frames, .help = "Whether the innermost line of user code is charged, or of all." },
@@ -77,7 +73,7 @@ static const struct field diff_query[] = {
 	{ .name = "new", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = NAMES - 1, .help = "Another, that is compared with it.",
 	  .example = "\"trace_1705536100000\"" },
 	{ .name = "by", .type = FIELD_STRING, .pattern = DIFF_BY, .help = "What a row is." },
-	{ .name = "at", .type = FIELD_STRING, .pattern = AT, .help = "The moment, of both." },
+	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment, of both." },
 	{ 0 },
 };
 
@@ -108,23 +104,10 @@ static struct state_trace *trace_of(struct request *r, const char *id)
 	return t;
 }
 
-static void send_whole(struct request *r, const char *type, const char *name, int fd)
-{
-	struct stat st;
-
-	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size < 0) {
-		if (fd >= 0)
-			close(fd);
-		request__error(r, 503, NULL, "what was asked for did not come");
-		return;
-	}
-	request__file(r, type, name, fd, (uint64_t)st.st_size);
-}
-
 static void send_document(struct request *r, json_t *answer, int fd)
 {
 	(void)answer;
-	send_whole(r, "application/json", NULL, fd);
+	request__whole(r, "application/json", NULL, fd);
 }
 
 static void list(struct request *r)
@@ -393,7 +376,7 @@ static void on_opened(struct request *r, json_t *answer, int fd)
 {
 	const char *type = json_string_value(json_object_get(answer, "type"));
 
-	send_whole(r, type && strlen(type) < 100 ? type : "application/octet-stream", request__kept(r), fd);
+	request__whole(r, type && strlen(type) < 100 ? type : "application/octet-stream", request__kept(r), fd);
 }
 
 static void open_file(struct request *r, const char *name, void (*then)(struct request *r, json_t *answer, int fd))
@@ -430,7 +413,7 @@ static void on_page(struct request *r, json_t *answer, int fd)
 	request__header(r, "Content-Security-Policy",
 			"sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
 			"img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'");
-	send_whole(r, "text/html; charset=utf-8", NULL, fd);
+	request__whole(r, "text/html; charset=utf-8", NULL, fd);
 }
 
 static void on_page_made(struct request *r, json_t *answer, int fd)
@@ -455,8 +438,6 @@ static void page(struct request *r)
 
 /* ---- the table ---- */
 
-#define JSON "application/json"
-#define ANSWERS(...) ((const struct answer[]){ __VA_ARGS__, { 0 } })
 #define NOT_THERE { 404, JSON, "Error", "There is no such trace, or it has no such device or moment." }
 #define NOT_YET { 409, JSON, "Error", "The trace has not come so far." }
 #define CANNOT { 503, JSON, "Error", "It cannot be done here or now; detail says why." }
