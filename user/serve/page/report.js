@@ -295,10 +295,10 @@
 			return;
 		against();
 		top();
-		if (doc && model.hello && !model.traces.has(state.route.id)) {
-			$("trace-says").textContent = "This capture has been deleted: what is shown is what was read of it.";
-			$("trace-says").hidden = false;
-		}
+		if (doc)
+			$("trace-says").hidden = model.traces.has(state.route.id);
+		if (doc && !model.traces.has(state.route.id))
+			$("trace-says").textContent = "The server has this capture no more: what is shown is what was read of it.";
 	}
 
 	function start() {
