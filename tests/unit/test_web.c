@@ -330,20 +330,63 @@ static void test_stream(void **state)
 	close(of_one);
 }
 
+static int slow_client(void)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), least = 4096;
+	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = port };
+
+	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+	ask(fd, NULL, "GET /api/stream");
+	hear(fd, "event: hello\n");
+	return fd;
+}
+
+/* Figures that it has not read are not told, and it hears what comes after them. */
+static void test_slow_samples(void **state)
+{
+	int slow = slow_client(), quick = client();
+	char until[32], text[4096];
+	const json_int_t most = INT64_MAX;
+	size_t got = 0, all = 0;
+	ssize_t n;
+
+	(void)state;
+	ask(quick, NULL, "GET /api/stream");
+	tell(json_pack("{s:s, s:i, s:i, s:s}", "event", "process", "pid", 7, "started", 1, "name", "python"), -1);
+	hear(quick, "event: process\n");
+	for (int i = 0; i < 6000; i++) {
+		json_t *devices = json_array();
+
+		for (int k = 0; k < 16; k++)
+			json_array_append_new(devices, json_pack("{s:s, s:I, s:I, s:I, s:I}", "device", "cuda:0", "allocated", most, "reserved", most,
+								 "peak_allocated", most, "used", most));
+		tell(json_pack("{s:s, s:i, s:i, s:o}", "event", "sample", "pid", 7, "time", 100000 + i, "devices", devices), -1);
+		snprintf(until, sizeof(until), "\"time\":%d", 100000 + i);
+		all += strlen(hear(quick, until));
+	}
+	tell(json_pack("{s:s, s:i, s:b}", "event", "process", "pid", 7, "gone", 1), -1);
+	hear(quick, "\"gone\":true");
+	text[0] = '\0';
+	while (!strstr(text, "\"gone\":true") && (n = recv(slow, text, sizeof(text) - 1, 0)) > 0) {
+		text[n] = '\0';
+		got += (size_t)n;
+	}
+	assert_non_null(strstr(text, "\"gone\":true"));
+	assert_true(got < all - all / 4);
+	close(slow);
+	close(quick);
+}
+
 /* It is never waited for: others hear all, it is cut off, and nothing is kept for it. */
 static void test_slow_reader(void **state)
 {
-	int slow = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), quick, least = 4096;
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = port };
+	int slow = slow_client(), quick;
 	char filler[4000], until[32];
 	size_t got = 0;
 	ssize_t n;
 
 	(void)state;
-	setsockopt(slow, SOL_SOCKET, SO_RCVBUF, &least, sizeof(least));
-	assert_int_equal(connect(slow, (struct sockaddr *)&a, sizeof(a)), 0);
-	ask(slow, NULL, "GET /api/stream");
-	hear(slow, "event: hello\n");
 	quick = client();
 	ask(quick, NULL, "GET /api/stream");
 	hear(quick, "event: hello\n");
@@ -370,6 +413,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_answers, begin, end), cmocka_unit_test_setup_teardown(test_late_and_wrong, begin, end),
 		cmocka_unit_test_setup_teardown(test_capture, begin, end), cmocka_unit_test_setup_teardown(test_files, begin, end),
 		cmocka_unit_test_setup_teardown(test_stream, begin, end),  cmocka_unit_test_setup_teardown(test_slow_reader, begin, end),
+		cmocka_unit_test_setup_teardown(test_slow_samples, begin, end),
 	};
 
 	signal(SIGPIPE, SIG_IGN);

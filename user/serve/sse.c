@@ -177,6 +177,7 @@ void request__stream(struct request *r, const char *trace)
 	else
 		put_beginning(s, &r->web->state);
 	s->most = s->size + OVERFULL;
+	request__header(r, "X-Accel-Buffering", "no"); /* nginx would wait for more */
 	request__respond(r, 200, response, "text/event-stream");
 }
 
