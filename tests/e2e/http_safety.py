@@ -525,6 +525,40 @@ def test_rate():
     equal(statuses(ask("/api/health", source="127.0.0.24")), [200], "somebody else")
 
 
+# ---- what somebody has put into the folder ----
+
+def test_planted():
+    """Links, pipes, folders, nonsense, and facts that are none: what is no recording is none, and nothing else is read."""
+    folder = scratch("planted")
+    os.mkdir(folder, 0o700)
+    path = lambda name: os.path.join(folder, name)
+    os.symlink("/etc/passwd", path("trace_1.mtr"))
+    os.mkfifo(path("trace_2.mtr"))
+    os.mkdir(path("trace_3.mtr"))
+    os.link(recording(), path("trace_4.mtr"))
+    facts = {"trace_4": '{"model_name": "\\u001b[2J<script>", "pid": 1e99, "events": -1, "begun": "x", "input_shape": [-1, "a", 1e300], "given": true}',
+             "trace_5": "[" * 60000, "trace_6": '{"error": "%s"}' % ("x" * 60000)}
+    for name, text in facts.items():
+        with open(path(name + ".json"), "w", encoding="ascii") as f:
+            f.write(text)
+    for name, data in (("trace_5.mtr", b"nonsense" * 1000), ("trace_6.mtr", b""), ("trace_7.mtr", os.urandom(100000)), (".trace_8.mtr", b"x"),
+                       ("trace_9\n.mtr", b"x"), ("other.mtr", b"x")):
+        with open(path(name), "wb") as f:
+            f.write(data)
+    os.symlink("/etc/passwd", path("trace_7.json"))
+    s = server.Server(folder=folder)
+    for trace in s.get("/api/trace/list").expect().json["active_traces"]:
+        s.wait_trace(trace)
+        answer = s.get("/api/trace/%s/recording" % trace)
+        check(b"root:x:" not in answer.body, "%s: %s", trace, answer.body[:200])
+    traces = {t["trace_id"]: t for t in s.get("/api/trace/list").expect().json["traces"]}
+    equal((traces["trace_4"]["state"], traces["trace_4"]["model_name"]), ("done", "\\x1b[2J<script>"), "the one that is a recording")
+    check(all(t["state"] == "failed" for n, t in traces.items() if n != "trace_4"), "what is none: %s", traces)
+    check(not {"trace_1", "trace_2", "trace_3", "trace_8", "other"} & set(traces), "what is no file: %s", sorted(traces))
+    s.stop()
+    check(os.path.exists("/etc/passwd") and os.path.lexists(path("trace_1.mtr")), "what is not the server's has gone")
+
+
 # ---- what is refused before it begins ----
 
 def refused(*args, code, words):
