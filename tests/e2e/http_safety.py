@@ -427,6 +427,24 @@ def test_many_connections():
         c.close()
 
 
+def test_slow_readers():
+    """Who asks for what is long, and reads nothing of it, costs no memory each; whoever reads it gets it whole."""
+    s = open_server()
+    page = s.get("/api/docs").expect().body.decode()
+    assets = {a: s.get(a).expect().body for a in set(re.findall(r"/assets/[\w.-]+", page))}
+    longest = max(assets, key=lambda a: len(assets[a]))
+    before = server.memory(web_of(s))
+    if not before:
+        raise Skip("its memory cannot be read")
+    held = [Raw(s, source="127.0.0.7").send(b"GET " + longest.encode() + b" HTTP/1.1\r\n" + HOST + b"\r\n") for _ in range(200)]
+    check(alive() < 5, "others wait")
+    grown = server.memory(web_of(s)) - before
+    check(grown < 32 << 20, "200 readers of %d bytes take %d", len(assets[longest]), grown)
+    check(say(request(longest)).endswith(assets[longest]), "somebody else's is not whole")
+    for c in held:
+        c.close()
+
+
 def test_streams():
     """One peer may have half of them; another gets one."""
     s = open_server()

@@ -169,6 +169,11 @@ void request__data(struct request *r, int status, const char *type, char *data, 
 	request__respond(r, status, response, type);
 }
 
+void request__constant(struct request *r, int status, const char *type, const void *data, size_t size)
+{
+	request__respond(r, status, MHD_create_response_from_buffer(size, (void *)data, MHD_RESPMEM_PERSISTENT), type);
+}
+
 void request__json(struct request *r, int status, json_t *doc)
 {
 	char *text = doc ? json_dumps(doc, JSON_COMPACT | JSON_REAL_PRECISION(16)) : NULL;

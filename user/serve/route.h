@@ -92,6 +92,8 @@ void request__json(struct request *r, int status, json_t *doc);
 void request__error(struct request *r, int status, const char *field, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 /* data, from malloc(), is taken. */
 void request__data(struct request *r, int status, const char *type, char *data, size_t size);
+/* data stays as it is for as long as the process runs: it is not copied, however many are being sent it. */
+void request__constant(struct request *r, int status, const char *type, const void *data, size_t size);
 /*
  * A file: fd is taken and sent from its beginning, size bytes. name: what it is to be called when it is saved, NULL: it is shown in place.
  */

@@ -55,18 +55,22 @@ static char *unpacked(const struct page_asset *a)
 	return text;
 }
 
+/* For those who take nothing packed: once, and then for all, since who reads slowly may be many. */
+static const char *plain(const struct page_asset *a)
+{
+	static char *texts[sizeof(page_assets) / sizeof(*page_assets)];
+	char **text = &texts[a - page_assets];
+
+	if (!*text)
+		*text = unpacked(a);
+	return *text;
+}
+
 static void answer(struct request *r, const struct page_asset *a, const char *kept)
 {
 	bool packed = request__accepts_gzip(r);
-	char *data;
+	const void *data = packed ? (const void *)a->data : plain(a);
 
-	if (!packed) {
-		data = unpacked(a);
-	} else {
-		data = malloc(a->size);
-		if (data)
-			memcpy(data, a->data, a->size);
-	}
 	if (!data) {
 		request__error(r, 503, NULL, "there is no memory for it now");
 		return;
@@ -75,7 +79,7 @@ static void answer(struct request *r, const struct page_asset *a, const char *ke
 		request__header(r, "Content-Encoding", "gzip");
 	request__header(r, "Vary", "Accept-Encoding");
 	request__header(r, "Cache-Control", kept);
-	request__data(r, 200, a->type, data, packed ? a->size : a->full);
+	request__constant(r, 200, a->type, data, packed ? a->size : a->full);
 }
 
 static void page(struct request *r, const char *path, const char *policy)
