@@ -191,6 +191,8 @@ static void test_captures(void **unused)
 	add_trace(s, FACTS("trace_2", "train", "done"), report);
 	add_trace(s, FACTS("trace_3", "train", "capturing"), NULL);
 	add_trace(s, "{\"trace_id\": \"trace_4\", \"pid\": 77, \"state\": \"done\", \"begun\": 1}", report);
+	add_trace(s, "{\"trace_id\": \"trace_5\", \"model_name\": \"train\", \"state\": \"done\", \"begun\": 2, \"keep\": false}",
+		  "{\"device\": \"cuda:0\", \"allocated\": 8, \"devices\": []}");
 	add_process(s, 77, "other", 0, -1);
 	s->captures_done = 3;
 	s->lost = 2;
@@ -204,7 +206,7 @@ static void test_captures(void **unused)
 	check_has(text, "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\",top=\"1\",file=\"train.py\",line=\"7\",function=\"step\"} 600");
 	check_has(text, "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\",top=\"2\",file=\"untraced\",line=\"\",function=\"\"} 300");
 	check_has(text, "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\",top=\"rest\",file=\"\",line=\"\",function=\"\"} 100");
-	check_has(text, "memtrace_serve_traces{state=\"done\"} 3");
+	check_has(text, "memtrace_serve_traces{state=\"done\"} 4");
 	check_has(text, "memtrace_serve_traces{state=\"capturing\"} 1");
 	check_has(text, "memtrace_serve_recordings_bytes 300");
 	check_has(text, "memtrace_serve_captures_total{result=\"done\"} 3");

@@ -44,14 +44,14 @@ static bool has(const struct lasts *l, const char *target)
 	return false;
 }
 
-/* Newest first: of each target the first is the last one. */
+/* Newest first: of each target the first is the last one. Those that were made for a profile alone come and go. */
 static void find(struct metrics_writer *w, struct lasts *l)
 {
 	for (size_t i = w->state->n_traces; i-- > 0;) {
 		const struct state_trace *t = w->state->traces[i];
 		const char *target;
 
-		if (!t->report || strcmp(text_of(t->facts, "state"), "done"))
+		if (!t->report || strcmp(text_of(t->facts, "state"), "done") || json_is_false(json_object_get(t->facts, "keep")))
 			continue;
 		target = target_of(w->state, t);
 		if (has(l, target))
