@@ -180,7 +180,8 @@ static void test_captures(void **unused)
 {
 	static const char report[] = "{\"device\": \"cuda:0\", \"allocated\": 1000, \"fragmentation\": 0.25, \"categories\": {\"parameter\": 600,"
 		"\"activation\": 400, \"made up\": 1}, \"devices\": [{\"device\": \"cuda:0\", \"peak_allocated\": 1000, \"peak_reserved\": 2097152,"
-		"\"drift\": null}], \"rows\": [{\"bytes\": 600, \"file\": \"train.py\", \"line\": 7, \"function\": \"step\"},"
+		"\"drift\": null}], \"rows\": [{\"bytes\": 600, \"file\": \"train.py\", \"line\": 7, \"function\": \"step\","
+		"\"module\": \"head\", \"category\": \"parameter\"},"
 		"{\"bytes\": 300, \"source\": \"untraced\"}]}";
 	struct state *s = empty();
 	struct metrics m = { .n_requests = 0 };
@@ -203,9 +204,10 @@ static void test_captures(void **unused)
 	check_has(text, "memtrace_capture_peak_allocated_bytes{target=\"other\",device=\"cuda:0\"} 1000");
 	check_has(text, "memtrace_capture_fragmentation_ratio{target=\"train\",device=\"cuda:0\"} 0.250000");
 	check_has(text, "memtrace_capture_category_bytes{target=\"train\",device=\"cuda:0\",category=\"activation\"} 400");
-	check_has(text, "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\",top=\"1\",file=\"train.py\",line=\"7\",function=\"step\"} 600");
-	check_has(text, "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\",top=\"2\",file=\"untraced\",line=\"\",function=\"\"} 300");
-	check_has(text, "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\",top=\"rest\",file=\"\",line=\"\",function=\"\"} 100");
+#define LINE "memtrace_capture_line_bytes{target=\"train\",device=\"cuda:0\","
+	check_has(text, LINE "top=\"1\",file=\"train.py\",line=\"7\",function=\"step\",module=\"head\",category=\"parameter\"} 600");
+	check_has(text, LINE "top=\"2\",file=\"untraced\",line=\"\",function=\"\",module=\"\",category=\"\"} 300");
+	check_has(text, LINE "top=\"rest\",file=\"\",line=\"\",function=\"\",module=\"\",category=\"\"} 100");
 	check_has(text, "memtrace_serve_traces{state=\"done\"} 4");
 	check_has(text, "memtrace_serve_traces{state=\"capturing\"} 1");
 	check_has(text, "memtrace_serve_recordings_bytes 300");

@@ -182,12 +182,15 @@ static void put_line(struct metrics_writer *w, const struct om_family *f, const 
 	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(json_object_get(row, "line")));
 	om__label(w->out, "line", *file ? number : "", true);
 	om__label(w->out, "function", tail(function), true);
+	om__label(w->out, "module", tail(text_of(row, "module")), true);
+	om__label(w->out, "category", text_of(row, "category"), true);
 	put_number(w, json_object_get(row, "bytes"));
 }
 
 static void put_lines(struct metrics_writer *w, const struct lasts *l)
 {
-	static const struct om_family f = { "capture_line_bytes", "gauge", "bytes", "The lines that held most at that peak, and the rest." };
+	static const struct om_family f = { "capture_line_bytes", "gauge", "bytes", 
+					    "What held most at that peak, as rows of a report: a line in a module; and the rest." };
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
@@ -204,7 +207,7 @@ static void put_lines(struct metrics_writer *w, const struct lasts *l)
 		if (!rows || rest <= 0)
 			continue;
 		open_labels(w, &f, &l->of[k], text_of(report, "device"));
-		fprintf(w->out, ",top=\"rest\",file=\"\",line=\"\",function=\"\"} %" JSON_INTEGER_FORMAT "\n", rest);
+		fprintf(w->out, ",top=\"rest\",file=\"\",line=\"\",function=\"\",module=\"\",category=\"\"} %" JSON_INTEGER_FORMAT "\n", rest);
 	}
 }
 
