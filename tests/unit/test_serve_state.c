@@ -211,6 +211,14 @@ static void test_report(void **state)
 	assert_true(json_is_null(json_object_get(last->summary, "avg_fragmentation")));
 	layer = json_object_get(json_object_get(last->summary, "layer_stats"), "a.b");
 	assert_true(json_is_null(json_object_get(layer, "avg_fragmentation")));
+	/* A recording from before the server is none of its captures. */
+	assert_int_equal(tell(-1, "{'event': 'hello', 'version': '1', 'start': 30.5, 'can_trace': true, 'limits': {}, 'formats': []}"), 0);
+	assert_int_equal(tell(-1, TRACE, "v", "done", 30, ""), 0);
+	assert_int_equal(tell(-1, TRACE, "w", "failed", 30, ""), 0);
+	assert_int_equal(s.captures_done, 2);
+	assert_int_equal(tell(-1, TRACE, "x", "done", 31, ""), 0);
+	assert_int_equal(s.captures_done, 3);
+	assert_int_equal(s.captures_failed, 0);
 }
 
 static void test_bad_reports(void **state)

@@ -366,8 +366,11 @@ static struct state_trace *add_trace(struct state *s, const char *id, double beg
 	return t;
 }
 
+/* Recordings that were there before the server are no captures of its. */
 static void count_ended(struct state *s, const struct state_trace *t)
 {
+	if (json_number_value(json_object_get(t->facts, "begun")) < json_number_value(json_object_get(s->hello, "start")))
+		return;
 	if (strcmp(state__trace_state(t), "done")) {
 		s->captures_failed++;
 		return;

@@ -59,7 +59,7 @@ struct state {
 	struct state_trace *traces[STATE_TRACES]; /* oldest first */
 	size_t n_traces;
 	uint64_t samples, messages; /* counts */
-	/* Of all traces that have ended, those deleted since included. */
+	/* Of all captures of this server that have ended, those deleted since included. */
 	uint64_t captures_done, captures_failed, events, lost;
 	json_t *push; /* what the process that pushes has told last: {"pyroscope": {"sent","failed","dropped"}, "otlp": ...}; NULL: nothing */
 };
