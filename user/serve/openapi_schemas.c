@@ -16,7 +16,8 @@
 const struct openapi_schema openapi_schemas[] = {
 	{ "Error", "{'type': 'object', 'required': ['detail'], 'properties': {"
 		   "'detail': {'type': 'string', 'description': 'What failed, and why.'},"
-		   "'field': {'type': 'string', 'description': 'The member or parameter that is to blame.'}}}" },
+		   "'field': {'type': 'string', 'description': 'The member or parameter that is to blame.'}},"
+		   "'examples': [{'detail': 'max_events: must be at least 1, and it is -5', 'field': 'max_events'}]}" },
 	{ "Message", "{'type': 'object', 'required': ['message'], 'properties': {'message': {'type': 'string'}}}" },
 	{ "Document", "{'type': 'object', 'description': 'A document of a command of the same name; docs/REPORT.md has its members.'}" },
 	{ "Report", "{'type': 'object', 'required': ['memtrace', 'target', 'capture', 'devices', 'rows'], 'properties': {"
@@ -43,15 +44,25 @@ const struct openapi_schema openapi_schemas[] = {
 			 " events of the device; null without enable_fragmentation.'},"
 			 "'tracing_time_ms': " NUMBER ", 'pid': " INTEGER ", 'device': " TEXT ", 'peak_allocated': " INTEGER ","
 			 "'peak_reserved': " INTEGER ", 'lost': " INTEGER ", 'complete': {'type': ['boolean', 'null']},"
-			 "'layer_stats': {'type': 'object', 'additionalProperties': {'$ref': '#/components/schemas/Layer'}}}}" },
+			 "'layer_stats': {'type': 'object', 'additionalProperties': {'$ref': '#/components/schemas/Layer'}}},"
+			 "'examples': [{'trace_id': 'trace_1705536000000', 'model_name': 'my_model', 'total_events': 1523, 'total_layers': 1,"
+			 "'peak_allocated_mb': 245.5, 'peak_reserved_mb': 512.0, 'avg_fragmentation': 0.15, 'tracing_time_ms': 2045.23, 'pid': 4242,"
+			 "'device': 'cuda:0', 'peak_allocated': 257425408, 'peak_reserved': 536870912, 'lost': 0, 'complete': true,"
+			 "'layer_stats': {'conv1': {'layer_name': 'conv1', 'peak_allocated': 12582912, 'peak_reserved': 536870912,"
+			 "'total_allocations': 5, 'total_deallocations': 3, 'avg_fragmentation': 0.12, 'duration_ms': 2.34, 'layer_class': 'Conv2d',"
+			 "'calls': 5}}}]}" },
 	{ "TraceList", "{'type': 'object', 'required': ['active_traces', 'count', 'traces'], 'properties': {"
 		       "'active_traces': {'type': 'array', 'items': {'type': 'string'}}, 'count': " BYTES ","
 		       "'traces': {'type': 'array', 'items': {'$ref': '#/components/schemas/Trace'}}}}" },
 	{ "Export", "{'type': 'object', 'required': ['trace_id', 'format', 'download_url', 'file_size_bytes'], 'properties': {"
 		    "'trace_id': {'type': 'string'}, 'format': {'type': 'string'}, 'download_url': {'type': 'string'},"
-		    "'file_size_bytes': " BYTES ", 'file': {'type': 'string'}}}" },
+		    "'file_size_bytes': " BYTES ", 'file': {'type': 'string'}},"
+		    "'examples': [{'trace_id': 'trace_1705536000000', 'format': 'speedscope', 'file_size_bytes': 45678,"
+		    "'download_url': '/api/trace/download/trace_1705536000000_flamegraph.json',"
+		    "'file': 'trace_1705536000000_flamegraph.json'}]}" },
 	{ "Deleted", "{'type': 'object', 'required': ['message', 'remaining_traces'], 'properties': {"
-		     "'message': {'type': 'string'}, 'remaining_traces': " BYTES "}}" },
+		     "'message': {'type': 'string'}, 'remaining_traces': " BYTES "},"
+		     "'examples': [{'message': 'Trace trace_1705536000000 deleted successfully', 'remaining_traces': 1}]}" },
 	{ "Health", "{'type': 'object', 'required': ['status', 'version'], 'properties': {"
 		    "'status': {'type': 'string', 'enum': ['ok', 'starting']}, 'version': {'type': 'string'}, 'uptime_s': {'type': 'number'},"
 		    "'can_trace': {'type': 'boolean', 'description': 'Whether processes can be captured here; why has the reason where not.'},"
