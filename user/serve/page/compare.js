@@ -133,6 +133,7 @@
 		if (state.route.view !== "diff")
 			return;
 		document.title = "Compared · memtrace-bpf";
+		$("diff-title").textContent = state.route.traces.length > 2 ? "Compared; what changed is from the first to the last" : "Compared";
 		$("swap").hidden = state.route.traces.length !== 2;
 		if (state.route.traces.length < 2) {
 			$("figures").replaceChildren(el("p", { className: "none", textContent: "Two captures are wanted: mark them in the list." }));

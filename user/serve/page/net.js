@@ -125,7 +125,9 @@
 			items.push(["connected", "good", "What happens is shown as it happens."]);
 		else
 			items.push([...({ lost: ["not connected, trying again", "bad"], token: ["a token is wanted", "bad"] }[state.link] ?? ["connecting", ""]), "What is shown may be old."]);
-		if (h && h.can_trace === false)
+		if (h && h.can_trace === false && !model.targets.length)
+			items.push(["recordings only", "", h.why]);
+		else if (h && h.can_trace === false)
 			items.push([h.why ? `no captures: ${h.why}` : "no captures here", "bad"]);
 		$("trust").replaceChildren(...items.map(([text, cls, title]) => Page.el("li", { className: cls, textContent: text, title: title ?? text })));
 		const n = model.processes.size, t = model.traces.size;
@@ -136,7 +138,7 @@
 	function start() {
 		$("login-form").addEventListener("submit", enter);
 		$("login").addEventListener("cancel", e => e.preventDefault());
-		Page.watch(["link", "hello", "processes", "traces"], trust);
+		Page.watch(["link", "hello", "targets", "processes", "traces"], trust);
 		trust();
 		open();
 		addEventListener("pagehide", () => source.close());

@@ -63,6 +63,8 @@
 			Page.go(Page.traceAddress(t.trace_id));
 		else if (t.state === "failed")
 			Page.say(t.error ?? "This capture failed.");
+		else
+			Page.say(`It is under way: ${Page.capture.words(t)}`);
 	}
 
 	function mark(t) {
