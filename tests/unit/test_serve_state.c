@@ -163,6 +163,8 @@ static void test_samples(void **state)
 
 static void test_traces(void **state)
 {
+	char id[STATE_ID + 1] = "";
+
 	(void)state;
 	assert_int_equal(tell(-1, TRACE, "t2", "capturing", 20, ""), 0);
 	assert_string_equal(last->id, "t2");
@@ -173,7 +175,9 @@ static void test_traces(void **state)
 	assert_true(state__trace_ended(last));
 	assert_true(tell(-1, TRACE, "t3", "sleeping", 10, "") < 0);
 	assert_true(tell(-1, TRACE, "", "done", 10, "") < 0);
-	assert_true(tell(-1, TRACE, "0123456789012345678901234567890123456789", "done", 10, "") < 0);
+	for (size_t n = 0; n < STATE_ID; n++)
+		strcat(id, "x");
+	assert_true(tell(-1, TRACE, id, "done", 10, "") < 0);
 	assert_true(tell(-1, TRACE, "t2", "done", 20, ", 'status': 200") < 0);
 	assert_true(tell(-1, TRACE, "t2", "done", 20, ", 'bytes': -1") < 0);
 	assert_string_equal(state__trace_state(state__trace(&s, "t2")), "capturing");

@@ -52,7 +52,7 @@ struct trace_export {
 };
 
 struct trace {
-	char id[80];
+	char id[LINK_ID];
 	enum trace_state state;
 	char model[64], name[96], file[96], stop_reason[64], error[512];
 	int given;  /* of a file of the command line: its descriptor; else -1 */

@@ -247,7 +247,7 @@ static int take_file(struct broker *b, const char *path)
 	const char *base = strrchr(path, '/');
 	struct trace *t;
 	struct stat st;
-	char id[80], clean[512];
+	char id[LINK_ID], clean[512];
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
 
 	text__clean(clean, sizeof(clean), path, strlen(path));

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #define LINK_MESSAGE 65536 /* bytes of a message at most */
+#define LINK_ID 80	   /* bytes of a trace's id, with the NUL */
 #define LINK_QUEUE 4096	   /* messages that wait to be sent, at most */
 
 struct link;

@@ -35,7 +35,7 @@ static const struct field profile_query[] = {
 	{ .name = "seconds", .type = FIELD_NUMBER, .min = 0.001, .max = 3600, .help = "How long to capture; 5 if nothing is said.", .example = "10" },
 	{ .name = "target", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target; not needed where there is one alone." },
 	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target; goes before target." },
-	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = 39, .help = "A trace that there is, instead of a new capture; goes before pid and target." },
+	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = STATE_ID - 1, .help = "A trace that there is, instead of a new capture; goes before pid and target." },
 	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or seconds." },
 	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "One device alone, as cuda:0 or cpu." },
 	{ 0 },
@@ -45,7 +45,7 @@ static const struct field profile_query[] = {
 struct profile {
 	struct web *web;
 	bool temporary; /* the trace was made for it, and goes with it */
-	char id[40];
+	char id[STATE_ID];
 };
 
 /* The answer of the broker's finds nobody, and is passed over. */
@@ -65,7 +65,7 @@ static void release_profile(void *ctx)
 static void on_open(struct request *r, json_t *answer, int fd)
 {
 	struct profile *p = request__kept(r);
-	char name[64];
+	char name[STATE_ID + 8];
 
 	(void)answer;
 	snprintf(name, sizeof(name), "%s.pb.gz", p->id);

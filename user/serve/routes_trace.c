@@ -10,8 +10,6 @@
 #include "serve/summary.h"
 #include "serve/web.h"
 
-#define NAMES (sizeof(((struct state_trace *)0)->id))
-
 /* ---- what they take ---- */
 
 static const struct field memory_body[] = {
@@ -37,7 +35,7 @@ const char *const serve_formats[] = { "html",	"flamegraph", "folded",	     "spee
 #define DIFF_BY "^(line|stack|module|layer|phase|category|thread)$"
 
 static const struct field export_body[] = {
-	{ .name = "trace_id", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = NAMES - 1, .help = "Which trace.",
+	{ .name = "trace_id", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = STATE_ID - 1, .help = "Which trace.",
 	  .example = "\"trace_1705536000000\"" },
 	{ .name = "format", .type = FIELD_STRING, .required = true, .choices = serve_formats, .help = "Which format.", .example = "\"speedscope\"" },
 	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment: peak, end, oom, or seconds since the capture's start." },
@@ -68,9 +66,9 @@ static const struct field report_query[] = {
 };
 
 static const struct field diff_query[] = {
-	{ .name = "old", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = NAMES - 1, .help = "A trace.",
+	{ .name = "old", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = STATE_ID - 1, .help = "A trace.",
 	  .example = "\"trace_1705536000000\"" },
-	{ .name = "new", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = NAMES - 1, .help = "Another, that is compared with it.",
+	{ .name = "new", .type = FIELD_STRING, .required = true, .shortest = 1, .longest = STATE_ID - 1, .help = "Another, that is compared with it.",
 	  .example = "\"trace_1705536100000\"" },
 	{ .name = "by", .type = FIELD_STRING, .pattern = DIFF_BY, .help = "What a row is." },
 	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment, of both." },
@@ -309,13 +307,13 @@ static void compare(struct request *r)
 {
 	json_t *ids = json_array();
 	const char *p = request__query(r, "traces");
-	char id[NAMES];
+	char id[STATE_ID];
 
 	for (;; p++) {
 		size_t len = strcspn(p, ",");
 
-		snprintf(id, sizeof(id), "%.*s", (int)(len < NAMES ? len : NAMES - 1), p);
-		if (len >= NAMES || !state__trace(request__state(r), id)) {
+		snprintf(id, sizeof(id), "%.*s", (int)(len < STATE_ID ? len : STATE_ID - 1), p);
+		if (len >= STATE_ID || !state__trace(request__state(r), id)) {
 			request__error(r, 404, NULL, "Trace %.*s not found", (int)(len < 80 ? len : 80), p);
 			json_decref(ids);
 			return;

@@ -14,7 +14,7 @@
 
 struct stream {
 	struct request *r;
-	char trace[sizeof(((struct state_trace *)0)->id)]; /* "": all */
+	char trace[STATE_ID]; /* "": all */
 	char *text;
 	size_t at, size, room;
 	size_t most;	/* bytes that may wait */

@@ -121,7 +121,7 @@ static bool get_pid(const json_t *msg, pid_t *ret)
 
 static bool is_id(const json_t *v)
 {
-	return json_is_string(v) && json_string_length(v) && json_string_length(v) < sizeof(((struct state_trace *)0)->id);
+	return json_is_string(v) && json_string_length(v) && json_string_length(v) < STATE_ID;
 }
 
 /* ---- one kind of message each ---- */

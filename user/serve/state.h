@@ -11,8 +11,11 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "serve/link.h"
+
 #define STATE_PROCESSES 256
 #define STATE_DEVICES 16
+#define STATE_ID LINK_ID
 #define STATE_TRACES 1024
 #define STATE_HISTORY 900 /* samples that are kept of each process, the last ones */
 
@@ -45,7 +48,7 @@ struct state_process {
 };
 
 struct state_trace {
-	char id[40];
+	char id[STATE_ID];
 	json_t *facts;	 /* the "trace" object as the broker told it last; see docs/SERVE.md */
 	json_t *summary; /* what POST /api/trace/memory answers, of older ones without "layer_stats"; NULL until it is done, or the broker told no report */
 	json_t *report;	 /* of the report target, capture, devices, categories, phases, the first 50 rows; NULL likewise */
