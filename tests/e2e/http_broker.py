@@ -3,6 +3,7 @@
 """serve's privileged process: its limits, its folder, captures that fail, and how it ends, whoever ends it."""
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -213,9 +214,14 @@ def test_own_folder_goes():
     inside = tempfile.mkdtemp(dir=scratch("."))
     recording = scratch("given.mtr")
     subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), recording], check=True)
-    env = dict(os.environ, TMPDIR=inside)
+    # As systemd asks to be told when it is ready.
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(os.path.join(inside, "..", "notify-%d" % os.getpid()))
+    told.settimeout(20)
+    env = dict(os.environ, TMPDIR=inside, NOTIFY_SOCKET=told.getsockname())
     first = spawn([TOOL, "serve", "--listen", "127.0.0.1:0", recording], env=env)
     first.wait_line(server.LISTENING, 30, stream="err")
+    equal(told.recv(100), b"READY=1", "what systemd is told")
     equal(len(os.listdir(inside)), 1, "folders: %s" % os.listdir(inside))
     equal(os.stat(os.path.join(inside, os.listdir(inside)[0])).st_mode & 0o777, 0o700, "its mode")
     pids = [first.pid, *server.descendants(first.pid)]
@@ -229,6 +235,8 @@ def test_own_folder_goes():
     second.signal(signal.SIGTERM)
     equal(second.wait(15), 0, "exit code")
     equal(os.listdir(inside), [], "what is left")
+    equal((told.recv(100), told.recv(100)), (b"READY=1", b"STOPPING=1"), "what systemd is told of the second")
+    told.close()
 
 
 def test_nothing_is_left():
