@@ -402,8 +402,7 @@ static int try_program(const struct drop_done *done)
 
 static void test_processes(void **state)
 {
-	static const char *const programs[] = { "/bin/sh", "/usr/bin/sh", "/lib64", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
-						NULL };
+	static const char *const programs[] = { "/bin/sh", "/usr/bin/sh", "/lib", "/lib64", "/usr/lib", "/usr/lib64", NULL };
 	struct attempt a = { nobody(0), try_alone };
 
 	(void)state;
