@@ -8,7 +8,7 @@
 #   tools/deps.sh test           what the tests need besides: more PyTorch versions, foreign readers
 #   tools/deps.sh formats        what reads our exports in make formats, besides: TensorBoard, pandas, prometheus_client, flamegraph.pl
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
-#   tools/deps.sh fleet          Prometheus, Go, and what metrics and manifests have to suit
+#   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
@@ -39,7 +39,6 @@ BUILD_PACKAGES=(make:make gcc:gcc clang:clang llvm libbpf-dev bpftool:bpftool li
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
 TEST_PACKAGES=(g++:g++ curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte)
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
-FLEET_PACKAGES=(python3-venv golang-go:go) # the last has what profiles are read by
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 
 say() { printf 'deps: %s\n' "$*" >&2; }
@@ -62,7 +61,7 @@ as_root() {
 
 have_package() {
 	case $1 in
-	*:*) ! PATH=$PATH:/usr/sbin:/usr/local/go/bin command -v "${1#*:}" >/dev/null || return 0 ;;
+	*:*) ! PATH=$PATH:/usr/sbin command -v "${1#*:}" >/dev/null || return 0 ;;
 	esac
 	[ "$(dpkg-query -W -f='${db:Status-Status}' "${1%%:*}" 2>/dev/null)" = installed ]
 }
@@ -307,27 +306,26 @@ print_prometheus() {
 	fi
 }
 
-# Newer Go has it as source alone, and would build it in the middle of a test.
+# Go's program that reads profiles. Of Debian's package that alone: newer Go has it as source, whose compilation takes a minute.
 pprof() {
-	local go
-	go=$(PATH=$PATH:/usr/local/go/bin command -v go) || return 0
-	[ -x "$("$go" env GOTOOLDIR)/pprof" ] || [ -x "$VENVS/pprof" ] || {
-		say "building pprof"
-		mkdir -p "$VENVS"
-		"$go" build -o "$VENVS/pprof" cmd/pprof >&2 || say "pprof could not be built: it will not be asked"
+	local package dir
+	[ ! -x "$VENVS/pprof" ] || return 0
+	package=$(apt-cache depends golang-go 2>/dev/null | sed -n 's/^ *Depends: \(golang-[0-9.]*-go\)$/\1/p' | head -1)
+	[ -n "$package" ] || {
+		say "this distribution has no golang-go: pprof will not be asked"
+		return 0
 	}
+	say "unpacking pprof of $package"
+	mkdir -p "$VENVS"
+	dir=$(mktemp -d "$VENVS/pprof.XXXXXX")
+	(cd "$dir" && apt-get download -q "$package" >&2 && dpkg-deb --fsys-tarfile ./*.deb | tar -x --wildcards --no-anchored 'pkg/tool/*/pprof' &&
+		mv "$(find . -path '*/pkg/tool/*/pprof' -type f)" "$VENVS/pprof") || say "pprof cannot be had: it will not be asked"
+	rm -rf "$dir"
 }
 
 print_pprof() {
-	local go
-	go=$(PATH=$PATH:/usr/local/go/bin command -v go) || die "go is not here: run tools/deps.sh fleet"
-	for go in "$("$go" env GOTOOLDIR)/pprof" "$VENVS/pprof"; do
-		[ ! -x "$go" ] || {
-			echo "$go"
-			return
-		}
-	done
-	die "no pprof: run tools/deps.sh fleet"
+	[ -x "$VENVS/pprof" ] || die "no pprof: run tools/deps.sh fleet"
+	echo "$VENVS/pprof"
 }
 
 # What metrics and manifests have to suit.
@@ -444,7 +442,7 @@ for what in "$@"; do
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
 	api) packages python3-venv && api ;;
-	fleet) packages "${FLEET_PACKAGES[@]}" && fleet ;;
+	fleet) packages python3-venv && fleet ;;
 	formats)
 		packages "${FORMATS_PACKAGES[@]}"
 		readers
@@ -460,7 +458,7 @@ for what in "$@"; do
 		foreign
 		readers
 		api
-		packages "${FLEET_PACKAGES[@]}" && fleet
+		fleet
 		;;
 	*) die "unknown: $what" ;;
 	esac
