@@ -207,8 +207,14 @@ void jobs__pump(struct broker *b, uint64_t now);
 size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room);
 void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t); /* who does not want it any more */
 void jobs__free(struct broker *b);
-json_t *jobs__formats(void);
+
+/* ---- formats (broker_formats.c) ---- */
+
+struct export_format;
+json_t *jobs__formats(void);		  /* as `hello` tells them */
 const char *jobs__type(const char *file); /* of the name's ending */
+/* What comes after the trace's name: "_events.csv"; of speedscope and timeline as clients of the guide expect it. Returns buf. */
+char *jobs__suffix(const struct export_format *f, char *buf, size_t size);
 
 /* ---- the folder (broker_kept.c) ---- */
 
