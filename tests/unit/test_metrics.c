@@ -270,6 +270,8 @@ static void test_hostile(void **unused)
 	report = json_pack("{s:s,s:i,s:[o]}", "device", "cuda:0\n", "allocated", 5, "rows", row);
 	add_trace(s, FACTS("trace_1", "train", "done"), NULL);
 	s->traces[0]->report = report;
+	add_trace(s, FACTS("trace_2", "odd", "done"), "{\"device\": 3, \"allocated\": 9223372036854775807, \"devices\": {}, \"categories\": [],"
+		  "\"rows\": [3, {\"bytes\": -9223372036854775807}, {\"bytes\": \"x\", \"line\": 1e300}]}");
 	text = written(s, &m, false);
 	assert_int_equal(count(text, "\nmemtrace_x"), 0);
 	check_has(text, "memtrace_process_info{target=\"a\\\"} 1\\\\x0amemtrace_x 1\\\\x0a\\\\\",process=\"0\",pid=\"1\",container_id=\"\\\\xff\\\\xfe\\\"\"} 1");

@@ -202,7 +202,8 @@ static void put_lines(struct metrics_writer *w, const struct lasts *l)
 			if (i == METRICS_LINES)
 				break;
 			put_line(w, &f, &l->of[k], row, i + 1);
-			rest -= json_integer_value(json_object_get(row, "bytes"));
+			if (__builtin_sub_overflow(rest, json_integer_value(json_object_get(row, "bytes")), &rest))
+				rest = 0;
 		}
 		if (!rows || rest <= 0)
 			continue;
