@@ -51,6 +51,16 @@ static bool is_choice(const struct field *f, const char *s)
 	return !f->choices;
 }
 
+/* As a schema counts them. */
+static size_t characters(const char *s)
+{
+	size_t n = 0;
+
+	for (; *s; s++)
+		n += (*s & 0xc0) != 0x80;
+	return n;
+}
+
 static bool fits(const struct field *f, enum field_type type, const json_t *v)
 {
 	switch (type) {
@@ -62,8 +72,8 @@ static bool fits(const struct field *f, enum field_type type, const json_t *v)
 		return json_is_boolean(v);
 	default:
 		return json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v) &&
-		       json_string_length(v) <= (f->type == FIELD_STRING && f->longest ? f->longest : VALIDATE_STRING) &&
-		       (f->type != FIELD_STRING || json_string_length(v) >= f->shortest) && is_choice(f, json_string_value(v));
+		       characters(json_string_value(v)) <= (f->type == FIELD_STRING && f->longest ? f->longest : VALIDATE_STRING) &&
+		       (f->type != FIELD_STRING || characters(json_string_value(v)) >= f->shortest) && is_choice(f, json_string_value(v));
 	}
 }
 
@@ -108,7 +118,8 @@ static void check_text(const struct field *f, const char *text, size_t len)
 	if ((f->type == FIELD_INTEGER || f->type == FIELD_NUMBER) &&
 	    (!validate__as_number(text, &number) || !in_range(f, number) || (f->type == FIELD_INTEGER && number != trunc(number))))
 		abort();
-	if (f->type == FIELD_STRING && (len < f->shortest || len > (f->longest ? f->longest : VALIDATE_STRING) || !is_choice(f, text)))
+	if (f->type == FIELD_STRING &&
+	    (characters(text) < f->shortest || characters(text) > (f->longest ? f->longest : VALIDATE_STRING) || !is_choice(f, text)))
 		abort();
 }
 

@@ -48,10 +48,17 @@ static void give_up_rights(const struct broker *b, enum peer_kind kind, const in
 		.memory = MEMORY,
 		.files = FILES,
 	};
+	struct drop_done done;
 	char why[256];
 
-	if (!drop__rights(&d, NULL, why))
+	if (!drop__rights(&d, &done, why)) {
+		if (kind == PEER_WEB && !done.landlock)
+			log_warn("Landlock is not to be had here: what reads recordings and what pushes may read whatever their user may");
+		else if (kind == PEER_WEB)
+			log_debug("rights are given up: Landlock %d, seccomp: %s, bounding set: %s", done.landlock, done.filtered ? "yes" : "no",
+				  done.bounding ? "empty" : "as it was");
 		return;
+	}
 	log_err("%s: %s", names[kind], why);
 	_exit(EXIT_FAILED);
 }
