@@ -35,7 +35,7 @@ struct push {
 	uint64_t last_id, now;
 	uint64_t figures_due, profiles_due; /* ns, monotonic; UINT64_MAX: never */
 	bool gone, ending;
-	struct push_counts told[PUSH_NR];
+	struct push_counts told[PUSH_NR]; /* at first what no count is: zeroes are told, too */
 };
 
 static uint64_t clock_ns(clockid_t which)
@@ -206,6 +206,7 @@ int push__run(const struct serve_args *args, int link_fd)
 		end(&p);
 		return EXIT_FAILED;
 	}
+	memset(p.told, 0xff, sizeof(p.told));
 	p.now = clock_ns(CLOCK_MONOTONIC);
 	while (!p.gone && !p.ending)
 		turn(&p);
