@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -62,6 +63,34 @@ static int close_others(const struct drop_opts *o)
 	if (!err && syscall(SYS_close_range, from, UINT_MAX, 0))
 		err = -errno;
 	free(keep);
+	return err;
+}
+
+/*
+ * What is typed at the terminal that we were started on, a password perhaps, is not for us to read, nor are we to type there (TIOCSTI). Messages go
+ * on being shown: the terminal is opened once more, for writing. One that may not be opened stays as it is.
+ */
+static int leave_terminal(void)
+{
+	int tty = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY), other, err = 0;
+	char name[32];
+
+	if (tty >= 0) {
+		if (ioctl(tty, TIOCNOTTY))
+			err = -errno;
+		close(tty);
+	}
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO && !err; fd++) {
+		if (!isatty(fd))
+			continue;
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
+		other = open(fd == STDIN_FILENO ? "/dev/null" : name, (fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) | O_NOCTTY | O_CLOEXEC);
+		if (other < 0)
+			continue;
+		if (dup2(other, fd) < 0)
+			err = -errno;
+		close(other);
+	}
 	return err;
 }
 
@@ -268,6 +297,9 @@ int drop__rights(const struct drop_opts *o, struct drop_done *ret, char *why)
 	if (err)
 		return failed(why, "cannot close descriptors", err);
 	umask(077);
+	err = leave_terminal();
+	if (err)
+		return failed(why, "cannot leave the terminal", err);
 	err = reset_signals();
 	if (err)
 		return failed(why, "cannot reset signals", err);

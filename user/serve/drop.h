@@ -49,7 +49,7 @@ extern const char *const drop_names[];
 
 /*
  * Afterwards: user and groups as asked for, no capability in any set, no_new_privs, not dumpable, no core file, signals as a program finds them at
- * its start, none blocked, umask 077; no files but those named (Landlock), no signal and no abstract socket to the outside of it; no system
+ * its start, none blocked, no controlling terminal and none that can be read, umask 077; no files but those named (Landlock), no signal and no abstract socket to the outside of it; no system
  * call that none of ours needs (seccomp: no other program, process, namespace, tracing, BPF, and without DROP_CONNECTS no new socket).
  * 0; -errno, and *why says what could not be given up (why: at least 160 bytes): the process has to end then. done may be NULL.
  * Programs that are built with AddressSanitizer stay dumpable, with neither Landlock nor seccomp: its search for leaks needs what these forbid.
