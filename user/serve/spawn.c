@@ -132,7 +132,7 @@ static void run(const struct spawn_opts *o, int err, pid_t parent)
 		keep[n_keep++] = o->keep;
 	if (o->drop)
 		keep_few_variables();
-	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
+	setsid(); /* Ctrl-C is for us, who then ask it to end; and the terminal is nothing for commands of another user */
 	if (o->nice_by && nice(o->nice_by) < 0)
 		errno = 0; /* as it is, then */
 	/* The messages of a server are read by programs. */
