@@ -487,6 +487,7 @@ def test_metrics_are_pushed():
 # ---- files of tools/deploy ----
 
 def options_of_serve():
+    server.needs_serve()
     done = subprocess.run([harness.TOOL, "serve", "--help"], capture_output=True, text=True, timeout=30, check=False)
     return set(re.findall(r"--[a-z][a-z-]+", done.stdout))
 
