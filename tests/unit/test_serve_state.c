@@ -211,6 +211,8 @@ static void test_report(void **state)
 	assert_int_equal(s.captures_done, 1);
 	assert_int_equal(s.events, 5);
 	assert_int_equal(s.lost, 1);
+	assert_int_equal(tell(file_of(REPORT), TRACE, "given", "done", 20, ", 'given': true"), 0);
+	assert_int_equal(s.captures_done, 1);
 	assert_int_equal(tell(file_of(REPORT), TRACE, "u", "done", 21, ", 'enable_fragmentation': false"), 0);
 	assert_true(json_is_null(json_object_get(last->summary, "avg_fragmentation")));
 	layer = json_object_get(json_object_get(last->summary, "layer_stats"), "a.b");

@@ -87,8 +87,16 @@ json_t *trace__public(const struct state_trace *t)
 {
 	json_t *ret = json_copy(t->facts);
 
-	if (t->summary)
-		json_object_set_new(ret, "summary", summary__short(t->summary));
+	if (!t->summary)
+		return ret;
+	if (json_is_true(json_object_get(ret, "given"))) {
+		/* Nobody watched it being captured: what is known is what its report says. */
+		json_object_set(ret, "events", json_object_get(t->summary, "total_events"));
+		json_object_set(ret, "lost", json_object_get(t->summary, "lost"));
+		json_object_set(ret, "steps", json_object_get(t->summary, "steps"));
+		json_object_set_new(ret, "seconds", json_real(json_number_value(json_object_get(t->summary, "tracing_time_ms")) / 1000));
+	}
+	json_object_set_new(ret, "summary", summary__short(t->summary));
 	return ret;
 }
 
