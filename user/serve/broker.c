@@ -22,7 +22,7 @@
 #include "lib/text.h"
 
 #define TELL_EVERY UINT64_C(500000000)	   /* ns */
-#define ENDS_WITHIN UINT64_C(8000000000)   /* ns, what captures when we end */
+#define ENDS_WITHIN UINT64_C(6000000000)   /* ns, what captures when we end */
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
 #define FILES_WANTED 4096
 

@@ -166,6 +166,16 @@ static void note_name(void *ctx, const char *name)
 	names->n += names->v[names->n] != NULL;
 }
 
+/* Of a server that was killed before anything was written. */
+static void drop_empty(const struct broker *b, const char *name)
+{
+	char facts[128];
+
+	store__remove(&b->store, name);
+	snprintf(facts, sizeof(facts), "%.*s.json", (int)strlen(name) - 4, name);
+	store__remove(&b->store, facts);
+}
+
 /* What nothing knows any more: files that were made of recordings, halves of them. */
 static void drop_made(void *ctx, const char *name)
 {
@@ -208,6 +218,8 @@ static void take_folder(struct broker *b)
 
 		if (fd >= 0)
 			close(fd);
+		if (fd >= 0 && !size)
+			drop_empty(b, names.v[i]);
 		names.v[i][strlen(names.v[i]) - 4] = '\0';
 		if (fd >= 0 && size)
 			t = trace__new(b, names.v[i]);

@@ -27,7 +27,7 @@
 #define STEADY UINT64_C(60000000000)	 /* after that it has not failed at its start */
 #define MEMORY (UINT64_C(4) << 30)	 /* bytes of address space */
 #define FILES 4096			 /* descriptors */
-#define ENDS_WITHIN 100			 /* tenths of a second */
+#define ENDS_WITHIN 20			 /* tenths of a second */
 
 static const char *const names[PEER_NR] = { [PEER_WEB] = "web", [PEER_PUSH] = "push", [PEER_LOOK] = "look" };
 

@@ -65,7 +65,7 @@ static void keep_rights(const int *keep, size_t n_keep, pid_t parent)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	for (int i = 1; i < NSIG; i++)
 		signal(i, SIG_DFL);
-	prctl(PR_SET_PDEATHSIG, SIGINT);
+	prctl(PR_SET_PDEATHSIG, SIGTERM); /* which ends record, and what run hands on to its command */
 	if (getppid() != parent)
 		_exit(127);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
@@ -240,6 +240,7 @@ bool spawned__has_started(const struct spawned *s, pid_t pid)
 void spawned__close(struct spawned *s)
 {
 	if (s->pid > 0) {
+		kill(-s->pid, SIGKILL); /* a command, too */
 		kill(s->pid, SIGKILL);
 		while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
 			;

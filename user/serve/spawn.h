@@ -42,7 +42,7 @@ struct spawned {
 	size_t n_last;
 };
 
-/* 0, or -errno. When we end it is sent SIGINT (drop: SIGKILL). */
+/* 0, or -errno. When we end it is sent SIGTERM (drop: SIGKILL). */
 int spawn__self(const struct spawn_opts *o, struct spawned *ret);
 /* Takes in what it has said. */
 void spawned__read(struct spawned *s);
@@ -50,7 +50,7 @@ void spawned__read(struct spawned *s);
 bool spawned__ended(struct spawned *s, int *status);
 /* Is it a child of this one? Its number is then nobody else's, as long as this one runs. */
 bool spawned__has_started(const struct spawned *s, pid_t pid);
-/* Kills what runs, waits for it, and frees what is held. Fine for one that never ran. */
+/* Kills what runs with its group, waits for it, and frees what is held. Fine for one that never ran. */
 void spawned__close(struct spawned *s);
 /*
  * The last thing that it said which looks like an error, else the last thing at all, without "memtrace-bpf: " in front, cleaned; "" if it said nothing.
