@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -30,71 +29,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "drop_attempt.h"
 #include "serve/drop_internal.h"
 
-#define NOBODY 65534
-#define PASSED 42 /* so that a child which ended early for another reason is none that passed */
-#define REFUSED 100
-
 static char folder[64], inside[96];
-
-/* ---- a child that drops, and then tries ---- */
-
-struct attempt {
-	struct drop_opts opts;
-	int (*try)(const struct drop_done *done); /* PASSED, or a number that says what was not as it should be */
-};
-
-static int status_fd;
-
-static int in_child(const struct attempt *a)
-{
-	struct drop_opts o = a->opts;
-	struct drop_done done;
-	char why[160] = "";
-	int keep[8];
-
-	status_fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
-	if (o.n_keep)
-		memcpy(keep, o.keep, o.n_keep * sizeof(*keep));
-	keep[o.n_keep] = status_fd;
-	o.keep = keep;
-	o.n_keep++;
-	if (drop__rights(&o, &done, why)) {
-		fprintf(stderr, "%s\n", why);
-		return *why ? REFUSED : 99;
-	}
-	return a->try(&done);
-}
-
-static int outcome(struct attempt a)
-{
-	int status;
-	pid_t pid;
-
-	a.opts.who = "test";
-	if (!a.opts.parent)
-		a.opts.parent = getpid();
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid)
-		_exit(in_child(&a));
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-}
-
-static struct drop_opts nobody(unsigned flags)
-{
-	return (struct drop_opts){ .uid = NOBODY, .gid = NOBODY, .flags = flags };
-}
-
-static void expect(struct attempt a, int want)
-{
-	int got = outcome(a);
-
-	assert_int_equal(got, want);
-}
 
 static bool has_landlock(void)
 {
@@ -482,162 +420,6 @@ static void test_sockets(void **state)
 	close(listener);
 }
 
-/* ---- descriptors, signals, limits ---- */
-
-static int kept[2], closed[3];
-
-static int try_descriptors(const struct drop_done *done)
-{
-	(void)done;
-	for (int i = 0; i < 3; i++) {
-		if (fcntl(i, F_GETFD) < 0 || (closed[i] >= 0 && fcntl(closed[i], F_GETFD) >= 0))
-			return 1 + i;
-	}
-	return fcntl(kept[0], F_GETFD) < 0 || fcntl(kept[1], F_GETFD) < 0 ? 10 : PASSED;
-}
-
-static void test_descriptors(void **state)
-{
-	struct attempt a = { nobody(0), try_descriptors };
-	int given[3];
-
-	(void)state;
-	for (int i = 0; i < 3; i++)
-		closed[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	kept[0] = fcntl(closed[0], F_DUPFD_CLOEXEC, 100);
-	kept[1] = fcntl(closed[0], F_DUPFD_CLOEXEC, 40);
-	assert_true(fcntl(closed[0], F_DUPFD, 200) >= 0);
-	given[0] = kept[0]; /* in no order, and one that is kept anyway */
-	given[1] = 2;
-	given[2] = kept[1];
-	a.opts.keep = given;
-	a.opts.n_keep = 3;
-	expect(a, PASSED);
-	for (int i = 0; i < 3; i++)
-		close(closed[i]);
-	close(kept[0]);
-	close(kept[1]);
-	close(200);
-}
-
-static int try_signals(const struct drop_done *done)
-{
-	struct sigaction sa;
-	sigset_t mask;
-
-	(void)done;
-	if (sigaction(SIGPIPE, NULL, &sa) || sa.sa_handler != SIG_DFL || sigprocmask(SIG_SETMASK, NULL, &mask) || sigismember(&mask, SIGUSR1))
-		return 1;
-	raise(SIGUSR1);
-	return 2;
-}
-
-static void test_signals(void **state)
-{
-	struct attempt a = { nobody(0), try_signals };
-	sigset_t usr1, before;
-
-	(void)state;
-	signal(SIGPIPE, SIG_IGN);
-	sigemptyset(&usr1);
-	sigaddset(&usr1, SIGUSR1);
-	sigprocmask(SIG_BLOCK, &usr1, &before);
-	expect(a, 1000 + SIGUSR1);
-	sigprocmask(SIG_SETMASK, &before, NULL);
-	signal(SIGPIPE, SIG_DFL);
-}
-
-/* A session on a terminal of its own, in which somebody types. */
-static int try_terminal(const struct drop_done *done)
-{
-	char c = 'x', buf[8];
-
-	(void)done;
-	if (ioctl(2, TIOCSTI, &c) == 0 || ioctl(1, TIOCSTI, &c) == 0)
-		return 1;
-	if (read(0, buf, 1) != 0)
-		return 2;
-	if (read(1, buf, 1) >= 0 || errno != EBADF || read(2, buf, 1) >= 0 || errno != EBADF)
-		return 3;
-	if (open("/dev/tty", O_RDWR) >= 0)
-		return 4;
-	if (write(2, "said", 4) != 4)
-		return 5;
-	return PASSED;
-}
-
-static int on_terminal(int terminal)
-{
-	struct attempt a = { nobody(0), try_terminal };
-	char name[64];
-	int fd, status = 0;
-	pid_t pid;
-
-	if (setsid() < 0 || ptsname_r(terminal, name, sizeof(name)))
-		return 1;
-	fd = open(name, O_RDWR);
-	if (fd < 0 || ioctl(fd, TIOCSCTTY, 0) || dup2(fd, 0) || dup2(fd, 1) != 1 || dup2(fd, 2) != 2)
-		return 2;
-	a.opts.who = "test";
-	pid = fork();
-	if (!pid)
-		_exit(in_child(&a));
-	signal(SIGHUP, SIG_IGN);
-	return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 3;
-}
-
-static void test_terminal(void **state)
-{
-	int terminal = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), status;
-	char said[8] = "";
-	pid_t pid;
-
-	(void)state;
-	if (terminal < 0 || grantpt(terminal) || unlockpt(terminal))
-		skip();
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid)
-		_exit(on_terminal(terminal));
-	assert_int_equal(read(terminal, said, 4), 4);
-	assert_string_equal(said, "said");
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_true(WIFEXITED(status));
-	assert_int_equal(WEXITSTATUS(status), PASSED);
-	close(terminal);
-}
-
-static int try_limits(const struct drop_done *done)
-{
-	int fds[20], n = 0;
-
-	(void)done;
-	while (n < 20 && (fds[n] = dup(2)) >= 0)
-		n++;
-	if (n == 20)
-		return 1;
-	if (!DROP_SANITIZED) {
-		void *volatile p = malloc(256 << 20);
-
-		if (p)
-			return 2;
-	}
-	for (;;) /* the limit of time ends it */
-		;
-}
-
-static void test_limits(void **state)
-{
-	struct attempt a = { nobody(0), try_limits };
-
-	(void)state;
-	a.opts.files = 16;
-	a.opts.memory = 128 << 20;
-	a.opts.cpu_seconds = 1;
-	a.opts.file_size = 1000;
-	expect(a, 1000 + SIGKILL);
-}
-
 /* ---- */
 
 static int set_up(void **state)
@@ -669,9 +451,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_who),	    cmocka_unit_test(test_never_root), cmocka_unit_test(test_parent_gone),
 		cmocka_unit_test(test_no_files),    cmocka_unit_test(test_own_folder), cmocka_unit_test(test_others),
-		cmocka_unit_test(test_processes),   cmocka_unit_test(test_sockets),    cmocka_unit_test(test_descriptors),
-		cmocka_unit_test(test_terminal),
-		cmocka_unit_test(test_signals),	    cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_processes),   cmocka_unit_test(test_sockets),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);
