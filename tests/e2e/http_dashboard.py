@@ -24,9 +24,10 @@ def served():
     server.needs_serve()
     if "server" not in _shared:
         os.makedirs(PICTURES, exist_ok=True)
-        job = server.Job(NAME, "--shape", "4,64,256", "--pause", "0.05", kept=True).ready()
+        job = server.Job(NAME, "--shape", "4,64,256", "--pause", "0.05", kept=True)
         _shared["server"] = server.Server("--target", "job=%d" % job.pid, "--command", "once=exec " + server.command(), "--command-user", "root",
                                           made("dashboard-old.mtr"), made("dashboard-new.mtr", "oom"), kept=True)
+        job.ready()
     return _shared["server"]
 
 
@@ -38,11 +39,7 @@ def browse(what, *args, seconds=240):
 
 
 def test_used():
-    s = served()
-    browse("use", s.url, PICTURES)
-    speedscope = os.path.join(PICTURES, "dashboard.speedscope.json")
-    done = subprocess.run(["node", os.path.join(readers(), "check_speedscope.mjs"), speedscope], capture_output=True, text=True, timeout=60, check=False)
-    check(done.returncode in (0, 77), "speedscope: %s %s", done.stdout[-500:], done.stderr[-1000:])
+    browse("use", served().url, PICTURES)
     doc = harness.report(os.path.join(PICTURES, "dashboard.mtr"), at="peak")
     equal(sum(r["bytes"] for r in doc["rows"]), doc["allocated"], "the recording as it was downloaded")
 

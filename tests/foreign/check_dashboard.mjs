@@ -3,8 +3,10 @@
 //   node check_dashboard.mjs WHAT URL FOLDER [TOKEN]
 // WHAT: use (a server with a process of the target "job", the command "once" and two recordings), docs, login (a server that wants
 // TOKEN). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import assert from "node:assert/strict";
+import Ajv from "ajv";
 import { launch } from "./page.mjs";
 
 const [what, url, folder, token] = process.argv.slice(2);
@@ -119,11 +121,22 @@ async function checkCommand(page) {
 	assert.equal(await page.inputValue("#unit"), "", "a command runs to its end");
 	await page.fill("#shape", "2, 3, 64, 64");
 	await page.fill("#batch", "2");
-	const t = await capture(page);
+	const before = (await traces(page)).length;
+	await page.click("#go");
+	await until(page, n => Page.model.traces.size > n, before);
+	await until(page, () => document.querySelector("#running li .progress"));
+	await page.click('#job-list .row[data-i="0"]');
+	return (await traces(page)).at(-1).trace_id;
+}
+
+// It takes its time to start, and the rest of the page does not wait for it.
+async function commandDone(page, id) {
+	await until(page, id => ["done", "failed"].includes(Page.model.traces.get(id)?.state), id);
+	const t = (await traces(page)).find(t => t.trace_id === id);
+	assert.equal(t.state, "done", t.error ?? "");
 	assert.deepEqual(t.input_shape, [2, 3, 64, 64]);
 	assert.equal(t.batch_size, 2);
 	assert.ok(t.events > 0);
-	await page.click('#job-list .row[data-i="0"]');
 	return t;
 }
 
@@ -190,7 +203,11 @@ async function checkReport(page, trace) {
 async function checkFiles(page) {
 	await page.selectOption("#formats", "speedscope");
 	let [download] = await Promise.all([page.waitForEvent("download"), page.click("#download")]);
-	await download.saveAs(join(folder, "dashboard.speedscope.json"));
+	const speedscope = join(folder, "dashboard.speedscope.json");
+	await download.saveAs(speedscope);
+	const schema = new URL("node_modules/speedscope/dist/release/file-format-schema.json", import.meta.url);
+	const validate = new Ajv({ strict: false }).compile(JSON.parse(readFileSync(schema, "utf8")));
+	assert.ok(validate(JSON.parse(readFileSync(speedscope, "utf8"))), JSON.stringify(validate.errors));
 	await page.selectOption("#formats", "recording");
 	[download] = await Promise.all([page.waitForEvent("download"), page.click("#download")]);
 	await download.saveAs(join(folder, "dashboard.mtr"));
@@ -292,12 +309,12 @@ async function use() {
 	const given = await page.evaluate(() => [...Page.model.traces.values()].sort((a, b) => a.begun - b.begun).map(t => t.trace_id));
 	assert.equal(given.length, 2);
 	const [timed] = await checkCapture(page);
-	const last = await checkCommand(page);
+	const command = await checkCommand(page);
 	await checkReport(page, timed);
 	await checkFiles(page);
 	await checkCompare(page, given, timed);
 	await checkKeys(page);
-	await checkDelete(page, last);
+	await checkDelete(page, await commandDone(page, command));
 	await close(page);
 	await pictures(timed, given);
 }
