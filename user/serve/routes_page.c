@@ -21,7 +21,7 @@ struct page_asset {
 
 /* To nowhere but here, and in nobody's frame. */
 #define POLICY "default-src 'none'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-#define POLICY_DASHBOARD POLICY "script-src 'self'; style-src 'self'; img-src 'self' data:"
+#define POLICY_DASHBOARD POLICY "script-src 'self'; style-src 'self'; img-src 'self' data:; require-trusted-types-for 'script'; trusted-types 'none'"
 /* Both write style elements of their own, and Redoc searches in a worker that it makes of a string. */
 #define POLICY_DOCS POLICY "script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src data:; worker-src blob:"
 

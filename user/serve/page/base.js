@@ -57,7 +57,11 @@ const Page = (() => {
 		const p = model.processes.get(s.pid);
 		if (!p || (p.last && s.time <= p.last.time))
 			return;
-		p.samples.push(s);
+		// Of the others the server remembers the past, until they are chosen.
+		if (state.chosen === "p " + s.pid)
+			p.samples.push(s);
+		else
+			p.samples.length = 0;
 		if (p.samples.length > HISTORY)
 			p.samples.shift();
 		p.last = s;
@@ -73,7 +77,7 @@ const Page = (() => {
 		for (const s of [...samples, ...p.samples])
 			all.set(s.time, { ...s, pid });
 		p.samples = [...all.values()].sort((a, b) => a.time - b.time).slice(-HISTORY);
-		p.last = p.samples[p.samples.length - 1] ?? null;
+		p.last = p.samples[p.samples.length - 1] ?? p.last;
 		touch("samples");
 	}
 

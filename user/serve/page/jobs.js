@@ -48,6 +48,15 @@
 			el("span", { role: "gridcell", className: "j-what" }), el("span", { role: "gridcell", className: "j-bar" }));
 	}
 
+	// More devices than there is room for, as one; a figure that is not known of all is not known.
+	function together(devices) {
+		const all = {};
+		for (const k of ["allocated", "reserved", "used", "total"])
+			if (devices.every(d => d[k] !== undefined))
+				all[k] = devices.reduce((a, d) => a + d[k], 0);
+		return all;
+	}
+
 	function fill(e, i) {
 		const r = rows[i], p = r.process, a = p && figure(p, "allocated"), whole = p && figure(p, "total");
 		const [name, size, what, bar] = e.children;
@@ -60,8 +69,9 @@
 		what.title = p?.pod ?? p?.container ?? r.target?.pattern ?? "";
 		size.textContent = a !== undefined ? bytes(a) : p?.last?.rss ? bytes(p.last.rss) : "";
 		size.title = a !== undefined ? "allocated" + (whole ? " of " + bytes(whole) : "") : p?.last?.rss ? "resident, on the host" : "";
-		const devices = p && !p.gone ? (p.last?.devices ?? []).filter(d => d.device !== "cpu").slice(0, 8) : [];
-		bar.replaceChildren(...devices.map(d => Page.meter(d)));
+		const devices = p && !p.gone ? (p.last?.devices ?? []).filter(d => d.device !== "cpu") : [];
+		bar.title = devices.length > 1 ? `${devices.length} devices` : "";
+		bar.replaceChildren(...(devices.length > 2 ? [together(devices)] : devices).map(Page.meter));
 	}
 
 	function use(i) {
