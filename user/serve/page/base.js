@@ -147,13 +147,18 @@ const Page = (() => {
 		sayWait = setTimeout(() => { box.hidden = true; }, 8000);
 	}
 
+	// Resolves to whether the answer was yes. Of a question that the next one replaces it was no.
+	let answer = null;
 	function ask(text, yes) {
+		answer?.(false);
 		$("ask-text").textContent = text;
 		$("ask-yes").textContent = yes;
 		const d = $("ask");
 		d.returnValue = "no";
 		d.showModal();
-		return new Promise(done => d.addEventListener("close", () => done(d.returnValue === "yes"), { once: true }));
+		// That it was closed comes late: by then the next question may stand there.
+		d.onclose = () => { if (!d.open) answer?.(d.returnValue === "yes"); };
+		return new Promise(done => { answer = done; });
 	}
 
 	// "allocated" over "reserved" over "used by all", of the whole device, and a tick where the peak was.
