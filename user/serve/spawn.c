@@ -213,7 +213,13 @@ void spawned__read(struct spawned *s)
 
 bool spawned__ended(struct spawned *s, int *status)
 {
-	if (!s->pid || waitpid(s->pid, status, WNOHANG) != s->pid)
+	siginfo_t si = { 0 };
+
+	if (!s->pid || waitid(P_PID, (id_t)s->pid, &si, WEXITED | WNOHANG | WNOWAIT) || si.si_pid != s->pid)
+		return false;
+	/* What a command has left behind, while the number is still its own. */
+	kill(-s->pid, SIGKILL);
+	if (waitpid(s->pid, status, 0) != s->pid)
 		return false;
 	s->pid = 0;
 	spawned__read(s);

@@ -46,7 +46,7 @@ struct spawned {
 int spawn__self(const struct spawn_opts *o, struct spawned *ret);
 /* Takes in what it has said. */
 void spawned__read(struct spawned *s);
-/* True: it has ended; *status is as waitpid() has it. */
+/* True: it has ended, and its group with it; *status is as waitpid() has it. */
 bool spawned__ended(struct spawned *s, int *status);
 /* Is it a child of this one? Its number is then nobody else's, as long as this one runs. */
 bool spawned__has_started(const struct spawned *s, pid_t pid);
