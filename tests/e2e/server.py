@@ -128,10 +128,10 @@ def descendants(pid):
 
 
 def memory(pid):
-    """What the process alone takes, in bytes: pages that are shared count in part. 0: it has gone."""
+    """What the process has taken for data, in bytes; what files have is not in it. 0: it has gone."""
     try:
-        with open("/proc/%d/smaps_rollup" % pid, encoding="ascii") as f:
-            return sum(int(line.split()[1]) for line in f if line.startswith("Pss:")) * 1024
+        with open("/proc/%d/status" % pid, encoding="utf-8", errors="replace") as f:
+            return sum(int(line.split()[1]) for line in f if line.startswith("RssAnon:")) * 1024
     except OSError:
         return 0
 
