@@ -163,20 +163,25 @@ def test_ended_while_it_captures():
 def test_its_processes_die():
     """The one that looks is started once more; without the one that speaks HTTP nothing goes on, and what captures is written."""
     needs_root()
-    s = server.Server("--target", "job=%d" % job().pid)
+    word = "http-broker-%d" % os.getpid()
+    other = server.Job("--shape", "4,3,32,32", "--spread", "50", word).ready()
+    s = server.Server("--target", "job=%d" % job().pid, "--target", "other=" + word)
     s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).expect()
+    equal({p["pid"] for p in s.get("/api/targets").expect().json["processes"]}, {job().pid, other.pid}, "processes")
     by_name = {}
     for pid in s.processes():
         with open("/proc/%d/comm" % pid, encoding="utf-8") as f:
             by_name[f.read().strip()] = pid
+    # What ends while nobody looks is gone when somebody does again.
     os.kill(by_name["memtrace-look"], signal.SIGKILL)
+    other.process.signal(signal.SIGKILL)
+    other.process.wait(10)
     limit = time.monotonic() + 20
-    while time.monotonic() < limit:
-        got = s.get("/api/targets").expect().json
-        if got["processes"] and got["processes"][0].get("time", 0) > 0 and any(
-                server.name_of(p) and p not in by_name.values() for p in s.processes()[1:]):
-            break
+    pids = {other.pid}
+    while time.monotonic() < limit and other.pid in pids:
+        pids = {p["pid"] for p in s.get("/api/targets").expect().json["processes"]}
         time.sleep(0.2)
+    equal(pids, {job().pid}, "processes")
     equal(s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).expect().json["complete"], True, "after the one that looks has died")
     running = start(s, model_name="job", duration_s=60)
     s.wait_trace(running, ("capturing",))

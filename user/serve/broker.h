@@ -91,6 +91,7 @@ struct broker_process {
 	pid_t pid;
 	uint64_t boot_ns; /* when it was started: proc__started() */
 	char name[96];
+	bool stale;  /* who told of it has ended: is it still there? */
 	json_t *msg; /* the event, as it is told to others */
 };
 

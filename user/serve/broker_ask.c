@@ -512,6 +512,23 @@ static void process_changed(struct broker *b, json_t *msg)
 	broker__tell(b, json_incref(msg), -1, false);
 }
 
+/* The one who looks now has looked at all: what the one before it told of and it did not is there no more. */
+static void drop_stale(struct broker *b)
+{
+	for (size_t i = b->n_processes; i-- > 0;) {
+		struct broker_process *q = &b->processes[i];
+		json_t *gone = q->stale ? json_copy(q->msg) : NULL;
+
+		if (!q->stale)
+			continue;
+		if (gone)
+			json_object_set_new(gone, "gone", json_true());
+		broker__tell(b, gone, -1, false);
+		json_decref(q->msg);
+		*q = b->processes[--b->n_processes];
+	}
+}
+
 void broker__looked(struct broker *b, json_t *msg)
 {
 	const char *event = json_string_value(json_object_get(msg, "event"));
@@ -519,6 +536,7 @@ void broker__looked(struct broker *b, json_t *msg)
 	if (!event)
 		return;
 	if (!strcmp(event, "targets")) {
+		drop_stale(b);
 		json_decref(b->targets);
 		b->targets = json_incref(msg);
 		broker__tell(b, json_incref(msg), -1, false);

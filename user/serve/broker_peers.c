@@ -265,8 +265,11 @@ static void forget(struct broker *b, struct peer *p)
 	p->pid = 0;
 	jobs__forget(b, p, NULL);
 	broker__forget_held(b, p);
-	if (p->kind == PEER_LOOK)
+	if (p->kind == PEER_LOOK) {
+		for (size_t i = 0; i < b->n_processes; i++)
+			b->processes[i].stale = true;
 		broker__release(b);
+	}
 	for (size_t i = b->n_traces; i-- > 0;)
 		if (b->traces[i]->asker == p) {
 			b->traces[i]->asker = NULL;
