@@ -171,6 +171,7 @@ def test_command_has_its_environment():
 def test_several_at_once():
     """Of one process twice, of another, by name and by PID; each has the same steps, and sums of its own."""
     first, second = jobs()
+    served()  # once, before several ask for it
     body = {"steps": 10, "max_events": 100000}
     for job in (first, second):
         job.tell("reset")
