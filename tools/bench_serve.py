@@ -29,6 +29,11 @@ def start(pid, *options):
     return server.Server("--target", "job=%d" % pid, *FAST, *options)
 
 
+def called(pid):
+    with open("/proc/%d/comm" % pid, encoding="utf-8") as f:
+        return f.read().strip()
+
+
 def turns(job, rounds):
     """With a server that samples it and without, one right after the other, in either order."""
     ratios = []
@@ -54,7 +59,7 @@ def own_cost(s, job, seconds, streams=0):
     shares = [(bench_watch.cpu_ns(p) - spent[p]) / 1e9 / took for p in pids]
     for listener in listeners:
         listener.close()
-    return shares
+    return ["%s %.3f %%" % (called(p), 100 * x) for p, x in zip(pids, shares)]
 
 
 def answers(s, what, clients, seconds):
@@ -93,7 +98,7 @@ def memory():
     job = server.Job("--spread", "1000").ready()
     s = start(job.pid)
     try:
-        names = ["%d KiB" % (server.memory(p) // 1024) for p in s.processes()]
+        names = ["%s %d KiB" % (called(p), server.memory(p) // 1024) for p in s.processes()]
         print("memory of its processes, before any trace: %s" % ", ".join(names))
         times = []
         for most in (1000, 100000):
@@ -129,7 +134,7 @@ def main():
         bench_watch.measure(job)
         for streams in (0, 8):
             shares = own_cost(s, job, 10, streams)
-            print("its own processor time with %d streams: %s of a core" % (streams, ", ".join("%.3f %%" % (100 * x) for x in shares)), flush=True)
+            print("its own processor time with %d streams: %s of a core" % (streams, ", ".join(shares)), flush=True)
         s.stop()
         print("a step: %.2f ms" % (1000 * bench_watch.measure(job)))
         job.stdin.close()
