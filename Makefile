@@ -45,7 +45,7 @@ SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
-.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page bench-serve chaos truth attribution formats fuzz asan deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page bench-serve chaos truth attribution formats fuzz asan asan-serve deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -315,6 +315,12 @@ asan:
 	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.sh unit
 
 UNITS := tools/systemd/memtrace-bpf-watch@.service tools/deploy/memtrace-bpf-serve.service
+
+# What serve answers, likewise: clients at once, and requests that are made up from its schema. Some minutes.
+asan-serve: deps-test
+	$(Q)$(MAKE) --no-print-directory OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)MEMTRACE_SERVE=$(abspath $(OUTPUT))/asan/memtrace-bpf ASAN_OPTIONS=quarantine_size_mb=8 tests/run.sh http_load http_contract
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun
