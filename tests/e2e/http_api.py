@@ -22,6 +22,7 @@ GUIDE_FIELDS = ("model_name", "total_events", "total_layers", "peak_allocated_mb
 LAYER_FIELDS = ("layer_name", "peak_allocated", "peak_reserved", "total_allocations", "total_deallocations", "avg_fragmentation",
                 "duration_ms")
 # What differs from run to run within: when it was written.
+PROGRAM = os.environ.get("MEMTRACE_SERVE", harness.TOOL)
 STAMPED = ("html",)
 
 _shared = {}
@@ -54,7 +55,7 @@ def served():
         first, _ = jobs()
         _shared["server"] = server.Server(
             "--target", "my_model=%d" % first.pid, "--target", "my_transformer=" + _shared["word"],
-            "--command", "resnet50=" + server.command("--told", told()), "--max-events", "100000", kept=True)
+            "--command", "resnet50=" + server.command("--told", told()), "--max-events", "100000", tool=PROGRAM, kept=True)
     return _shared["server"]
 
 

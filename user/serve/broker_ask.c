@@ -490,6 +490,14 @@ void broker__asked(struct peer *p, json_t *msg)
 
 /* ---- what is looked at ---- */
 
+/* The last one takes its place; what was the last one's holds nothing any more, for whoever comes there next. */
+static void drop_process(struct broker *b, struct broker_process *q)
+{
+	json_decref(q->msg);
+	*q = b->processes[--b->n_processes];
+	b->processes[b->n_processes] = (struct broker_process){ 0 };
+}
+
 static void process_changed(struct broker *b, json_t *msg)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(msg, "pid"));
@@ -498,8 +506,7 @@ static void process_changed(struct broker *b, json_t *msg)
 
 	if (json_is_true(json_object_get(msg, "gone"))) {
 		if (q) {
-			json_decref(q->msg);
-			*q = b->processes[--b->n_processes];
+			drop_process(b, q);
 		}
 	} else {
 		if (!q && b->n_processes == BROKER_PROCESSES)
@@ -524,8 +531,7 @@ static void drop_stale(struct broker *b)
 		if (gone)
 			json_object_set_new(gone, "gone", json_true());
 		broker__tell(b, gone, -1, false);
-		json_decref(q->msg);
-		*q = b->processes[--b->n_processes];
+		drop_process(b, q);
 	}
 }
 
