@@ -402,6 +402,29 @@ def test_started_again():
     s.stop()
 
 
+def test_processes_come_and_go():
+    """Those of a target end, and others begin in their place."""
+    word = "come-and-go-%d" % os.getpid()
+    s = server.Server("--target", "job=" + word, "--interval", "200ms")
+
+    def wait_for(wanted):
+        limit, pids = time.monotonic() + 20, None
+        while pids != wanted and time.monotonic() < limit:
+            pids = sorted(s.get("/api/targets").expect().json["targets"][0]["pids"])
+            time.sleep(0.1)
+        equal(pids, wanted, "processes of the target")
+
+    for _ in range(2):
+        two = [server.Job(word) for _ in range(2)]
+        for job in two:
+            job.ready()
+        wait_for(sorted(job.pid for job in two))
+        for job in two:
+            job.end()
+        wait_for([])
+    s.stop()
+
+
 def test_recordings_without_root():
     """Files that somebody has, for somebody who may do nothing: all but captures."""
     path = scratch("given.mtr")
