@@ -133,6 +133,7 @@ class Terminal:
         self.master, self.slave = os.openpty()
         self._size(columns, lines)
         self.before = termios.tcgetattr(self.slave)
+        self.kept = False
         screen, stream = _screen_class()
         self.screen = screen(columns, lines, self._reply)
         self.stream = stream(self.screen)

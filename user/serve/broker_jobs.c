@@ -62,6 +62,13 @@ static void free_job(struct job *j)
 	free(j);
 }
 
+static void drop_part(struct broker *b, struct job *j)
+{
+	if (*j->part)
+		store__remove(&b->store, j->part);
+	*j->part = '\0';
+}
+
 static void remove_job(struct broker *b, struct job *j)
 {
 	for (struct job **at = &b->jobs; *at; at = &(*at)->next) {
@@ -70,8 +77,7 @@ static void remove_job(struct broker *b, struct job *j)
 			break;
 		}
 	}
-	if (*j->part)
-		store__remove(&b->store, j->part);
+	drop_part(b, j);
 	free_job(j);
 }
 
@@ -547,6 +553,7 @@ static void ended(struct broker *b, struct job *j, int status)
 		return;
 	}
 	code = explain(j, status, why, sizeof(why));
+	drop_part(b, j); /* before the answer: who has it finds nothing left */
 	if (j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, why);
 	else
