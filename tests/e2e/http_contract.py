@@ -4,7 +4,7 @@
 The schema that `serve` gives, judged by a validator of OpenAPI, and requests that are made up from it, good ones and bad: what
 comes back is what the schema says, nothing is a fault of the server's, nothing hangs.
 
-MEMTRACE_CONTRACT_EXAMPLES: so many of each call (default 6). MEMTRACE_SERVE: another build of the program.
+MEMTRACE_CONTRACT_EXAMPLES: so many of each call (default 4). MEMTRACE_SERVE: another build of the program.
 """
 import json
 import os
@@ -18,7 +18,7 @@ import guide
 import server
 from harness import Failure, check, equal, run, scratch
 
-EXAMPLES = int(os.environ.get("MEMTRACE_CONTRACT_EXAMPLES", "6"))
+EXAMPLES = int(os.environ.get("MEMTRACE_CONTRACT_EXAMPLES", "4"))
 # Most of the time goes into captures: where time is short, few of the requests that could be answered by one are.
 SHORT = EXAMPLES <= 6
 PROGRAM = os.environ.get("MEMTRACE_SERVE", harness.TOOL)
