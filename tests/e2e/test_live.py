@@ -61,11 +61,29 @@ def test_json_lines():
     check(len(blocks) >= 2 and "(what the filter leaves out)" in p.stdout(), "blocks:\n%s", p.stdout()[:1500])
 
 
+def where(pid):
+    """What a process waits in, as far as the kernel tells."""
+    said = []
+    for what in ("wchan", "syscall", "stack"):
+        try:
+            with open("/proc/%d/%s" % (pid, what), encoding="ascii") as f:
+                said.append("%s: %s" % (what, f.read(400).strip()))
+        except OSError as e:
+            said.append("%s: %s" % (what, e.strerror))
+    return "; ".join(said)
+
+
 def test_target_end():
     t = target()
     p = live(t)
     t.signal(signal.SIGTERM)
+    begin = time.monotonic()
+    while p.alive() and time.monotonic() < begin + 60:
+        time.sleep(0.1)
+    check(not p.alive(), "not ended 60 s after the target, which is %s; %s", "still there" if t.alive() else "gone", where(p.popen.pid))
     equal(p.wait(20), 0, "exit code at the target's end")
+    if time.monotonic() > begin + 10:
+        print("     it took %.0f s to end" % (time.monotonic() - begin), flush=True)
     check("Max mem" in p.stdout(), "no summary:\n%s", p.stdout()[-1500:])
 
 
