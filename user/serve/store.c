@@ -22,9 +22,7 @@ static int fail(int err, char *why, const char *text)
 	return err;
 }
 
-/* ---- what servers that were killed have left ---- */
-
-static void empty(int dir)
+static void each_name(int dir, void (*fn)(void *ctx, const char *name), void *ctx)
 {
 	int fd = dup(dir);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
@@ -38,8 +36,20 @@ static void empty(int dir)
 	rewinddir(d);
 	while ((e = readdir(d)))
 		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			unlinkat(dir, e->d_name, 0);
+			fn(ctx, e->d_name);
 	closedir(d);
+}
+
+/* ---- what servers that were killed have left ---- */
+
+static void unlink_in(void *ctx, const char *name)
+{
+	unlinkat(*(int *)ctx, name, 0);
+}
+
+static void empty(int dir)
+{
+	each_name(dir, unlink_in, &dir);
 }
 
 /* A folder of ours that nobody holds: its server was killed. */
@@ -198,20 +208,7 @@ bool store__has(const struct store *s, const char *name)
 
 void store__each(const struct store *s, void (*fn)(void *ctx, const char *name), void *ctx)
 {
-	int fd = dup(s->dir);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-
-	if (!d) {
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
-	rewinddir(d);
-	while ((e = readdir(d)))
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			fn(ctx, e->d_name);
-	closedir(d);
+	each_name(s->dir, fn, ctx);
 }
 
 struct sum {
