@@ -10,10 +10,11 @@
 #   tools/deps.sh api            clients of the HTTP API: requests, schemathesis, openapi-spec-validator
 #   tools/deps.sh fleet          Prometheus, pprof, and what metrics and manifests have to suit
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
+#   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh kernel-images  prints the paths of those, one a line
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench, readers, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench, estimate, readers, api or fleet
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
@@ -216,28 +217,39 @@ venvs() {
 	exec 9>&-
 }
 
-# PyTorch of the environment main, and memray, which has to be in the target's own environment.
-venv_bench() {
-	local python name dir torch
+# PyTorch of the environment main, and what has to be in one environment with it. PyTorch is not installed a second time.
+#   beside_torch ROLE NAME IMPORTS REQUIREMENT ...
+beside_torch() {
+	local role=$1 name=$2 imports=$3 python dir torch
+	shift 3
 	torch=$(print_python main)
 	torch=$(dirname "$(dirname "$torch")")
 	python=$(readlink -f "$torch/bin/python")
-	name=bench-memray-$MEMRAY-$(basename "$torch")
+	name=$name-$(basename "$torch")
 	dir=$VENVS/$name
 	if [ ! -e "$dir/.complete" ]; then
 		rm -rf "$dir"
-		say "installing memray $MEMRAY into $dir"
+		say "installing $* into $dir"
 		"$python" -m venv "$dir"
 		echo "$torch"/lib/python3*/site-packages >"$(echo "$dir"/lib/python3*/site-packages)/torch.pth"
-		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "memray==$MEMRAY" >&2 ||
+		"$dir/bin/pip" install -q --disable-pip-version-check --no-cache-dir "$@" >&2 ||
 			{
-				say "pip could not install memray==$MEMRAY: it will be left out"
+				say "pip could not install $*: what needs them will be left out"
 				return 0
 			}
-		"$dir/bin/python" -c 'import torch, memray'
+		"$dir/bin/python" -c "import torch, $imports"
 		touch "$dir/.complete"
 	fi
-	ln -sfn "$name" "$VENVS/bench"
+	ln -sfn "$name" "$VENVS/$role"
+}
+
+venv_bench() { beside_torch bench "bench-memray-$MEMRAY" memray "memray==$MEMRAY"; }
+
+# torchvision's release is the one that goes with MAIN_TORCH.
+ESTIMATE=(transformers==5.23.0 accelerate==1.15.0 torchvision==0.26.0)
+venv_estimate() {
+	beside_torch estimate "estimate-$(printf '%s\n' "${ESTIMATE[@]}" | sha256sum | cut -c1-12)" "transformers, accelerate, torchvision" \
+		"${ESTIMATE[@]}"
 }
 
 # An environment without PyTorch. Where pip cannot make it, what is lost is said, and that is all.
@@ -420,7 +432,7 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|fuzz|bench|kernels ... or python main|newest|old|cu12|bench|readers|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|fuzz|estimate|bench|kernels ... or python main|newest|old|cu12|bench|estimate|readers|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -441,6 +453,7 @@ for what in "$@"; do
 		;;
 	fuzz) fuzz_packages ;;
 	bench) bench_packages && venvs main bench ;;
+	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	api) packages python3-venv && api ;;
 	fleet) packages python3-venv && fleet ;;
 	formats)
