@@ -21,7 +21,7 @@
 
 #define CUDA "libcuda.so.1"
 #define NVML "libnvidia-ml.so.1"
-#define MAX_ENV 10
+#define MAX_ENV 64
 
 struct dryrun {
 	char dir[PATH_MAX];
@@ -148,6 +148,30 @@ static int add(struct dryrun *d, const char *fmt, ...)
 	return 0;
 }
 
+static int add_device(struct dryrun *d, const struct dryrun_args *a)
+{
+	int err = 0;
+
+	if (a->name)
+		err |= add(d, "MEMTRACE_DRYRUN_NAME=%s", a->name);
+	if (a->sm_major)
+		err |= add(d, "MEMTRACE_DRYRUN_SM=%d.%d", a->sm_major, a->sm_minor);
+	if (a->processors)
+		err |= add(d, "MEMTRACE_DRYRUN_PROCESSORS=%u", a->processors);
+	if (a->context_given)
+		err |= add(d, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, a->context);
+	if (a->cudnn_workspace_given)
+		err |= add(d, "MEMTRACE_DRYRUN_CUDNN_WORKSPACE=%" PRIu64, a->cudnn_workspace);
+	if (a->log)
+		err |= add(d, "MEMTRACE_DRYRUN_LOG=%s", a->log);
+	/* The older name, and the one that newer versions look at first. */
+	if (a->alloc_conf) {
+		err |= add(d, "PYTORCH_CUDA_ALLOC_CONF=%s", a->alloc_conf);
+		err |= add(d, "PYTORCH_ALLOC_CONF=%s", a->alloc_conf);
+	}
+	return err;
+}
+
 static int make_env(struct dryrun *d, const struct dryrun_args *a)
 {
 	const char *others = getenv("LD_PRELOAD");
@@ -159,6 +183,7 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 		err |= add(d, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, a->vram);
 	if (a->devices)
 		err |= add(d, "MEMTRACE_DRYRUN_DEVICES=%u", a->devices);
+	err |= add_device(d, a);
 	err |= add(d, "TRITON_LIBCUDA_PATH=%s", d->dir);
 	err |= add(d, "TRITON_CACHE_DIR=%s/triton", d->cache);
 	err |= add(d, "TORCHINDUCTOR_CACHE_DIR=%s/inductor", d->cache);
@@ -168,6 +193,8 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 		log_info("CUDA_VISIBLE_DEVICES is left out: the devices of a dry run are all visible, --devices N says how many");
 		err |= add(d, "CUDA_VISIBLE_DEVICES");
 	}
+	for (const char *const *e = a->env; e && *e; e++)
+		err |= add(d, "%s", *e);
 	return err ? -ENOMEM : 0;
 }
 

@@ -13,12 +13,26 @@
 struct child_user;
 struct dryrun;
 
+/* What docs/DRYRUN.md has under "Options". Strings must outlive the struct dryrun. */
 struct dryrun_args {
 	bool wanted;
 	uint64_t vram;	  /* bytes a device, 0: the library's default */
 	unsigned devices; /* 0: the library's default */
+	const char *name; /* what PyTorch says the device is; NULL: the library's default */
+	int sm_major, sm_minor; /* 0, 0: likewise */
+	unsigned processors; /* multiprocessors; 0: likewise */
+	bool context_given, cudnn_workspace_given;
+	uint64_t context; /* bytes charged when a device is first used */
+	uint64_t cudnn_workspace; /* bytes that a convolution is said to need */
+	const char *log;  /* a file, NULL: none */
+	const char *alloc_conf; /* settings of PyTorch's allocator; NULL: as the environment has them */
+	const char *const *env; /* more of it, as child.h has it; NULL: none */
 };
 
+/* What the library takes where nothing is said. */
+#define DRYRUN_VRAM_DEFAULT (80ULL << 30)
+#define DRYRUN_CONTEXT_DEFAULT (512ULL << 20)
+#define DRYRUN_CUDNN_WORKSPACE_DEFAULT (32ULL << 20)
 #define DRYRUN_VRAM_MIN (16ULL << 20) /* what the library takes */
 #define DRYRUN_VRAM_MAX (4ULL << 40)
 #define DRYRUN_DEVICES_MAX 64
