@@ -153,7 +153,7 @@ $(OUTPUT)/gen/assets/serve_pages.h: tools/bundle_serve.py $(wildcard $(DASH)/*.h
 DRYRUN := $(OUTPUT)/dryrun
 DRYRUN_CFLAGS := -fPIC -fvisibility=hidden -fno-ipa-icf -fno-optimize-sibling-calls -fno-semantic-interposition \
 	-ftls-model=initial-exec -Wno-unused-parameter
-DRYRUN_NVML := nvml config props log
+DRYRUN_NVML := nvml config props log values
 DRYRUN_CUDA_OBJS := $(patsubst tools/%.c,$(OUTPUT)/obj/tools/%.o,$(filter-out tools/dryrun/nvml.c,\
 	$(wildcard tools/dryrun/*.c tools/dryrun/gen/*.c)))
 DRYRUN_NVML_OBJS := $(DRYRUN_NVML:%=$(OUTPUT)/obj/tools/dryrun/%.o)

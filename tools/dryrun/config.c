@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "dryrun.h"
+#include "truth.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -99,6 +100,33 @@ static void read_devices(void)
 	config.n_devices = (int)n;
 }
 
+static void read_processors(void)
+{
+	static const char name[] = "MEMTRACE_DRYRUN_PROCESSORS";
+	const char *value = getenv(name);
+	char *end;
+	long n;
+
+	if (!value)
+		return;
+	n = strtol(value, &end, 10);
+	if (!isdigit((unsigned char)*value) || *end || n < 1 || n > 1024)
+		bad(name, value, "a number of multiprocessors from 1 to 1024");
+	config.processors = (int)n;
+}
+
+static void read_values(void)
+{
+	static const char name[] = "MEMTRACE_DRYRUN_VALUES";
+	const char *value = getenv(name);
+
+	if (!value || !*value)
+		return;
+	if (!values__valid(value))
+		bad(name, value, "FILE:LINE=VALUE, more after a comma; a value is true, false or a number");
+	config.values = value;
+}
+
 static void read_sm(void)
 {
 	static const char name[] = "MEMTRACE_DRYRUN_SM";
@@ -139,7 +167,9 @@ __attribute__((constructor)) static void read_environment(void)
 	read_size("MEMTRACE_DRYRUN_CUDNN_WORKSPACE", &config.cudnn_workspace, 0, VRAM_MAX, "a size from 0 to 4T, as 32M or bytes");
 	read_devices();
 	read_sm();
+	read_processors();
 	read_name();
+	read_values();
 	if (log && *log)
 		config.log = log;
 	config.vram &= ~(uint64_t)(DRYRUN_GRANULE - 1);

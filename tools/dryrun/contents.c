@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * The few bytes of device memory that are known: what small copies brought there. Pages in a hash table, so that
- * they can be bounded and that the device's addresses need nothing behind them.
+ * they can be bounded and that the device's addresses need nothing behind them. A page may have bytes that nobody put
+ * there, which are zero, and bytes that are a guess (a sum over ranks that are not there): it knows which are neither.
  */
 #include "core.h"
 
@@ -15,6 +16,7 @@
 struct page {
 	struct page *next;
 	uint64_t number;
+	uint64_t known[DRYRUN_PAGE / 64]; /* a bit a byte */
 	unsigned char bytes[DRYRUN_PAGE];
 };
 
@@ -81,28 +83,95 @@ static size_t piece(uint64_t addr, uint64_t size)
 	return (size_t)(size < left ? size : left);
 }
 
-void contents__write(uint64_t addr, const void *from, size_t size)
+/* Bits [from, to) of a page that are in its word number i. */
+static uint64_t bits(unsigned int i, unsigned int from, unsigned int to)
+{
+	unsigned int low = from > 64 * i ? from - 64 * i : 0, high = to < 64 * (i + 1) ? to - 64 * i : 64;
+
+	return (high == 64 ? 0 : 1ull << high) - (1ull << low);
+}
+
+static void set_known(struct page *page, unsigned int from, unsigned int to, bool known)
+{
+	for (unsigned int i = from / 64; 64 * i < to; i++) {
+		if (known)
+			page->known[i] |= bits(i, from, to);
+		else
+			page->known[i] &= ~bits(i, from, to);
+	}
+}
+
+static bool is_known(const struct page *page, unsigned int from, unsigned int to)
+{
+	for (unsigned int i = from / 64; 64 * i < to; i++)
+		if (~page->known[i] & bits(i, from, to))
+			return false;
+	return true;
+}
+
+/* from NULL: byte, everywhere. */
+static void put(uint64_t addr, const void *from, int byte, size_t size)
 {
 	contents__lock();
 	for (size_t done = 0, n; done < size; done += n) {
 		struct page *page = make((addr + done) / DRYRUN_PAGE);
+		unsigned int at = (addr + done) % DRYRUN_PAGE;
 
 		n = piece(addr + done, size - done);
-		if (page)
-			memcpy(page->bytes + (addr + done) % DRYRUN_PAGE, (const char *)from + done, n);
+		if (!page)
+			continue;
+		if (from)
+			memcpy(page->bytes + at, (const char *)from + done, n);
+		else
+			memset(page->bytes + at, byte, n);
+		set_known(page, at, at + (unsigned int)n, true);
 	}
 	contents__unlock();
 }
 
+void contents__write(uint64_t addr, const void *from, size_t size)
+{
+	put(addr, from, 0, size);
+}
+
 void contents__fill(uint64_t addr, int byte, size_t size)
 {
+	put(addr, NULL, byte, size);
+}
+
+enum contents contents__state(uint64_t addr, size_t size)
+{
+	bool known = true, any = false;
+
+	if (empty())
+		return CONTENTS_NONE;
+	contents__lock();
+	for (size_t done = 0, n; done < size && (known || !any); done += n) {
+		const struct page *page = *slot((addr + done) / DRYRUN_PAGE);
+		unsigned int at = (addr + done) % DRYRUN_PAGE;
+
+		n = piece(addr + done, size - done);
+		known &= page && is_known(page, at, at + (unsigned int)n);
+		any |= page != NULL;
+		if (done >= DRYRUN_SMALL_COPY && !known)
+			break; /* of a large range it is enough that it is not known */
+	}
+	contents__unlock();
+	return known ? CONTENTS_KNOWN : any ? CONTENTS_IN_PART : CONTENTS_NONE;
+}
+
+void contents__doubt(uint64_t addr, size_t size)
+{
+	if (empty())
+		return;
 	contents__lock();
 	for (size_t done = 0, n; done < size; done += n) {
-		struct page *page = make((addr + done) / DRYRUN_PAGE);
+		struct page *page = *slot((addr + done) / DRYRUN_PAGE);
+		unsigned int at = (addr + done) % DRYRUN_PAGE;
 
 		n = piece(addr + done, size - done);
 		if (page)
-			memset(page->bytes + (addr + done) % DRYRUN_PAGE, byte, n);
+			set_known(page, at, at + (unsigned int)n, false);
 	}
 	contents__unlock();
 }
@@ -156,10 +225,12 @@ static void clear_page(struct page **at, uint64_t addr, uint64_t size)
 
 	if (!overlap(*at, addr, size, &from, &to))
 		return;
-	if (to - from == DRYRUN_PAGE)
+	if (to - from == DRYRUN_PAGE) {
 		drop(at);
-	else
-		memset((*at)->bytes + from % DRYRUN_PAGE, 0, to - from);
+		return;
+	}
+	memset((*at)->bytes + from % DRYRUN_PAGE, 0, to - from);
+	set_known(*at, from % DRYRUN_PAGE, (unsigned int)(from % DRYRUN_PAGE + (to - from)), false);
 }
 
 void contents__clear(uint64_t addr, uint64_t size)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "core.h"
+#include "depends.h"
 #include "stream.h"
 
 #include <dlfcn.h>
@@ -33,12 +34,14 @@ static void before_fork(void)
 	stream__lock();
 	dryrun__lock();
 	contents__lock();
+	depends__lock();
 	log__lock();
 }
 
 static void after_fork(void)
 {
 	log__unlock();
+	depends__unlock();
 	contents__unlock();
 	dryrun__unlock();
 	stream__unlock();
@@ -51,6 +54,7 @@ static void in_child(void)
 		memtrace_dryrun_usage.device[i].used = 0;
 		memtrace_dryrun_usage.device[i].context = 0;
 	}
+	depends__forget();
 	after_fork();
 }
 

@@ -32,7 +32,7 @@ void memory__refund(int device, uint64_t size);
 /* Tells the outside what a device has taken. */
 void memory__publish(int device);
 
-/* ---- contents.c: the bytes of device memory that are known; all else is zero. Own lock. ---- */
+/* ---- contents.c: bytes of device memory; those that nobody put there are zero. Own lock. ---- */
 
 void contents__lock(void);
 void contents__unlock(void);
@@ -41,6 +41,11 @@ void contents__fill(uint64_t addr, int byte, size_t size);
 /* What is not known is read as 0. */
 void contents__read(uint64_t addr, void *to, size_t size);
 void contents__clear(uint64_t addr, uint64_t size);
+enum contents { CONTENTS_NONE, CONTENTS_IN_PART, CONTENTS_KNOWN };
+/* Whether all of it was put there. What a kernel has changed in place since is not noticed. */
+enum contents contents__state(uint64_t addr, size_t size);
+/* The bytes stay, but are known no more. */
+void contents__doubt(uint64_t addr, size_t size);
 
 /* ---- pool.c ---- */
 

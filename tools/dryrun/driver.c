@@ -558,7 +558,7 @@ API(int, cuPointerGetAttribute, void *data, int attribute, devptr ptr)
 
 /* ---- copies ---- */
 
-static int copy(uint64_t to, uint64_t from, size_t size, void *stream)
+static int copy(const void *caller, uint64_t to, uint64_t from, size_t size, void *stream)
 {
 	int err = need_context();
 
@@ -566,48 +566,48 @@ static int copy(uint64_t to, uint64_t from, size_t size, void *stream)
 		err = dryrun__stream_work(stream);
 	if (err)
 		return err;
-	dryrun__copy((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+	dryrun__copy_for(caller, (void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
 	return CUDA_OK;
 }
 
 API(int, cuMemcpy, devptr to, devptr from, size_t size)
 {
-	return copy(to, from, size, NULL);
+	return copy(__builtin_return_address(0), to, from, size, NULL);
 }
 
 API(int, cuMemcpyAsync, devptr to, devptr from, size_t size, void *stream)
 {
-	return copy(to, from, size, stream);
+	return copy(__builtin_return_address(0), to, from, size, stream);
 }
 
 API(int, cuMemcpyHtoD_v2, devptr to, const void *from, size_t size)
 {
-	return copy(to, (uintptr_t)from, size, NULL);
+	return copy(__builtin_return_address(0), to, (uintptr_t)from, size, NULL);
 }
 
 API(int, cuMemcpyHtoDAsync_v2, devptr to, const void *from, size_t size, void *stream)
 {
-	return copy(to, (uintptr_t)from, size, stream);
+	return copy(__builtin_return_address(0), to, (uintptr_t)from, size, stream);
 }
 
 API(int, cuMemcpyDtoH_v2, void *to, devptr from, size_t size)
 {
-	return copy((uintptr_t)to, from, size, NULL);
+	return copy(__builtin_return_address(0), (uintptr_t)to, from, size, NULL);
 }
 
 API(int, cuMemcpyDtoHAsync_v2, void *to, devptr from, size_t size, void *stream)
 {
-	return copy((uintptr_t)to, from, size, stream);
+	return copy(__builtin_return_address(0), (uintptr_t)to, from, size, stream);
 }
 
 API(int, cuMemcpyDtoD_v2, devptr to, devptr from, size_t size)
 {
-	return copy(to, from, size, NULL);
+	return copy(__builtin_return_address(0), to, from, size, NULL);
 }
 
 API(int, cuMemcpyDtoDAsync_v2, devptr to, devptr from, size_t size, void *stream)
 {
-	return copy(to, from, size, stream);
+	return copy(__builtin_return_address(0), to, from, size, stream);
 }
 
 static int fill(devptr to, const void *unit, size_t unit_size, size_t n, void *stream)
@@ -653,12 +653,12 @@ API(int, cuMemsetD32Async, devptr to, unsigned int value, size_t n, void *stream
 
 API(int, cuStreamWriteValue32_v2, void *stream, devptr to, uint32_t value, unsigned int flags)
 {
-	return copy(to, (uintptr_t)&value, sizeof(value), stream);
+	return copy(NULL, to, (uintptr_t)&value, sizeof(value), stream);
 }
 
 API(int, cuStreamWriteValue32, void *stream, devptr to, uint32_t value, unsigned int flags)
 {
-	return copy(to, (uintptr_t)&value, sizeof(value), stream);
+	return copy(NULL, to, (uintptr_t)&value, sizeof(value), stream);
 }
 
 /* ---- virtual memory ---- */
@@ -860,7 +860,7 @@ API(int, cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *function, in
 
 API(int, cuOccupancyMaxActiveClusters, int *n, void *function, const void *config)
 {
-	*n = props__arch()->processors / 2;
+	*n = props__processors() / 2;
 	return CUDA_OK;
 }
 

@@ -54,8 +54,10 @@ struct dryrun_config {
 	uint64_t cudnn_workspace; /* bytes that cuDNN is said to need for a convolution */
 	int n_devices;
 	int sm_major, sm_minor;
+	int processors; /* 0: as the kind of device has */
 	char name[256];
 	const char *log; /* a path, "-" for stderr, NULL: nowhere */
+	const char *values; /* MEMTRACE_DRYRUN_VALUES; valid where it is set, NULL: none */
 };
 
 const struct dryrun_config *dryrun__config(void);
@@ -138,6 +140,12 @@ bool dryrun__is_device(const void *ptr);
  */
 void dryrun__copy(void *to, const void *from, size_t size);
 void dryrun__fill(void *to, int byte, size_t size);
+/* The program's own copy, asked for at the address caller: as above, and noted where the host reads a kernel's result. */
+void dryrun__copy_for(const void *caller, void *to, const void *from, size_t size);
+/* Whether bytes are what copies put there, not a kernel's result; all of the host's are. */
+bool dryrun__known(const void *ptr, size_t size);
+/* Bytes that were put there are a guess: they stay, and count as a kernel's result. */
+void dryrun__doubt(void *ptr, size_t size);
 
 /* ---- what libcuda.so.1 shows to an observer outside, and to our NVML ---- */
 

@@ -389,6 +389,7 @@ static void copy(void *to, const void *from, size_t size)
 static void reduce_into(void *to, const void *from, size_t count, size_t size, int type, int op, int n)
 {
 	uint64_t data[DRYRUN_SMALL_COPY / 8];
+	bool known;
 
 	if (!to || !from)
 		return;
@@ -396,9 +397,12 @@ static void reduce_into(void *to, const void *from, size_t count, size_t size, i
 		copy(to, from, size);
 		return;
 	}
+	known = dryrun__known(from, size);
 	dryrun__copy(data, from, size);
 	reduce(data, count, (enum type)type, op, n);
 	dryrun__copy(to, data, size);
+	if (!known)
+		dryrun__doubt(to, size);
 }
 
 static void *slot(const void *base, size_t size, int n)

@@ -34,7 +34,7 @@ void log__unlock(void)
 void dryrun__log(const char *format, ...)
 {
 	const char *path = dryrun__config()->log;
-	char line[512];
+	char line[2048]; /* a path, and what is said of it */
 	va_list args;
 	int n;
 

@@ -4,6 +4,7 @@
  * granules that are shared.
  */
 #include "core.h"
+#include "depends.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -263,14 +264,24 @@ static void write_zeros(void *to, size_t size)
 	memset(to, 0, size);
 }
 
+/* A piece is known or not as a whole: a tensor that is in part a kernel's result is one. */
 static void copy_within(uint64_t to, uint64_t from, size_t size)
 {
 	unsigned char piece[DRYRUN_PAGE];
 
 	for (size_t done = 0, n; done < size; done += n) {
+		enum contents state;
+
 		n = size - done < sizeof(piece) ? size - done : sizeof(piece);
+		state = contents__state(from + done, n);
+		if (state == CONTENTS_NONE) {
+			contents__clear(to + done, n);
+			continue;
+		}
 		contents__read(from + done, piece, n);
 		contents__write(to + done, piece, n);
+		if (state != CONTENTS_KNOWN)
+			contents__doubt(to + done, n);
 	}
 }
 
@@ -295,6 +306,25 @@ void dryrun__copy(void *to, const void *from, size_t size)
 		contents__read((uintptr_t)from, to, size);
 	else
 		memmove(to, from, size);
+}
+
+void dryrun__copy_for(const void *caller, void *to, const void *from, size_t size)
+{
+	dryrun__copy(to, from, size);
+	if (size && dryrun__is_device(from) && !dryrun__is_device(to) &&
+	    contents__state((uintptr_t)from, size) != CONTENTS_KNOWN)
+		depends__read(to, size, caller);
+}
+
+bool dryrun__known(const void *ptr, size_t size)
+{
+	return !dryrun__is_device(ptr) || contents__state((uintptr_t)ptr, size) == CONTENTS_KNOWN;
+}
+
+void dryrun__doubt(void *ptr, size_t size)
+{
+	if (dryrun__is_device(ptr))
+		contents__doubt((uintptr_t)ptr, size);
 }
 
 void dryrun__fill(void *to, int byte, size_t size)

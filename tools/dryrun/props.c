@@ -30,6 +30,11 @@ const struct arch *props__arch(void)
 	return &archs[2]; /* config.c lets no other through */
 }
 
+int props__processors(void)
+{
+	return dryrun__config()->processors ?: props__arch()->processors;
+}
+
 void props__bus_id(int device, char *text, size_t size)
 {
 	snprintf(text, size, "0000:%02X:00.0", DRYRUN_PCI_BUS(device) & 0xff);
@@ -153,7 +158,7 @@ int props__attribute(int attribute, int device)
 	case 13:
 		return a->clock_khz;
 	case 16:
-		return a->processors;
+		return props__processors();
 	case 33:
 		return DRYRUN_PCI_BUS(device);
 	case 36:

@@ -15,6 +15,8 @@ struct arch {
 };
 
 const struct arch *props__arch(void);
+/* Multiprocessors: what the environment says, or that kind's. */
+int props__processors(void);
 /* The runtime's and the driver's attribute; those that are not known are 0 and are noted. */
 int props__attribute(int attribute, int device);
 /* "0000:01:00.0" */

@@ -394,33 +394,45 @@ API(int, cudaMemPrefetchAsync, const void *ptr, size_t size, int device, void *s
 
 /* ---- copies: the direction is in the addresses, whatever kind says ---- */
 
-API(int, cudaMemcpy, void *to, const void *from, size_t size, int kind)
+static int copy(const void *caller, void *to, const void *from, size_t size)
 {
 	int err = dryrun__use(dryrun__device());
 
 	if (!err)
-		dryrun__copy(to, from, size);
+		dryrun__copy_for(caller, to, from, size);
 	return dryrun__result(err);
+}
+
+static int copy_on(const void *caller, void *to, const void *from, size_t size, void *stream)
+{
+	int err = dryrun__stream_work(stream);
+
+	return err ? dryrun__result(err) : copy(caller, to, from, size);
+}
+
+#define CALLER __builtin_return_address(0)
+
+API(int, cudaMemcpy, void *to, const void *from, size_t size, int kind)
+{
+	return copy(CALLER, to, from, size);
 }
 
 API(int, cudaMemcpyAsync, void *to, const void *from, size_t size, int kind, void *stream)
 {
-	int err = dryrun__stream_work(stream);
-
-	return err ? dryrun__result(err) : cudaMemcpy(to, from, size, kind);
+	return copy_on(CALLER, to, from, size, stream);
 }
 
 API(int, cudaMemcpyPeer, void *to, int to_device, const void *from, int from_device, size_t size)
 {
-	return cudaMemcpy(to, from, size, 0);
+	return copy(CALLER, to, from, size);
 }
 
 API(int, cudaMemcpyPeerAsync, void *to, int to_device, const void *from, int from_device, size_t size, void *stream)
 {
-	return cudaMemcpyAsync(to, from, size, 0, stream);
+	return copy_on(CALLER, to, from, size, stream);
 }
 
-API(int, cudaMemcpy2DAsync, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind, void *stream)
+static int copy_rows(const void *caller, char *to, size_t to_pitch, const char *from, size_t from_pitch, size_t width, size_t height, void *stream)
 {
 	int err = dryrun__use(dryrun__device());
 
@@ -430,14 +442,24 @@ API(int, cudaMemcpy2DAsync, void *to, size_t to_pitch, const void *from, size_t 
 		err = dryrun__stream_work(stream);
 	if (err)
 		return dryrun__result(err);
-	for (size_t row = 0; row < height; row++)
-		dryrun__copy((char *)to + row * to_pitch, (const char *)from + row * from_pitch, width);
+	/* To the host in rows, it is one read: of its last row. */
+	for (size_t row = 0; row < height; row++) {
+		if (row + 1 < height)
+			dryrun__copy(to + row * to_pitch, from + row * from_pitch, width);
+		else
+			dryrun__copy_for(caller, to + row * to_pitch, from + row * from_pitch, width);
+	}
 	return CUDA_OK;
+}
+
+API(int, cudaMemcpy2DAsync, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind, void *stream)
+{
+	return copy_rows(CALLER, to, to_pitch, from, from_pitch, width, height, stream);
 }
 
 API(int, cudaMemcpy2D, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t height, int kind)
 {
-	return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height, kind, NULL);
+	return copy_rows(CALLER, to, to_pitch, from, from_pitch, width, height, NULL);
 }
 
 API(int, cudaMemset, void *ptr, int value, size_t size)

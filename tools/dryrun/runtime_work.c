@@ -482,7 +482,7 @@ API(int, cudaOccupancyAvailableDynamicSMemPerBlock, size_t *size, const void *fu
 
 API(int, cudaOccupancyMaxActiveClusters, int *n, const void *function, const void *config)
 {
-	*n = props__arch()->processors / 2;
+	*n = props__processors() / 2;
 	return CUDA_OK;
 }
 
@@ -560,7 +560,7 @@ API(int, cudaMemcpyFromSymbol, void *to, const void *symbol, size_t size, size_t
 		return err;
 	if (offset > SYMBOL_SPACE || size > SYMBOL_SPACE - offset)
 		return dryrun__result(CUDA_NOT_SUPPORTED);
-	dryrun__copy(to, (const char *)from + offset, size);
+	dryrun__copy_for(__builtin_return_address(0), to, (const char *)from + offset, size);
 	return CUDA_OK;
 }
 

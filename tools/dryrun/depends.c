@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * Reads of a kernel's results, counted by operation and line of Python. Programs make one in every step and some many,
+ * so the operation, which takes long to find, is looked for once for a place: by the code that asked for the copy and
+ * the line. In no program does a figure depend on what a checkpoint is made of, or what is printed.
+ */
+#include "depends.h"
+#include "core.h"
+#include "truth.h"
+
+#include <ctype.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS	   1024u
+#define MAX_PLACES 8192u
+
+struct entry { /* an operation at a line */
+	struct entry *next;
+	uint64_t count;
+	bool shape;
+	char operation[OPERATION_NAME];
+	struct place place;
+};
+
+struct key {
+	struct key *next;
+	const void *caller;
+	uint64_t hash; /* of the lines, and of what size a read has as far as that matters */
+	struct entry *entry; /* NULL: nothing depends on it */
+	struct truth truth;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct entry *entries[BUCKETS];
+static struct key *keys[BUCKETS];
+static unsigned int n_places;
+
+void depends__lock(void)
+{
+	pthread_mutex_lock(&mutex);
+}
+
+void depends__unlock(void)
+{
+	pthread_mutex_unlock(&mutex);
+}
+
+void depends__forget(void)
+{
+	for (unsigned int b = 0; b < BUCKETS; b++)
+		for (struct entry *e = entries[b]; e; e = e->next)
+			e->count = 0;
+}
+
+static uint64_t mix(uint64_t hash, const void *data, size_t size)
+{
+	const unsigned char *at = data;
+
+	for (size_t i = 0; i < size; i++)
+		hash = (hash ^ at[i]) * 0x100000001b3ull;
+	return hash;
+}
+
+static uint64_t mix_place(uint64_t hash, const struct place *place)
+{
+	hash = mix(hash, place->file, strlen(place->file) + 1);
+	hash = mix(hash, place->function, strlen(place->function) + 1);
+	return mix(hash, &place->line, sizeof(place->line));
+}
+
+/* A field of a line: no tab, no end of line. */
+static const char *field(char *text)
+{
+	for (char *p = text; *p; p++)
+		if (iscntrl((unsigned char)*p))
+			*p = '?';
+	return *text ? text : "?";
+}
+
+static void write_line(const struct entry *e)
+{
+	struct place place = e->place;
+	char operation[OPERATION_NAME];
+
+	memcpy(operation, e->operation, sizeof(operation));
+	dryrun__log("depends\t%s\t%s\t%llu\t%s\t%d\t%s", e->shape ? "shape" : "value", field(operation), (unsigned long long)e->count,
+		    field(place.file), place.line, field(place.function));
+}
+
+/* Lock held. NULL: no host memory, or too many already. */
+static struct entry *make_entry(const struct operation *op, const struct place *place)
+{
+	uint64_t hash = mix_place(mix(0xcbf29ce484222325ull, op->name, strlen(op->name)), place);
+	struct entry **at = &entries[hash % BUCKETS], *e;
+
+	for (e = *at; e; e = e->next)
+		if (e->shape == op->shape && !strcmp(e->operation, op->name) && e->place.line == place->line &&
+		    !strcmp(e->place.file, place->file) && !strcmp(e->place.function, place->function))
+			return e;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return NULL;
+	e->shape = op->shape;
+	memcpy(e->operation, op->name, sizeof(e->operation));
+	e->place = *place;
+	e->next = *at;
+	*at = e;
+	return e;
+}
+
+static struct key *find(const void *caller, uint64_t hash)
+{
+	struct key *k = keys[hash % BUCKETS];
+
+	while (k && (k->hash != hash || k->caller != caller))
+		k = k->next;
+	return k;
+}
+
+/* Whether what was read may decide anything. Large copies, and those of whole tensors, are for a checkpoint. */
+static bool matters(const struct python_read *read, const struct operation *op, size_t size)
+{
+	return read->purpose == READ_FOR_USE && (!op->copy || size <= DRYRUN_SMALL_COPY);
+}
+
+/* The slow part: what this place is. NULL: it cannot be kept. */
+static struct key *learn(const void *caller, uint64_t hash, const struct python_read *read, size_t size)
+{
+	struct operation op;
+	struct truth truth;
+	struct key *k;
+
+	operation__now(&op);
+	truth__of(&truth, &op, read, size);
+	depends__lock();
+	k = find(caller, hash);
+	if (!k && n_places < MAX_PLACES && (k = calloc(1, sizeof(*k)))) {
+		k->caller = caller;
+		k->hash = hash;
+		k->truth = truth;
+		k->entry = matters(read, &op, size) ? make_entry(&op, &read->user) : NULL;
+		k->next = keys[hash % BUCKETS];
+		keys[hash % BUCKETS] = k;
+		n_places++;
+	}
+	depends__unlock();
+	return k;
+}
+
+void depends__read(void *to, size_t size, const void *caller)
+{
+	bool large = size > DRYRUN_SMALL_COPY, say = false;
+	struct python_read read;
+	struct entry copy;
+	uint64_t hash;
+	struct key *k;
+
+	if (!dryrun__config()->log && !truth__wanted(size))
+		return;
+	python__where(operation__torch(caller), &read);
+	hash = mix_place(mix_place(mix(0xcbf29ce484222325ull, &caller, sizeof(caller)), &read.inner), &read.user);
+	hash = mix(mix(hash, &large, sizeof(large)), size <= 8 ? &size : &(size_t){ 0 }, sizeof(size));
+	depends__lock();
+	k = find(caller, hash);
+	depends__unlock();
+	if (!k)
+		k = learn(caller, hash, &read, size);
+	if (!k) {
+		dryrun__unmodelled("places that read results, beyond 8192");
+		return;
+	}
+	truth__put(&k->truth, to, size);
+	if (!k->entry)
+		return;
+	depends__lock();
+	k->entry->count++;
+	if (!(k->entry->count & (k->entry->count - 1))) {
+		copy = *k->entry;
+		say = true;
+	}
+	depends__unlock();
+	if (say)
+		write_line(&copy);
+}
+
+__attribute__((destructor)) static void write_all(void)
+{
+	/* Threads may be running still; who of them holds the lock may be gone. */
+	if (!dryrun__config()->log || pthread_mutex_trylock(&mutex))
+		return;
+	for (unsigned int b = 0; b < BUCKETS; b++)
+		for (const struct entry *e = entries[b]; e; e = e->next)
+			if (e->count & (e->count - 1))
+				write_line(e);
+	depends__unlock();
+}

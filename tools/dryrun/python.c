@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The line of Python that a thread is at, by the interpreter's own functions: whichever interpreter it is, 3.8 or later,
+ * linked into the program or a library. None is there in a program without Python.
+ *
+ * PyTorch has let go of the GIL where it copies to the host. To take it here is what the thread is about to do anyway,
+ * and it waits for nobody who could wait for us: neither this library nor PyTorch holds a lock around such a copy.
+ */
+#include "depends.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/types.h>
+
+#define MAX_FRAMES 64
+
+typedef void object; /* PyObject and what begins with it */
+
+static struct {
+	int (*initialized)(void), (*finalizing)(void);
+	void *(*this_thread)(void);
+	int (*ensure)(void);
+	void (*release)(int);
+	object *(*frame)(void);
+	object *(*back)(object *), *(*code)(object *); /* NULL before 3.9 */
+	int (*line)(object *);
+	object *(*attribute)(object *, const char *);
+	const char *(*utf8)(object *, ssize_t *);
+	void (*get)(object *), (*put)(object *);
+	void (*fetch)(object **, object **, object **);
+	void (*restore)(object *, object *, object *);
+	void (*clear)(void);
+} py;
+
+static bool usable;
+
+static void *find(const char *name)
+{
+	return dlsym(RTLD_DEFAULT, name);
+}
+
+static void find_all(void)
+{
+	static const struct {
+		const char *name;
+		void *at;
+		bool optional;
+	} names[] = {
+		{ "Py_IsInitialized", &py.initialized, false },
+		{ "PyGILState_GetThisThreadState", &py.this_thread, false },
+		{ "PyGILState_Ensure", &py.ensure, false },
+		{ "PyGILState_Release", &py.release, false },
+		{ "PyEval_GetFrame", &py.frame, false },
+		{ "PyFrame_GetBack", &py.back, true },
+		{ "PyFrame_GetCode", &py.code, true },
+		{ "PyFrame_GetLineNumber", &py.line, false },
+		{ "PyObject_GetAttrString", &py.attribute, false },
+		{ "PyUnicode_AsUTF8AndSize", &py.utf8, false },
+		{ "Py_IncRef", &py.get, false },
+		{ "Py_DecRef", &py.put, false },
+		{ "PyErr_Fetch", &py.fetch, false },
+		{ "PyErr_Restore", &py.restore, false },
+		{ "PyErr_Clear", &py.clear, false },
+	};
+	void *at;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		at = find(names[i].name);
+		if (!at && !names[i].optional)
+			return;
+		memcpy(names[i].at, &at, sizeof(at));
+	}
+	at = find("Py_IsFinalizing") ?: find("_Py_IsFinalizing");
+	memcpy(&py.finalizing, &at, sizeof(at));
+	usable = at != NULL;
+}
+
+static object *take(object *from, const char *name)
+{
+	object *got = py.attribute(from, name);
+
+	if (!got)
+		py.clear();
+	return got;
+}
+
+static void take_text(object *from, const char *name, const char *other, char *to, size_t size)
+{
+	object *text = take(from, name) ?: take(from, other);
+	const char *utf8 = text ? py.utf8(text, NULL) : NULL;
+
+	if (text && !utf8)
+		py.clear(); /* not a string, or one with a lone surrogate */
+	snprintf(to, size, "%s", utf8 ?: "");
+	if (text)
+		py.put(text);
+}
+
+static void read_place(object *frame, struct place *place)
+{
+	object *code = py.code ? py.code(frame) : take(frame, "f_code");
+
+	*place = (struct place){ .line = py.line(frame) };
+	if (code) {
+		take_text(code, "co_filename", "co_filename", place->file, sizeof(place->file));
+		take_text(code, "co_qualname", "co_name", place->function, sizeof(place->function));
+		py.put(code);
+	}
+}
+
+/* A new reference, or NULL. */
+static object *caller(object *frame)
+{
+	object *back = py.back ? py.back(frame) : take(frame, "f_back");
+	static object *none;
+
+	if (py.back || !back)
+		return back;
+	if (!none)
+		none = find("_Py_NoneStruct");
+	if (back != none)
+		return back;
+	py.put(back);
+	return NULL;
+}
+
+/* PyTorch's own Python, what it has generated, and what Python has built in. */
+static bool is_torch(const char *file, const char *torch)
+{
+	return (*torch && !strncmp(file, torch, strlen(torch))) || strstr(file, "-packages/torch/") || strstr(file, "/torchinductor_") ||
+	       strstr(file, "/inductor/") || !strncmp(file, "<frozen", 7) || !strncmp(file, "<eval_with_key>", 15);
+}
+
+static bool keeps(const char *file)
+{
+	static const char *const files[] = { "/torch/serialization.py", "/torch/_tensor_str.py", "/torch/distributed/checkpoint/" };
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(*files); i++)
+		if (strstr(file, files[i]))
+			return true;
+	return false;
+}
+
+/* GIL held, no error set. */
+static bool walk(const char *torch, struct python_read *read)
+{
+	object *frame = py.frame(), *back; /* borrowed */
+	bool found = false;
+
+	if (!frame)
+		return false;
+	py.get(frame);
+	for (int depth = 0; frame && !found && depth < MAX_FRAMES; depth++) {
+		read_place(frame, &read->user);
+		if (!depth)
+			read->inner = read->user;
+		found = !is_torch(read->user.file, torch);
+		if (!found && keeps(read->user.file))
+			read->purpose = READ_TO_KEEP;
+		back = caller(frame);
+		py.put(frame);
+		frame = back;
+	}
+	if (frame)
+		py.put(frame);
+	if (!found)
+		read->user = read->inner;
+	return true;
+}
+
+bool python__where(const char *torch, struct python_read *read)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	object *type, *value, *trace;
+	bool found;
+	int state;
+
+	*read = (struct python_read){ .purpose = READ_FOR_USE };
+	pthread_once(&once, find_all);
+	if (!usable || !py.initialized() || py.finalizing() || !py.this_thread())
+		return false;
+	state = py.ensure();
+	py.fetch(&type, &value, &trace);
+	found = walk(torch, read);
+	py.restore(type, value, trace);
+	py.release(state);
+	return found;
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/* MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, more after a comma or a semicolon. */
+#include "truth.h"
+#include "dryrun.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first of a list; where the next begins, NULL: it is not understood. */
+static const char *read_one(const char *text, struct said *said)
+{
+	const char *end = text + strcspn(text, ",;"), *equal = memchr(text, '=', (size_t)(end - text)), *colon = equal;
+	char value[64], *rest;
+	size_t size;
+
+	while (colon && colon > text && *colon != ':')
+		colon--;
+	if (!equal || colon == text || equal - colon < 2)
+		return NULL;
+	said->file = text;
+	said->file_size = (size_t)(colon - text);
+	said->line = strtol(colon + 1, &rest, 10);
+	size = (size_t)(end - equal - 1);
+	if (rest != equal || said->line < 1 || !isdigit((unsigned char)colon[1]) || !size || size >= sizeof(value))
+		return NULL;
+	memcpy(value, equal + 1, size);
+	value[size] = '\0';
+	said->is_float = strpbrk(value, ".eE") && strcmp(value, "true") && strcmp(value, "false");
+	if (!strcmp(value, "true") || !strcmp(value, "false")) {
+		said->number = *value == 't';
+		rest = value + size;
+	} else {
+		said->number = strtod(value, &rest);
+	}
+	if (*rest || !isfinite(said->number) || fabs(said->number) > 9e15 || isspace((unsigned char)*value))
+		return NULL;
+	return *end ? end + 1 : end;
+}
+
+bool values__valid(const char *text)
+{
+	struct said said;
+
+	while (*text) {
+		text = read_one(text, &said);
+		if (!text)
+			return false;
+	}
+	return true;
+}
+
+/* A whole path, or the last parts of it. */
+static bool ends_with(const char *path, const char *end, size_t size)
+{
+	size_t n = strlen(path);
+
+	return n >= size && !memcmp(path + n - size, end, size) && (n == size || path[n - size - 1] == '/' || *end == '/');
+}
+
+bool values__find(const struct place *place, struct said *said)
+{
+	const char *text = dryrun__config()->values;
+
+	while (text && *text) {
+		text = read_one(text, said);
+		if (text && said->line == place->line && ends_with(place->file, said->file, said->file_size))
+			return true;
+	}
+	return false;
+}
+
+/* Two bytes with a point may be of either kind of half. */
+bool values__encode(struct truth *truth, const struct said *said, size_t size)
+{
+	int64_t whole = (int64_t)said->number;
+	float single = (float)said->number;
+
+	if (said->is_float && size == 8)
+		memcpy(truth->bytes, &said->number, 8);
+	else if (said->is_float && size == 4)
+		memcpy(truth->bytes, &single, 4);
+	else if (!said->is_float && (size == 1 || size == 2 || size == 4 || size == 8))
+		memcpy(truth->bytes, &whole, size); /* the lowest bytes come first on all that CUDA runs on */
+	else
+		return false;
+	truth->size = (unsigned char)size;
+	return true;
+}
