@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "advice.h"
 #include "analyze.h"
 #include "capture_args.h"
 #include "commands.h"
@@ -36,7 +37,7 @@ struct report_args {
 	bool innermost, segments;
 	struct report_select select;
 	enum report_choice bars, colour;
-	bool no_overview, side;
+	bool no_overview, side, advice;
 	enum together together;
 	struct report_fail *fail; /* NULL: no --fail-if */
 	enum format format;
@@ -45,7 +46,7 @@ struct report_args {
 };
 
 enum { OPT_AT = 0x3000, OPT_BY, OPT_TREE, OPT_DEVICE, OPT_TOP, OPT_FRAMES, OPT_FORMAT, OPT_FILTER, OPT_HIDE,
-       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW, OPT_TOGETHER, OPT_APART, OPT_SIDE, OPT_FAIL };
+       OPT_BARS, OPT_NO_BARS, OPT_COLOR, OPT_NO_OVERVIEW, OPT_TOGETHER, OPT_APART, OPT_SIDE, OPT_FAIL, OPT_ADVICE };
 
 static const struct argp_option options[] = {
 	{ "at", OPT_AT, "MOMENT", 0, "peak (default), end, oom (the first out of memory) or seconds since the start", 0 },
@@ -68,6 +69,7 @@ static const struct argp_option options[] = {
 	{ "fail-if", OPT_FAIL, "CONDITION", 0,
 	  "Exit with 4 and say which line is to blame if this holds: 'peak>16G', 'reserved>=80%', 'growth>1G/100steps', 'ooms>0', "
 	  "'fragmentation>20% and unused>2G' ...; may be given again. docs/WATCH.md has all of it", 0 },
+	{ "advice", OPT_ADVICE, NULL, 0, "What would make the peak smaller, and by how much: see docs/ESTIMATE.md", 0 },
 	{ "bars", OPT_BARS, NULL, 0, "Bars in table and tree (default: on a terminal with room for them)", 0 },
 	{ "no-bars", OPT_NO_BARS, NULL, 0, "No bars in table and tree", 0 },
 	{ "no-overview", OPT_NO_OVERVIEW, NULL, 0, "Not the lists of categories and modules in front of the table of lines", 0 },
@@ -178,7 +180,7 @@ static bool other_than_lines(const struct report_args *a)
 
 static bool can_be_together(const struct report_args *a)
 {
-	return !a->tree && !a->segments && (a->split || a->by != BY_STACK);
+	return !a->tree && !a->segments && !a->advice && (a->split || a->by != BY_STACK);
 }
 
 static void check_options(struct report_args *a, struct argp_state *state)
@@ -188,7 +190,9 @@ static void check_options(struct report_args *a, struct argp_state *state)
 	if (a->segments && (a->select.filter || a->select.nhide))
 		argp_error(state, "--by segment: --filter and --hide are of lines, not of segments");
 	if (a->together == TOGETHER_YES && !can_be_together(a))
-		argp_error(state, "--together: not with --tree, --by stack and --by segment");
+		argp_error(state, "--together: not with --tree, --advice, --by stack and --by segment");
+	if (a->advice && a->format == FORMAT_CSV)
+		argp_error(state, "--advice is text or json");
 	if (a->side && a->format != FORMAT_TEXT)
 		argp_error(state, "--side-by-side is of text; --together has what each holds in json and csv");
 	if (a->tree)
@@ -207,6 +211,9 @@ static error_t parse_look(int key, const char *arg, struct argp_state *state)
 		break;
 	case OPT_NO_OVERVIEW:
 		a->no_overview = true;
+		break;
+	case OPT_ADVICE:
+		a->advice = true;
 		break;
 	case OPT_SIDE:
 		a->side = true;
@@ -333,7 +340,7 @@ struct reports {
 	bool first;
 };
 
-static int print(const struct analysis *a, struct reports *s, int device)
+static int print(const struct analysis *a, struct reports *s, int device, const struct advice_list *advice)
 {
 	const struct report_args *args = s->args;
 	struct report_doc doc = {
@@ -356,7 +363,9 @@ static int print(const struct analysis *a, struct reports *s, int device)
 		.fail = args->fail,
 		.fail_from = s->fail_from,
 		.rolling = s->rolling,
+		.advice = advice,
 	};
+	int err;
 
 	switch (args->format) {
 	case FORMAT_JSON:
@@ -368,7 +377,12 @@ static int print(const struct analysis *a, struct reports *s, int device)
 	}
 	if (s->rolling)
 		ring_view__print(s->rolling, s->out);
-	return print_text(a, args, device, s->first, s->out);
+	err = print_text(a, args, device, s->first, s->out);
+	if (!err && advice) {
+		fputc('\n', s->out);
+		advice__text(s->out, advice, text_opts(args).width);
+	}
+	return err;
 }
 
 static int check_segments(const struct analysis *a, const struct report_args *args, size_t device,
@@ -417,30 +431,71 @@ static int choose_device(const struct analysis *a, const struct report_args *arg
 	return args->segments ? check_segments(a, args, device, &d) : 0;
 }
 
-static int run(struct analysis *a, struct reports *s)
+/* Who sees the events besides the model. */
+struct onlookers {
+	struct report_fail *fail;
+	struct advisor *advisor;
+};
+
+static int look(void *ctx, const struct event *e)
+{
+	const struct onlookers *o = ctx;
+	int err = o->fail ? report_fail__event(o->fail, e) : 0;
+
+	return err || !o->advisor ? err : advisor__event(o->advisor, e);
+}
+
+static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
 {
 	struct report_fail *fail = s->args->fail;
+	struct onlookers o = { fail, advisor };
 
-	if (!fail)
+	if (!fail && !advisor)
 		return analysis__run(a, NULL, NULL);
-	s->fail_from = report_fail__count(fail);
-	if (report_fail__begin(fail, a)) {
+	if (fail)
+		s->fail_from = report_fail__count(fail);
+	if (fail && report_fail__begin(fail, a)) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	return analysis__run(a, report_fail__event, fail);
+	return analysis__run(a, look, &o);
+}
+
+/* With the advice that was asked for. */
+static int print_advised(const struct analysis *a, struct reports *s, int device, struct advisor *advisor)
+{
+	struct advice_list list = { 0 };
+	int err;
+
+	if (!advisor || device < 0)
+		return print(a, s, device, NULL);
+	err = advisor__finish(advisor, (size_t)device, &list);
+	if (err)
+		return err;
+	err = print(a, s, device, &list);
+	advice__free_list(&list);
+	return err;
 }
 
 static int report_recording(const char *path, struct reports *s)
 {
 	const struct report_args *args = s->args;
+	struct advisor *advisor = NULL;
 	struct analysis *a;
 	int status, device, err = 0;
 
 	status = analysis__open(path, &args->at, &a);
 	if (status)
 		return status;
-	status = run(a, s);
+	if (args->advice) {
+		advisor = advisor__new(a);
+		if (!advisor) {
+			log_err("out of memory");
+			analysis__free(a);
+			return EXIT_FAILED;
+		}
+	}
+	status = run(a, s, advisor);
 	if (!status)
 		status = choose_device(a, args, &device);
 	if (!status && args->fail && report_fail__judge(args->fail, a, args->device ? device : -1, &args->at, args->innermost)) {
@@ -453,13 +508,14 @@ static int report_recording(const char *path, struct reports *s)
 		if (err == -ENODATA)
 			err = 0;
 		if (!err && s->apart)
-			err = print(a, s, device);
+			err = print_advised(a, s, device, advisor);
 		s->first = false;
 		if (err) {
 			log_err("%s", strerror(-err));
 			status = EXIT_FAILED;
 		}
 	}
+	advisor__free(advisor);
 	analysis__free(a);
 	return status;
 }

@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "record/stream.h"
 
+struct advice_list;
 struct json;
 struct report_fail;
 struct ring_view;
@@ -35,6 +36,7 @@ struct report_doc {
 	size_t top;		 /* 0: all rows */
 	const struct report_fail *fail; /* "failed"; NULL: nothing was asked for */
 	size_t fail_from;	 /* what of it is of this recording */
+	const struct advice_list *advice; /* "advice"; NULL: was not asked for */
 	const struct ring_view *rolling; /* "rolling": what the recording is a segment of; NULL: none */
 };
 

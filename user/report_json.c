@@ -4,6 +4,7 @@
 #include <string.h>
 #include <linux/types.h>
 
+#include "advice.h"
 #include "export/export.h"
 #include "lib/json.h"
 #include "memtrace.h"
@@ -456,6 +457,8 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	err = doc->segments ? report_json__segments(j, doc) : report_json__rows(j, doc);
 	err2 = put_layers(j, doc->model);
 	put_phases(j, doc->model);
+	if (doc->advice)
+		advice__json(j, "advice", doc->advice);
 	if (doc->fail)
 		report_fail__json(j, doc->fail, doc->fail_from);
 	if (doc->rolling)

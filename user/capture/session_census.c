@@ -22,6 +22,7 @@
 #include "record/dict.h"
 #include "target/census.h"
 #include "target/proc.h"
+#include "target/pytensor.h"
 
 #define FIRST_WITHIN 5000000000ULL /* ns that a reading may take, at attach, */
 #define LAST_WITHIN 2000000000ULL  /* at the end, */
@@ -266,6 +267,17 @@ static bool was_before(const struct session *s, const struct census_tensor *t, b
 	return first && t->allocated && params__stayed(&s->census->params, t->addr);
 }
 
+/* TENSOR_ITEM */
+static uint8_t item_of(uint8_t dtype)
+{
+	unsigned bits = pytensor__dtype_bits(dtype);
+
+	for (uint8_t i = 1; i <= 5; i++)
+		if (bits == 8U << (i - 1))
+			return i;
+	return 0;
+}
+
 static int tell_tensor(struct session *s, const struct census_tensor *t, uint64_t begin, bool first)
 {
 	struct event e = {
@@ -282,6 +294,7 @@ static int tell_tensor(struct session *s, const struct census_tensor *t, uint64_
 	/* Says nothing: there is a tensor. */
 	if (!*t->name && t->kind == CENSUS_OTHER && !e.flags)
 		return 0;
+	e.flags |= item_of(t->dtype);
 	err = intern(s, t, &e.name, &e.module);
 	return err ? err : session__to_sinks(s, &e);
 }

@@ -16,6 +16,7 @@ struct block {
 	uint32_t stack, thread, node;
 	uint32_t name, module; /* what EVENT_TENSOR said, if it did */
 	uint8_t walk, flags, how, category;
+	uint8_t item; /* TENSOR_ITEM */
 	bool tensor;
 	bool untold; /* nothing but EVENT_TENSOR ever told of it */
 };
@@ -241,6 +242,7 @@ static int set_tensor(struct flight_base *b, struct base_device *d, const struct
 	k->name = e->name;
 	k->module = e->module;
 	k->category = e->category;
+	k->item = e->flags & TENSOR_ITEM;
 	return 0;
 }
 
@@ -539,7 +541,7 @@ static int tell_block(const struct teller *t, struct device device, uint64_t add
 					      .device = device,
 					      .addr = addr,
 					      .size = k->tensor_size,
-					      .flags = CENSUS_FIRST,
+					      .flags = CENSUS_FIRST | k->item,
 					      .name = k->name,
 					      .module = k->module,
 					      .category = k->category });

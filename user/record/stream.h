@@ -84,6 +84,7 @@ enum event_flag {
 	BLOCK_PENDING = 1 << 3,	    /* BLOCK: freed, and waits for a stream to be done with it: not in the allocated total */
 	STATE_EXACT = 1 << 4,	    /* STATE: blocks and segments told of add up to the allocator's totals, to the byte */
 	STATE_SEGMENTS_EXACT = 1 << 5, /* STATE: the segments do, the blocks may not */
+	TENSOR_ITEM = 7,	   /* TENSOR, a mask: 1 + log2 of the bytes of an element; 0: not known */
 	CENSUS_FIRST = 1 << 6,	   /* TENSOR, CENSUS: of the reading at attach */
 	CENSUS_TORN = 1 << 7,	   /* CENSUS: parts kept changing and are left out */
 };
