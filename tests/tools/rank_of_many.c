@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * rank_of_many WORLD_SIZE RANK LOCAL_WORLD_SIZE COMMAND [ARGUMENT...]: one rank of a job in the dry run, not recorded; 0: as the
+ * launcher's command line says. Its exit status is ours; on standard error what was waited for in vain.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "child.h"
+#include "estimate_ranks.h"
+#include "lib/exit.h"
+
+static int run(const struct estimate_ranks *r)
+{
+	const char *const *own = estimate_ranks__env(r);
+	const char *env[128];
+	char preload[4096], devices[64];
+	struct child_opts co = { .argv = estimate_ranks__command(r), .env = env };
+	struct child *c;
+	sigset_t none;
+	size_t n = 0;
+	int status;
+
+	for (; own[n] && n < 125; n++)
+		env[n] = own[n];
+	/* The libraries of the dry run, for the job alone. */
+	if (getenv("DRYRUN_PRELOAD")) {
+		snprintf(preload, sizeof(preload), "LD_PRELOAD=%s", getenv("DRYRUN_PRELOAD"));
+		snprintf(devices, sizeof(devices), "MEMTRACE_DRYRUN_DEVICES=%u", estimate_ranks__local_world_size(r));
+		env[n++] = preload;
+		env[n++] = devices;
+	}
+	env[n] = NULL;
+	sigemptyset(&none);
+	co.mask = &none;
+	c = child__new(&co);
+	if (!c || child__release(c)) {
+		fprintf(stderr, "cannot run it\n");
+		child__free(c);
+		return EXIT_FAILED;
+	}
+	status = child__wait(c);
+	child__free(c);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int main(int argc, char **argv)
+{
+	struct estimate_ranks_args args;
+	struct estimate_ranks *r;
+	const char *missing;
+	int status;
+
+	if (argc < 5)
+		return EXIT_USAGE;
+	args = (struct estimate_ranks_args){ .world_size = (unsigned)atoi(argv[1]),
+					     .rank = (unsigned)atoi(argv[2]),
+					     .local_world_size = (unsigned)atoi(argv[3]),
+					     .command = argv + 4 };
+	r = estimate_ranks__new(&args, NULL, &status);
+	if (!r)
+		return status;
+	status = run(r);
+	missing = estimate_ranks__end(r);
+	if (missing)
+		fprintf(stderr, "waited in vain for %s\n", missing);
+	estimate_ranks__free(r);
+	return status;
+}
