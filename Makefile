@@ -45,7 +45,7 @@ SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
-.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page bench-serve chaos truth attribution formats fuzz asan asan-serve deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page bench-serve chaos truth estimate-truth attribution formats fuzz asan asan-serve deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -246,6 +246,12 @@ chaos: deps-test
 truth: deps-test
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)tools/truth.py
+
+# Estimates against PyTorch's own counters and against fake tensors: docs/ESTIMATE.md. An hour or two.
+estimate-truth: deps-test
+	$(Q)tools/deps.sh estimate
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/estimate_truth.py
 
 # Everything that export writes, read by programs of others and compared with report: docs/FORMATS.md. A few minutes.
 formats: deps-test

@@ -17,7 +17,7 @@ LOGS=$OUTPUT/test-logs
 # Two at a time, longest first: most of a file's time is spent waiting for a job.
 E2E=(test_windows test_dump test_long test_tui test_leaks test_run test_backward test_dryrun_libs test_category test_errors test_truth test_census test_train test_layers
 	test_children test_many test_page_data test_page test_attribution test_windows_live test_dryrun test_walk test_foreign test_formats test_calls test_exact test_hostile test_privileges
-	test_sites test_torchrun test_watch test_manual test_diff)
+	test_estimate_truth test_sites test_torchrun test_watch test_manual test_diff)
 HTTP=()
 # What serve answers: each file has a server of its own.
 for file in tests/e2e/http_*.py; do

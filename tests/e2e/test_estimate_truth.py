@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+What is said of a training script in the dry run against PyTorch's own counters in it, to the byte: a quick part of `make estimate-truth`,
+which does larger models and more of them. No GPU is needed.
+"""
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import harness
+from harness import Skip, check, equal, run
+
+sys.path.insert(0, os.path.join(harness.WORKLOADS, "estimate"))
+import estimates  # noqa: E402
+import jobs  # noqa: E402
+
+# AdamW in a loop: fake tensors are not taken for tensors by its faster way, and a figure without that way's temporaries is another one.
+SMALL = jobs.Job("small", "gpt2.py --amp fp16 --clip 1 --checkpoint --accumulate 2 --batch 1 --length 64 --steps 3 --optimizer adamw-loop")
+PLAIN = jobs.Job("plain", "gpt2.py --amp bf16 --checkpoint --batch 1 --length 64 --steps 2 --optimizer adamw-loop")
+COUNTERS = ("allocated", "reserved")
+
+
+def counters(told):
+    return {k: told[k] for k in COUNTERS}
+
+
+@functools.lru_cache(None)
+def of_plain():
+    return estimates.untraced(PLAIN)
+
+
+def test_to_the_byte():
+    r = estimates.recorded(SMALL)
+    equal(counters(r["ours"]), counters(r["torch"]), "peaks")
+    equal(r["ours"]["drift"], 0, "drift")
+    check(r["torch"]["allocated"] > 4 * 4 * r["torch"]["parameters"], "no room for parameters, gradients and states: %s", r["torch"])
+    equal(counters(estimates.untraced(SMALL)), counters(r["torch"]), "a second time, with no recording")
+
+
+def test_command():
+    if not estimates.has_estimate():
+        raise Skip("no command estimate in this build")
+    equal(counters(estimates.estimated(PLAIN)), counters(of_plain()), "estimate")
+
+
+def test_fake_tensors_agree():
+    """Another way to the figure, which knows nothing of the allocator: it cannot be far from what was allocated."""
+    truth = of_plain()
+    fake = estimates.faked(PLAIN, "dispatch", True)
+    check(fake["error"] is None, "%s", fake)
+    check(abs(fake["peak"] - truth["allocated"]) < 0.03 * truth["allocated"], "%s, and the allocator had %s", fake, truth)
+
+
+def test_bundle_for_a_gpu():
+    """It runs where the dry run stands for the GPU, and says so."""
+    archive = harness.scratch("gpu.tar.gz")
+    subprocess.run([os.path.join(harness.REPO, "tools", "estimate_gpu.sh"), archive], check=True, capture_output=True)
+    subprocess.run(["tar", "-C", harness.scratch(), "-xzf", archive], check=True)
+    folder = harness.scratch("estimate-gpu")
+    with open(os.path.join(folder, "estimate", "jobs.py"), "a", encoding="utf-8") as f:
+        f.write('\nJOBS = (Job("small", "gpt2.py --batch 1 --length 64 --steps 1"), Job("lacking", "hf.py gpt2", ("no_such_module",)))\n')
+    libraries = " ".join(os.path.join(folder, "dryrun", lib) for lib in ("libcuda.so.1", "libnvidia-ml.so.1"))
+    out = harness.scratch("gpu.json")
+    done = subprocess.run(["python3", os.path.join(folder, "estimate_gpu.py"), "--python", harness.python("main"), "--json", out],
+                          env=dict(os.environ, LD_PRELOAD=libraries, MEMTRACE_DRYRUN_SM="9.0", MEMTRACE_DRYRUN_VRAM="24G"),
+                          capture_output=True, text=True, timeout=300)
+    equal(done.returncode, 0, "exit: %s%s" % (done.stdout, done.stderr))
+    check("This is not a GPU" in done.stdout and "SM 9.0" in done.stdout and "not measured (stand-in" in done.stdout, "%s", done.stdout)
+    check("| +0.00 %, +0.00 % | - |" in done.stdout and "not run: no no_such_module" in done.stdout, "%s", done.stdout)
+    with open(out, encoding="utf-8") as f:
+        told = json.load(f)
+    equal([told["real"], told["jobs"][0]["predicted"]["sm"]], [False, "9.0"], "what it tells in JSON")
+    equal(told["jobs"][0]["predicted"]["total"], 24 << 30, "the device's memory")
+
+
+if __name__ == "__main__":
+    run(globals())

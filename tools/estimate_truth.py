@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+How true estimates are: runs every job of tests/workloads/estimate/jobs.py in the dry run and compares what memtrace-bpf says of its
+peak with PyTorch's own counters in the same process, to the byte; and with what estimates on fake tensors come to. Writes the tables
+of docs/ESTIMATE.md, "How true it is"; exits with 1 where a figure of ours is not PyTorch's.
+
+    tools/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--no-fake] [--no-versions] [--print]
+
+What is done is kept in .output/estimate-truth.json and not run a second time, unless --again is given, or the program was built anew
+(for fake tensors, which are slow and have nothing of it: the scripts changed). Needs tools/deps.sh estimate.
+"""
+import argparse
+import glob
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+
+REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(REPO, "tests", "e2e"), os.path.join(REPO, "tests", "workloads", "estimate")]
+import harness  # noqa: E402
+import jobs  # noqa: E402
+from estimates import FOLDER, Failed, estimated, faked, has_estimate, recorded, untraced  # noqa: E402
+
+STATE = os.path.join(harness.OUT, "estimate-truth.json")
+BEGIN, END = "<!-- made by tools/estimate_truth.py -->", "<!-- end -->"
+SMS = ("7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "12.0")
+
+
+def truth(job):
+    result = recorded(job)
+    if has_estimate():
+        result["estimate"] = estimated(job)
+    return result
+
+
+def fakes(job):
+    return {"memtracker": faked(job, "memtracker", True), "dispatch": faked(job, "dispatch", True), "no GPU": faked(job, "dispatch", False)}
+
+
+# ---- the same job elsewhere ------------------------------------------------------------------------------------
+
+def versions():
+    """One job on each PyTorch, twice, with and without a recording; and on each SM."""
+    job = jobs.Job("GPT-2 124M, bf16, checkpoints", "gpt2.py --amp bf16 --checkpoint --steps 2")
+    rows = {}
+    for role in ("cu12", "main", "newest"):
+        first, again, plain = recorded(job, role), recorded(job, role), untraced(job, role)
+        rows[role] = {"torch": first["torch"]["torch"], "ours": [r["ours"] for r in (first, again)],
+                      "counters": [{k: t[k] for k in ("allocated", "reserved")} for t in (first["torch"], again["torch"], plain)]}
+    sms = {sm: {k: v for k, v in untraced(job, env={"MEMTRACE_DRYRUN_SM": sm}).items() if k in ("allocated", "reserved")} for sm in SMS}
+    return {"job": job.name, "roles": rows, "sms": sms}
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------
+
+def gib(n):
+    return "%.3f" % (n / 2 ** 30)
+
+
+def percent(got, truth):
+    return "%+.2f %%" % (100 * (got - truth) / truth)
+
+
+def exact(r):
+    ours, torch = r["ours"], r["torch"]
+    same = all(ours[k] == torch[k] for k in ("allocated", "reserved")) and ours["drift"] == 0
+    e = r.get("estimate")
+    return same and (e is None or all(e[k] == torch[k] for k in ("allocated", "reserved")))
+
+
+def failed(text, notes):
+    if text not in notes:
+        notes.append(text)
+    return "fails [%d]" % (notes.index(text) + 1)
+
+
+def fake_cell(f, truth, notes):
+    if f is None:
+        return "not run"
+    return failed(f["error"], notes) if f.get("error") else percent(f["peak"], truth)
+
+
+def table(state):
+    lines = ["| job | PyTorch: peak allocated, reserved, GiB | ours | seconds, host GiB | MemTracker: of allocated, of reserved | "
+             "storages: of allocated, of reserved | storages, no GPU | real GPU |", "|---" * 8 + "|"]
+    notes = []
+    for job in jobs.JOBS:
+        r = state.get("truth", job.name)
+        if r is None:
+            lines.append("| %s | not run |" % job.name + " |" * 6)
+            continue
+        if r.get("failed"):
+            lines.append("| %s | %s |" % (job.name, failed(r["failed"], notes)) + " |" * 6)
+            continue
+        t, fake = r["torch"], state.get("fake", job.name) or {}
+        cells = [job.name, "%s, %s" % (gib(t["allocated"]), gib(t["reserved"])),
+                 "to the byte" if exact(r) else "**%s, %s**" % (gib(r["ours"]["allocated"]), gib(r["ours"]["reserved"])),
+                 "%.0f, %.2f" % (r["seconds"], r["rss"] / 2 ** 30)]
+        for tracker in ("memtracker", "dispatch"):
+            f = fake.get(tracker)
+            both = [fake_cell(f, t[k], notes) for k in ("allocated", "reserved")]
+            cells.append(both[0] if both[0] == both[1] else ", ".join(both))
+        cells += [fake_cell(fake.get("no GPU"), t["allocated"], notes), "not measured"]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines.append("")
+    for i, note in enumerate(notes):
+        lines += ["[%d] %s" % (i + 1, re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(REPO), "")), ""]
+    return lines
+
+
+def version_tables(v):
+    lines = ["%s, two steps; PyTorch's counters and ours, bytes:" % v["job"], "",
+             "| PyTorch | peak allocated | peak reserved | a second time | without a recording | ours |", "|---" * 6 + "|"]
+    for row in v["roles"].values():
+        first, again, plain = row["counters"]
+        ours = all(o["allocated"] == first["allocated"] and o["reserved"] == first["reserved"] for o in row["ours"])
+        lines.append("| %s | %s | %s | %s | %s | %s |" % (
+            row["torch"], format(first["allocated"], ","), format(first["reserved"], ","), "same" if again == first else "differs",
+            "same" if plain == first else "differs", "the same, both times" if ours else "differs"))
+    lines += ["", "The same on PyTorch %s by SM (`MEMTRACE_DRYRUN_SM`), MiB:" % v["roles"]["main"]["torch"], "",
+              "| SM | " + " | ".join(v["sms"]) + " |", "|---" * (len(v["sms"]) + 1) + "|"]
+    for key in ("allocated", "reserved"):
+        lines.append("| peak %s | " % key + " | ".join("%.1f" % (s[key] / 2 ** 20) for s in v["sms"].values()) + " |")
+    return lines + [""]
+
+
+def write(path, lines):
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    begin, end = text.find(BEGIN), text.find(END)
+    if begin < 0 or end < begin:
+        sys.exit("%s: no place for the tables: %s ... %s" % (path, BEGIN, END))
+    text = text[:begin] + BEGIN + "\n\n" + "\n".join(lines).rstrip("\n") + "\n\n" + text[end:]
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(text)
+
+
+# ---- what is done already ----------------------------------------------------------------------------------------
+
+def of_build():
+    return str(os.stat(harness.TOOL).st_mtime_ns)
+
+
+def of_scripts():
+    h = hashlib.sha256()
+    for path in sorted(glob.glob(os.path.join(FOLDER, "*.py"))):
+        with open(path, "rb") as f:
+            h.update(f.read())
+    return h.hexdigest()
+
+
+class State:
+    """Results by part ("truth", "fake", "versions") and name, each with what it is of: of something else it is none."""
+
+    OF = {"truth": of_build, "versions": of_build, "fake": of_scripts}
+
+    def __init__(self, keep):
+        try:
+            self.all = harness.read_json(STATE) if keep else {}
+        except (OSError, ValueError):
+            self.all = {}
+
+    def get(self, part, name):
+        held = self.all.get(part, {}).get(name)
+        return held["result"] if held and held["of"] == self.OF[part]() else None
+
+    def put(self, part, name, result):
+        self.all.setdefault(part, {})[name] = {"of": self.OF[part](), "result": result}
+        with open(STATE, "w", encoding="utf-8") as f:
+            json.dump(self.all, f, indent=1)
+
+    def missing(self, part, name):
+        return self.get(part, name) is None
+
+
+def available_gib():
+    with open("/proc/meminfo", encoding="ascii") as f:
+        return int(re.search(r"MemAvailable:\s+(\d+)", f.read()).group(1)) / 2 ** 20
+
+
+def do_job(state, job, fake):
+    """What of it is not done yet."""
+    if available_gib() < job.gib + 4:
+        print("%-50s left out: %.1f GiB of memory are available, it may take %d" % (job.name, available_gib(), job.gib), flush=True)
+        return
+    if state.missing("truth", job.name):
+        try:
+            result = truth(job)
+        except (Failed, subprocess.SubprocessError, StopIteration, KeyError) as e:
+            result = {"failed": "%s: %s" % (type(e).__name__, e)}
+        state.put("truth", job.name, result)
+        print("%-50s %s" % (job.name, result.get("failed") or ("to the byte" if exact(result) else "DIFFERS")), flush=True)
+    if fake and state.missing("fake", job.name):
+        state.put("fake", job.name, fakes(job))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default="", metavar="PATTERN", help="of a job's name")
+    p.add_argument("--output", default=os.path.join(REPO, "docs", "ESTIMATE.md"))
+    p.add_argument("--again", action="store_true", help="do not keep what is done already")
+    p.add_argument("--no-fake", action="store_true", help="no estimates on fake tensors")
+    p.add_argument("--no-versions", action="store_true", help="not the table by version")
+    p.add_argument("--print", action="store_true", help="print the tables, write no file")
+    args = p.parse_args()
+    os.nice(5)
+    state = State(not args.again)
+    for job in jobs.JOBS:
+        if re.search(args.only, job.name):
+            do_job(state, job, not args.no_fake)
+    if not args.no_versions and state.missing("versions", ""):
+        state.put("versions", "", versions())
+    v = state.get("versions", "")
+    lines = table(state) + (version_tables(v) if v else [])
+    if args.print:
+        print("\n".join(lines))
+    else:
+        write(args.output, lines)
+    results = [(j.name, state.get("truth", j.name)) for j in jobs.JOBS]
+    bad = [name for name, r in results if r and (r.get("failed") or not exact(r))]
+    if bad:
+        sys.exit("not PyTorch's: " + ", ".join(bad))
+
+
+if __name__ == "__main__":
+    main()
