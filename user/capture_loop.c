@@ -285,14 +285,15 @@ static void say_attached(const struct capture_loop *loop)
 		log_warn("no Python lines: %s", problem);
 	if (loop->started) {
 		const char *at = facts__get(session__facts(loop->session), "attached_at");
+		bool start = at && !strcmp(at, "start");
 
-		log_info("recording PID %d%s", (int)loop->args.pid,
-			 at && !strcmp(at, "start") ? " from PyTorch's first allocation on" :
-						      "; PyTorch may have allocated before");
+		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", start)),
+			  "recording PID %d%s", (int)loop->args.pid,
+			  start ? " from PyTorch's first allocation on" : "; PyTorch may have allocated before");
 		return;
 	}
-	log_info("attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid,
-		 loop__say_until(until, sizeof(until), loop));
+	log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", false)),
+		  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid, loop__say_until(until, sizeof(until), loop));
 }
 
 /* One changing line on a terminal. */
@@ -458,14 +459,20 @@ static int run_first(struct capture_loop *loop)
 	if (!err)
 		err = finish(loop);
 	loop->err = err;
+	log_event(LOG_DEBUG, "stopped",
+		  LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_STRING("reason", loop->stop_reason),
+			     LOG_UINT("events", session__events(loop->session)), LOG_UINT("lost", session__lost(loop->session)),
+			     LOG_UINT("steps", session__steps(loop->session)), LOG_INT("error", err)),
+		  "PID %d: stopped: %s", (int)loop->args.pid, err ? strerror(-err) : loop->stop_reason);
 	if (err) {
 		status = EXIT_FAILED;
 	} else if (loop->started) {
 		; /* what became of its command the caller knows better */
 	} else if (!strcmp(loop->stop_reason, "target exited")) {
-		log_info("PID %d has ended", (int)loop->args.pid);
+		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", loop->args.pid)), "PID %d has ended", (int)loop->args.pid);
 	} else if (!strcmp(loop->stop_reason, "exec")) {
-		log_info("PID %d runs another program now (exec): attach again to trace that", (int)loop->args.pid);
+		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", loop->args.pid)),
+			  "PID %d runs another program now (exec): attach again to trace that", (int)loop->args.pid);
 	}
 out:
 	if (status < 0) {

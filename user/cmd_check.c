@@ -18,6 +18,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "log_args.h"
 #include "target/census.h"
 #include "target/cuda.h"
 #include "target/proc.h"
@@ -271,10 +272,12 @@ fail:
 
 int cmd_check(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.doc = "Say what will work here and what will not, and why. Attaches nothing.",
+		.children = children,
 	};
 	struct check_args a = { 0 };
 	int status;

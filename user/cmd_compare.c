@@ -10,6 +10,7 @@
 #include "compare.h"
 #include "inputs.h"
 #include "lib/log.h"
+#include "log_args.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_NR };
 
@@ -180,12 +181,14 @@ static int print(const struct compare_args *args, const struct capture *all)
 
 int cmd_compare(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "[NAME=]FILE ...\nFOLDER",
 		.doc = "Captures beside each other, one row each: peak, reserved, fragmentation, the time of a step, and where the peak falls; each "
 		       "against the first.",
+		.children = children,
 	};
 	struct compare_args args = { 0 };
 	struct capture *all;

@@ -15,6 +15,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "log_args.h"
 
 struct ctl_args {
 	pid_t pid;
@@ -182,11 +183,13 @@ static int take_answer(const struct ctl_args *a, const char *answer)
 
 int cmd_ctl(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "start | stop | mark NAME | save | status",
 		.doc = "Tell a capture that runs what to do: begin a window, end it, note a mark, write what is kept, say how it is.",
+		.children = children,
 	};
 	struct ctl_args args = { 0 };
 	struct control_place place;

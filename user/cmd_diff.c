@@ -13,6 +13,7 @@
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log_args.h"
 #include "report_words.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH, FORMAT_NR };
@@ -214,7 +215,8 @@ static int write_file(struct diff *d, const struct diff_args *args, const char *
 	if (err)
 		log_err("%s: cannot write: %s", name, outfile__why(err));
 	else if (args->format == FORMAT_FLAMEGRAPH && strcmp(path, "-") != 0)
-		log_info("wrote %s: any browser opens it, without a network", name);
+		log_event(LOG_INFO, "written", LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("format", "flamegraph")),
+			  "wrote %s: any browser opens it, without a network", name);
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
@@ -261,12 +263,14 @@ static int run(struct diff_args *args)
 
 int cmd_diff(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "OLD NEW\nFOLDER",
 		.doc = "What changed between two recordings: what grew, shrank, is new or gone, at the peak or another moment. Lines are "
 		       "matched although they moved, and files although their folder has another name.",
+		.children = children,
 	};
 	struct diff_args args = { 0 };
 

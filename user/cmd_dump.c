@@ -12,6 +12,7 @@
 #include "dump.h"
 #include "lib/exit.h"
 #include "lib/log.h"
+#include "log_args.h"
 #include "target/proc.h"
 
 #define LIMIT_NS 10000000000ull
@@ -143,11 +144,13 @@ static int look(struct target *t, struct dump_args *a, struct failure *f)
 
 int cmd_dump(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.doc = "What tensors a process holds right now, with their names: parameters, buffers, gradients, "
 		       "optimizer state, others. Read from outside: no probe, nothing is stopped.",
+		.children = children,
 	};
 	struct dump_args a = { .o.top = SIZE_MAX };
 	struct failure f = { 0 };

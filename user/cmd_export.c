@@ -16,6 +16,7 @@
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log_args.h"
 
 enum { OPT_AT = 0x2000, OPT_DEVICE };
 
@@ -208,12 +209,11 @@ static int explain(const struct export_run *r, int err)
 static void look_ahead(struct export_run *r)
 {
 	const struct export_format *f = r->args.format;
-	enum log_level level = log__level();
 	struct stat st;
 
 	if (!(f->looks_ahead || (f->of_end && r->args.model.at != AT_END)) || !strcmp(r->args.recording, "-") || handed__stat(r->args.recording, &st) || !S_ISREG(st.st_mode))
 		return;
-	log__set_level(LOG_ERROR);
+	log__hush(LOG_ERROR);
 	if (!analysis__open(r->args.recording, &r->args.model, &r->ahead)) {
 		r->ahead->doing = "looking ahead in";
 		if (analysis__run(r->ahead, NULL, NULL)) {
@@ -221,7 +221,7 @@ static void look_ahead(struct export_run *r)
 			r->ahead = NULL;
 		}
 	}
-	log__set_level(level);
+	log__hush(LOG_DEBUG);
 }
 
 static int convert(struct export_run *r)
@@ -280,12 +280,15 @@ static int finish(struct export_run *r)
 		return EXIT_FAILED;
 	}
 	if (*size && (!r->args.output || strcmp(r->args.output, "-")))
-		log_info("wrote %s (%s): %s", name, size, r->args.format->next);
+		log_event(LOG_INFO, "written",
+			  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("bytes", (uint64_t)st.st_size), LOG_STRING("format", r->args.format->name)),
+			  "wrote %s (%s): %s", name, size, r->args.format->next);
 	return EXIT_OK;
 }
 
 int cmd_export(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
@@ -294,6 +297,7 @@ int cmd_export(int argc, char **argv)
 		       "target are needed.\v"
 		       "Formats:",
 		.help_filter = help_filter,
+		.children = children,
 	};
 	struct export_run r = {0};
 	int status;

@@ -17,6 +17,7 @@
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "log_args.h"
 #include "report_words.h"
 
 #define TOP 10		     /* lines of text */
@@ -378,6 +379,7 @@ static char **join_steps(int *argc, char **argv, char **joined)
 
 int cmd_leaks(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
@@ -385,6 +387,7 @@ int cmd_leaks(int argc, char **argv)
 		.doc = "What grows from step to step, which line allocates it, what holds it, and how sure that is; from a "
 		       "recording, or from a running process. Without steps equal slices of time take their place. Of several recordings, as of the ranks of "
 		       "a job, it says in which a line grows.",
+		.children = children,
 	};
 	struct leaks_args args = { .o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH } };
 	char *joined = NULL, **v = join_steps(&argc, argv, &joined);

@@ -10,6 +10,7 @@
 #include "lib/text.h"
 #include "live/args.h"
 #include "live/guard.h"
+#include "log_args.h"
 
 enum { OPT_TOP = 0x4000, OPT_COLOR, OPT_FORMAT, OPT_BY, OPT_SORT, OPT_FILTER, OPT_HIDE, OPT_FRAMES };
 
@@ -141,7 +142,7 @@ static int show(struct live_args *args)
 
 int cmd_live(int argc, char **argv)
 {
-	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 }, { 0 } };
+	static const struct argp_child children[] = { { &capture_argp, 0, "Target and bounds:", 1 }, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

@@ -6,6 +6,7 @@
 #include "capture_args.h"
 #include "capture_loop.h"
 #include "commands.h"
+#include "log_args.h"
 #include "recording.h"
 
 struct record_args {
@@ -35,6 +36,7 @@ int cmd_record(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &recording_argp, 0, NULL, 0 },
 						      { &capture_argp, 0, "Target and bounds:", 1 },
+						      LOG_ARGP_CHILD,
 						      { 0 } };
 	static const struct argp argp = {
 		.parser = parse,

@@ -13,6 +13,7 @@
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "log_args.h"
 #include "report_doc.h"
 #include "report_fail.h"
 #include "report_filter.h"
@@ -670,11 +671,13 @@ static int report_files(const struct report_args *args)
 
 int cmd_report(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "FILE ...",
 		.doc = "Which line, module and phase held how many bytes, and what for, at the peak or another moment, from recordings.",
+		.children = children,
 	};
 	struct report_args args = { 0 };
 	int status;

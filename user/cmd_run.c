@@ -10,6 +10,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "log_args.h"
 #include "run_command.h"
 
 enum { OPT_DRY_RUN = 0x5000, OPT_VRAM, OPT_DEVICES, OPT_NO_TRACE, OPT_USER };
@@ -96,6 +97,7 @@ int cmd_run(int argc, char **argv)
 {
 	static const struct argp_child children[] = { { &recording_argp, 0, NULL, 0 },
 						      { &capture_bounds_argp, 0, "Bounds:", 1 },
+						      LOG_ARGP_CHILD,
 						      { 0 } };
 	static const struct argp argp = {
 		.options = options,

@@ -13,6 +13,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "log_args.h"
 #include "pick.h"
 #include "serve/listen.h"
 #include "serve/secret.h"
@@ -377,12 +378,14 @@ static int prepare(struct serve_args *a)
 
 int cmd_serve(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "[FILE...]",
 		.doc = "Answer over HTTP: traces of live processes and of recordings, a page to look at them, metrics. Everything but what traces runs without "
 		       "rights; docs/SERVE.md has all of it.",
+		.children = children,
 	};
 	static struct serve_args args;
 	int status;

@@ -9,6 +9,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "log_args.h"
 #include "watch.h"
 
 #define EVERY UINT64_C(1000000000)
@@ -189,12 +190,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 int cmd_watch(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,
 		.args_doc = "-p PID | --name PATTERN | --all",
 		.doc = "Watches running PyTorch processes from outside, with no probe on their allocations, until a rule holds; then writes down "
 		       "what is live, records everything for a while, and watches on.",
+		.children = children,
 	};
 	struct watch_args args = {
 		.every = EVERY, .capture = CAPTURE, .cooldown = COOLDOWN, .max_captures = MAX_CAPTURES, .max_bytes = MAX_BYTES,

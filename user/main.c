@@ -9,6 +9,8 @@
 #include "commands.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
+#include "lib/log_config.h"
+#include "log_args.h"
 
 static const struct command {
 	const char *name;
@@ -39,7 +41,7 @@ static void help(FILE *out)
 
 	fprintf(out, "Which Python line, module and phase holds a PyTorch process's memory, by attaching to it.\n\n"
 		     "Usage: sudo memtrace-bpf -p PID [OPTION...]   attach now and show what lives: the live view\n"
-		     "       memtrace-bpf COMMAND [OPTION...]\n\nCommands:\n");
+		     "       memtrace-bpf [--log-...] COMMAND [OPTION...]\n\nCommands:\n");
 	for (i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
 	fprintf(out, "\n  `memtrace-bpf COMMAND --help` lists a command's options, `memtrace-bpf -p PID --help` those of\n"
@@ -76,13 +78,32 @@ static int closed(int status)
 	return status;
 }
 
+/* argp takes the program's name from here: "memtrace-bpf record". */
+static int run(const struct command *c, int argc, char **argv)
+{
+	char name[64];
+
+	snprintf(name, sizeof(name), "memtrace-bpf %s", c->name);
+	argv[0] = name;
+	log__set_command(c->name);
+	return closed(c->run(argc, argv));
+}
+
 int main(int argc, char **argv)
 {
 	size_t i;
+	int log;
 
 	if (!hold_standard_files())
 		return EXIT_FAILED;
 	setlocale(LC_ALL, "");
+	log__from_environment();
+	log = log_args__take(argc - 1, argv + 1);
+	if (log < 0)
+		return EXIT_USAGE;
+	argv[log] = argv[0];
+	argv += log;
+	argc -= log;
 	if (argc < 2) {
 		help(stderr);
 		return EXIT_USAGE;
@@ -96,17 +117,13 @@ int main(int argc, char **argv)
 		return closed(EXIT_OK);
 	}
 	for (i = 0; i < N_COMMANDS; i++) {
-		if (!strcmp(argv[1], commands[i].name)) {
-			char name[64];
-
-			/* argp takes the program's name from here: "memtrace-bpf record". */
-			snprintf(name, sizeof(name), "memtrace-bpf %s", commands[i].name);
-			argv[1] = name;
-			return closed(commands[i].run(argc - 1, argv + 1));
-		}
+		if (!strcmp(argv[1], commands[i].name))
+			return run(&commands[i], argc - 1, argv + 1);
 	}
-	if (argv[1][0] == '-')
+	if (argv[1][0] == '-') {
+		log__set_command("live");
 		return closed(cmd_live(argc, argv));
+	}
 	fprintf(stderr, "memtrace-bpf: no command '%s'; `memtrace-bpf --help` lists them\n", argv[1]);
 	return EXIT_USAGE;
 }

@@ -188,9 +188,13 @@ static void say_written(const struct recording *r, uint64_t bytes, uint64_t drop
 	uint64_t events = session__events(r->loop.session), lost = session__lost(r->loop.session);
 	char n[32], l[32], size[24];
 
-	log_info("%s: %s events, %s lost, %s (%.1f bytes an event)", outfile__name(r->file),
-		 text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost), text__bytes(size, sizeof(size), bytes),
-		 events ? (double)bytes / events : 0.0);
+	log_event(LOG_INFO, "recorded",
+		  LOG_FIELDS(LOG_STRING("path", outfile__name(r->file)), LOG_INT("target", r->loop.args.pid), LOG_UINT("events", events),
+			     LOG_UINT("lost", lost), LOG_UINT("bytes", bytes), LOG_UINT("dropped", dropped),
+			     LOG_UINT("steps", session__steps(r->loop.session)), LOG_STRING("reason", r->loop.stop_reason)),
+		  "%s: %s events, %s lost, %s (%.1f bytes an event)", outfile__name(r->file),
+		  text__count(n, sizeof(n), events), text__count(l, sizeof(l), lost), text__bytes(size, sizeof(size), bytes),
+		  events ? (double)bytes / events : 0.0);
 	if (lost)
 		log_warn("%s events were lost because the ring was full: blocks may be missing, or shown though they are freed "
 			 "(a GPU's totals are exact all the same); --ring-size 64M gives more room",

@@ -126,9 +126,13 @@ static void say_file(const struct oom_recording *o, const struct flight_report *
 
 	if (r->ooms > 1)
 		snprintf(more, sizeof(more), ", and %s times more within a moment", text__count(events, sizeof(events), r->ooms - 1));
-	log_info("out of memory at %s (%s asked for)%s", text__time(when, sizeof(when), r->oom.time),
-		 text__bytes(asked, sizeof(asked), r->oom.size), more);
-	log_info("%s: %s events from %s before it on, %s blocks that were there before, %s", name,
+	log_event(LOG_INFO, "oom",
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("time_ns", r->oom.time), LOG_UINT("asked_bytes", r->oom.size), LOG_UINT("times", r->ooms)),
+		  "out of memory at %s (%s asked for)%s", text__time(when, sizeof(when), r->oom.time),
+		  text__bytes(asked, sizeof(asked), r->oom.size), more);
+	log_event(LOG_INFO, "recorded",
+		  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("events", r->events), LOG_UINT("blocks_before", r->blocks), LOG_UINT("bytes", r->bytes)),
+		  "%s: %s events from %s before it on, %s blocks that were there before, %s", name,
 		 text__count(events, sizeof(events), r->events), text__time(span, sizeof(span), before),
 		 text__count(blocks, sizeof(blocks), r->blocks), text__bytes(size, sizeof(size), r->bytes));
 	if (r->cut)

@@ -117,7 +117,10 @@ static void say_written(const struct ring_recording *g)
 	struct ring_store_sum s = ring_store__sum(g->store);
 	char n[32], l[32], size[24], gap[32], to[24];
 
-	log_info("%s: %s events, %s lost, %s in %u segment%s", ring_store__path(g->store), text__count(n, sizeof(n), s.events),
+	log_event(LOG_INFO, "recorded",
+		  LOG_FIELDS(LOG_STRING("path", ring_store__path(g->store)), LOG_UINT("events", s.events), LOG_UINT("lost", s.lost), LOG_UINT("bytes", s.bytes),
+			     LOG_UINT("segments", s.segments), LOG_UINT("dropped", s.gap_events)),
+		  "%s: %s events, %s lost, %s in %u segment%s", ring_store__path(g->store), text__count(n, sizeof(n), s.events),
 		 text__count(l, sizeof(l), s.lost), text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.segments,
 		 s.segments == 1 ? "" : "s");
 	if (s.gap_to)

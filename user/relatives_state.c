@@ -114,7 +114,8 @@ void relative__open_forked(struct relative *p)
 		probes__free(p->early_from);
 		p->early_from = NULL;
 		p->forked_by = NULL;
-		log_info("following PID %d, forked by PID %d", (int)p->pid, (int)p->parent);
+		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent), LOG_BOOL("forked", true)),
+			  "following PID %d, forked by PID %d", (int)p->pid, (int)p->parent);
 		is_traced(p);
 		return;
 	}
@@ -179,15 +180,19 @@ static void give_up(struct relative *p)
 static void say_traced(const struct relative *p)
 {
 	const char *at = facts__get(session__facts(p->session), "attached_at");
-	const char *how = at && !strcmp(at, "start") ? ", from PyTorch's first allocation on" : "; PyTorch may have allocated before";
+	bool start = at && !strcmp(at, "start");
+	const char *how = start ? ", from PyTorch's first allocation on" : "; PyTorch may have allocated before";
 	struct pick_process q;
 	char title[96];
 
 	if (p->is_child || pick_process__read(p->pid, &q)) {
-		log_info("following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent, how);
+		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent), LOG_BOOL("from_start", start)),
+			  "following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent, how);
 		return;
 	}
-	log_info("attached to PID %d (%s)%s", (int)p->pid, pick_process__title(&q, title, sizeof(title)), how);
+	pick_process__title(&q, title, sizeof(title));
+	log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("title", title), LOG_BOOL("from_start", start)),
+		  "attached to PID %d (%s)%s", (int)p->pid, title, how);
 	pick_process__free(&q);
 }
 

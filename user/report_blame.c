@@ -75,7 +75,6 @@ static int add_largest(struct blame *b, const struct model *m, size_t device, bo
 static int add_largest_at(struct blame *b, const struct analysis *a, const char *device, bool innermost, struct strings *words)
 {
 	const struct model_opts at = { .at = b->at };
-	enum log_level level = log__level();
 	struct analysis *again;
 	int found, err = 0;
 
@@ -84,7 +83,7 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 			 b->at == AT_PEAK ? "peak" : "first out of memory");
 		return 0;
 	}
-	log__set_level(LOG_ERROR);
+	log__hush(LOG_ERROR);
 	if (!analysis__open(a->path, &at, &again)) {
 		again->doing = b->at == AT_PEAK ? "looking for the peak in" : "looking for the out of memory in";
 		if (!analysis__run(again, NULL, NULL)) {
@@ -93,7 +92,7 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 		}
 		analysis__free(again);
 	}
-	log__set_level(level);
+	log__hush(LOG_DEBUG);
 	return err;
 }
 

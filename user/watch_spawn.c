@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/log.h"
+#include "lib/log_config.h"
 #include "watch.h"
 
 #define MOST_ARGS 30
@@ -51,6 +51,7 @@ pid_t watch_spawn__self(const char *const *argv, int out, int nice_by)
 	if (pid)
 		return pid;
 	settle(out, nice_by, true);
+	log__hand_on(false);
 	if (getppid() == parent)
 		execv("/proc/self/exe", (char *const *)all);
 	_exit(127);

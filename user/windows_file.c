@@ -139,7 +139,10 @@ static void say(const struct windows *w, const struct flight_report *r, const st
 	if (e->first_step >= 0)
 		snprintf(steps, sizeof(steps), ", %lld step%s", (long long)(e->last_step - e->first_step + 1),
 			 e->last_step > e->first_step ? "s" : "");
-	log_info("%s: %s%s%s, %s events, %s (from: %s; to: %s)", path, text__time(span, sizeof(span), r->to - r->from), steps, device,
+	log_event(LOG_INFO, "window",
+		  LOG_FIELDS(LOG_STRING("path", path), LOG_UINT("duration_ns", r->to - r->from), LOG_UINT("events", r->events), LOG_UINT("lost", e->lost),
+			     LOG_UINT("bytes", r->bytes), LOG_STRING("from", r->began), LOG_STRING("to", r->ended)),
+		  "%s: %s%s%s, %s events, %s (from: %s; to: %s)", path, text__time(span, sizeof(span), r->to - r->from), steps, device,
 		 text__count(events, sizeof(events), r->events), text__bytes(size, sizeof(size), r->bytes), r->began, r->ended);
 	if (r->cut)
 		log_warn("there was no room in memory for all that --before asks for");

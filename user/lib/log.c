@@ -1,27 +1,79 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "lib/log.h"
 
-#include <stdarg.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "lib/json.h"
+#include "lib/log_internal.h"
+#include "lib/outfile.h"
 #include "lib/progress.h"
 #include "lib/text.h"
 
-#define LOG_MAX_LINE 4096
+#define RELAYED_FIELDS 16
 
-static enum log_level max_level = LOG_INFO;
+static struct log_config config = LOG_CONFIG_INIT;
+static const char *command = "memtrace-bpf", *process;
+static int said_level = -1; /* for the terminal, by -v or -q */
+static enum log_level hushed = LOG_DEBUG;
+static int relay = -1; /* what the file gets goes there */
 static void (*divert)(void *ctx, enum log_level level, const char *text);
 static void *divert_ctx;
 
+/* ---- who hears what ---- */
+
+static enum log_level terminal_level(void)
+{
+	return said_level >= 0 ? (enum log_level)said_level : config.level >= 0 ? (enum log_level)config.level : LOG_INFO;
+}
+
+/* -q is of the terminal alone; whoever wants to see more wants to have it, too. */
+static enum log_level file_level(void)
+{
+	return config.level >= 0 ? (enum log_level)config.level : terminal_level() == LOG_DEBUG ? LOG_DEBUG : LOG_INFO;
+}
+
+static bool has_file(void)
+{
+	return log_file__is_open() || relay >= 0;
+}
+
+/* The level of its own that a part has, or else. */
+static enum log_level of_part(const char *part, enum log_level otherwise)
+{
+	for (size_t i = 0; i < config.n_parts; i++) {
+		if (!strcmp(config.parts[i].name, part))
+			return config.parts[i].level;
+	}
+	return otherwise;
+}
+
+static enum log_level level_of_file(const char *part)
+{
+	return of_part(part, file_level());
+}
+
 void log__set_level(enum log_level level)
 {
-	max_level = level;
+	said_level = level;
 }
 
 enum log_level log__level(void)
 {
-	return max_level;
+	return terminal_level();
+}
+
+void log__hush(enum log_level level)
+{
+	hushed = level;
 }
 
 void log__divert(void (*to)(void *ctx, enum log_level level, const char *text), void *ctx)
@@ -30,8 +82,14 @@ void log__divert(void (*to)(void *ctx, enum log_level level, const char *text), 
 	divert_ctx = ctx;
 }
 
-/* Whatever name is in it: harmless on a terminal. What the kernel's verifier says has many lines, and tabs. */
-static void clean_lines(char *dst, size_t size, const char *src)
+bool log__json_on_terminal(void)
+{
+	return config.json && !has_file() && !config.file;
+}
+
+/* ---- lines ---- */
+
+void log__clean(char *dst, size_t size, const char *src)
 {
 	size_t at = 0, n;
 
@@ -46,27 +104,267 @@ static void clean_lines(char *dst, size_t size, const char *src)
 	}
 }
 
-void log__print(enum log_level level, const char *fmt, ...)
+void log__show(enum log_level level, const char *text)
 {
-	char line[LOG_MAX_LINE], text[2 * LOG_MAX_LINE];
-	va_list args;
-	size_t len;
-
-	if (level > max_level)
-		return;
-	va_start(args, fmt);
-	vsnprintf(line, sizeof(line), fmt, args);
-	va_end(args);
-	/* One message is one line, whatever libbpf and the like put at the end. */
-	len = strlen(line);
-	while (len && line[len - 1] == '\n')
-		line[--len] = '\0';
-	clean_lines(text, sizeof(text), line);
-	if (divert) {
-		divert(divert_ctx, level, text);
-		return;
-	}
 	progress__clear();
 	/* One call, so that lines of several processes on one terminal do not mix. */
 	fprintf(stderr, "memtrace-bpf: %s%s\n", level == LOG_WARN ? "warning: " : "", text);
+}
+
+static void show_json(const struct log_line *l)
+{
+	size_t len = 0;
+	char *line = log_line__write(l, true, &len);
+
+	if (line)
+		fwrite(line, 1, len, stderr);
+	free(line);
+}
+
+static void append(const struct log_line *l)
+{
+	char said[LOG_MAX_LINE];
+	const char *why;
+	size_t len = 0;
+	char *line = log_line__write(l, config.json, &len);
+
+	if (!line)
+		return;
+	log_file__append(line, len, &why);
+	free(line);
+	if (!why)
+		return;
+	/* Not by way of the file. */
+	snprintf(said, sizeof(said), "the log cannot be written: %s; all else goes on", why);
+	if (divert)
+		divert(divert_ctx, LOG_WARN, said);
+	else
+		log__show(LOG_WARN, said);
+}
+
+static void file_has(const struct log_line *l)
+{
+	uint64_t missed;
+	char text[96];
+
+	append(l);
+	missed = log_file__missed();
+	if (!missed)
+		return;
+	snprintf(text, sizeof(text), "%" PRIu64 " lines are missing before this one: they could not be written", missed);
+	append(&(struct log_line){ .time = l->time, .level = LOG_WARN, .pid = getpid(), .command = command, .part = "lib", .event = "missing",
+				   .fields = LOG_FIELDS(LOG_UINT("lines", missed)), .text = text });
+}
+
+static void send_on(const struct log_line *l)
+{
+	char *packet = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&packet, &len);
+	struct json *j = out ? json__new(out, false) : NULL;
+
+	if (j) {
+		json__open_object(j, NULL);
+		log_line__object(l, j, "log");
+		json__close_object(j);
+	}
+	json__free(j);
+	/* What the other side has no room for is on standard error at least. */
+	if (out && !fclose(out) && len > 1)
+		send(relay, packet, len - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+	free(packet);
+}
+
+void log__write(enum log_level level, const char *file, const char *event, const struct log_field *fields, const char *fmt, ...)
+{
+	char raw[LOG_MAX_LINE], text[LOG_MAX_TEXT], part[LOG_PART];
+	struct log_line line = { .level = level, .command = command, .process = process, .part = part, .event = event, .fields = fields, .text = text };
+	bool terminal, filed;
+	va_list args;
+	size_t len;
+
+	if (level > hushed)
+		return;
+	log__part(part, file);
+	terminal = level <= of_part(part, terminal_level());
+	filed = has_file() && level <= level_of_file(part);
+	if (!terminal && !filed)
+		return;
+	va_start(args, fmt);
+	vsnprintf(raw, sizeof(raw), fmt, args);
+	va_end(args);
+	/* One message is one line, whatever libbpf and the like put at the end. */
+	len = strlen(raw);
+	while (len && raw[len - 1] == '\n')
+		raw[--len] = '\0';
+	log__clean(text, sizeof(text), raw);
+	clock_gettime(CLOCK_REALTIME, &line.time);
+	line.pid = getpid();
+	if (filed && relay >= 0)
+		send_on(&line);
+	else if (filed)
+		file_has(&line);
+	if (terminal && divert)
+		divert(divert_ctx, level, text);
+	else if (terminal && log__json_on_terminal())
+		show_json(&line);
+	else if (terminal)
+		log__show(level, text);
+}
+
+/* ---- where it goes ---- */
+
+void log__set_command(const char *name)
+{
+	command = name;
+}
+
+void log__from_environment(void)
+{
+	const char *text = getenv(LOG_ENV);
+	char why[128];
+
+	if (!text || !*text)
+		return;
+	if (log_config__parse(&config, text, false, why, sizeof(why)))
+		log_warn(LOG_ENV ": %s: it is left aside", why);
+	if (config.fd < 0)
+		return;
+	/* From one of ours; what we start ourselves has no such descriptor. */
+	unsetenv(LOG_ENV);
+	if (log_file__take(config.fd))
+		log_warn(LOG_ENV ": descriptor %d is no log", config.fd);
+}
+
+int log__option_level(const char *arg, char *why, size_t size)
+{
+	struct log_config levels = LOG_CONFIG_INIT;
+
+	if (log_config__parse(&levels, arg, true, why, size))
+		return -1;
+	config.level = levels.level;
+	config.n_parts = levels.n_parts;
+	memcpy(config.parts, levels.parts, sizeof(config.parts));
+	return 0;
+}
+
+int log__option_file(const char *arg, char *why, size_t size)
+{
+	char *file = *arg ? strdup(arg) : NULL;
+
+	if (!file) {
+		snprintf(why, size, "which file?");
+		return -1;
+	}
+	log_file__close();
+	free(config.file);
+	config.file = file;
+	return 0;
+}
+
+int log__option_format(const char *arg, char *why, size_t size)
+{
+	config.json = !strcmp(arg, "json");
+	if (config.json || !strcmp(arg, "text"))
+		return 0;
+	snprintf(why, size, "'%s' is neither text nor json", arg);
+	return -1;
+}
+
+void log__open(void)
+{
+	int err;
+
+	if (!config.file || has_file())
+		return;
+	err = log_file__open(config.file);
+	if (!err)
+		return;
+	log_warn("no log: %s: %s", config.file, err == -EACCES ? "not permitted, or it is another user's, or it has several names" : outfile__why(err));
+	free(config.file);
+	config.file = NULL;
+}
+
+void log__close(void)
+{
+	log_file__close();
+}
+
+int log__hand_on(bool file_only)
+{
+	int fd = log_file__fd();
+	char text[1024];
+
+	if (!(file_only && fd < 0) && log_config__text(&config, fd, text, sizeof(text)) && !setenv(LOG_ENV, text, 1) &&
+	    (fd < 0 || !fcntl(fd, F_SETFD, 0)))
+		return fd;
+	unsetenv(LOG_ENV);
+	return -1;
+}
+
+/* ---- of processes that have no file ---- */
+
+void log__relay_to(int fd, const char *name)
+{
+	process = name;
+	if (!has_file())
+		return;
+	log_file__close();
+	relay = fd;
+}
+
+/* What a line has by itself, whoever says it. */
+static bool is_reserved(const char *key)
+{
+	static const char *const names[] = { "time", "level", "command", "process", "pid", "part", "event", "message" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		if (!strcmp(names[i], key))
+			return true;
+	}
+	return false;
+}
+
+static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
+{
+	const char *key;
+	json_t *value;
+	size_t n = 0;
+
+	json_object_foreach(said, key, value) {
+		if (is_reserved(key) || strlen(key) > LOG_PART || n == max)
+			continue;
+		if (json_is_string(value))
+			fields[n++] = (struct log_field)LOG_STRING(key, json_string_value(value));
+		else if (json_is_integer(value))
+			fields[n++] = (struct log_field)LOG_INT(key, json_integer_value(value));
+		else if (json_is_real(value))
+			fields[n++] = (struct log_field)LOG_DOUBLE(key, json_real_value(value));
+		else if (json_is_boolean(value))
+			fields[n++] = (struct log_field)LOG_BOOL(key, json_is_true(value));
+	}
+	fields[n] = (struct log_field){ .key = NULL };
+	return n;
+}
+
+void log__relayed(pid_t pid, const char *name, json_t *said)
+{
+	const char *text = json_string_value(json_object_get(said, "message")), *part = json_string_value(json_object_get(said, "part")),
+		   *level = json_string_value(json_object_get(said, "level")), *event = json_string_value(json_object_get(said, "event"));
+	int is = level ? log_level__of(level, strlen(level)) : -1;
+	char clean[LOG_MAX_TEXT], clean_part[LOG_PART], clean_event[LOG_PART];
+	struct log_field fields[RELAYED_FIELDS + 1];
+	struct log_line line = { .level = is, .pid = pid, .command = command, .process = name, .part = clean_part, .text = clean, .fields = fields };
+
+	if (!text || !part || is < 0 || !log_file__is_open())
+		return;
+	log__clean(clean, sizeof(clean), text);
+	text__clean(clean_part, sizeof(clean_part), part, strlen(part));
+	if (level_of_file(clean_part) < line.level)
+		return;
+	if (event)
+		line.event = text__clean(clean_event, sizeof(clean_event), event, strlen(event));
+	take_fields(said, fields, RELAYED_FIELDS);
+	clock_gettime(CLOCK_REALTIME, &line.time);
+	file_has(&line);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "lib/bar.h"
+#include "lib/log.h"
 #include "lib/text.h"
 
 #define SECOND UINT64_C(1000000000)
@@ -30,7 +31,7 @@ bool progress__visible(void)
 {
 	const char *term = getenv("TERM");
 
-	return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+	return !log__json_on_terminal() && isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
 }
 
 struct progress progress__begin(const char *what, uint64_t total, const char *noun)

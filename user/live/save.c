@@ -17,6 +17,7 @@
 #include "capture/attach.h"
 #include "commands.h"
 #include "lib/log.h"
+#include "lib/log_config.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "record/flight.h"
@@ -156,6 +157,7 @@ static void export_it(const char *path, const char *format)
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	log__divert(NULL, NULL);
+	log__close();
 	dup2(null, STDIN_FILENO);
 	dup2(null, STDOUT_FILENO);
 	syscall(SYS_close_range, 3u, ~0u, 0u);

@@ -482,7 +482,7 @@ static void leave(struct view *v)
 		const struct live_message *m = live_state__message(&v->state, i);
 
 		if (m && !m->own)
-			log__print(m->level, "%s", m->text);
+			log__show(m->level, m->text);
 	}
 	if (v->gone)
 		return;

@@ -169,7 +169,7 @@ static void notify(const char *text)
 static void say_ready(const struct broker *b)
 {
 	for (size_t i = 0; i < b->n_listens; i++) {
-		log_info("listening on %s", b->listens[i].url);
+		log_event(LOG_INFO, "listening", LOG_FIELDS(LOG_STRING("url", b->listens[i].url)), "listening on %s", b->listens[i].url);
 		if (!b->listens[i].local && !b->args->secrets.cert)
 			log_warn("%s is open to the network without TLS: who listens there reads the token; --tls-cert and --tls-key", b->listens[i].url);
 	}

@@ -19,7 +19,7 @@
 #endif
 
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "lib/log_config.h"
 #include "serve/drop.h"
 
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
@@ -106,6 +106,7 @@ static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t 
 		keep[n + 1] = listens[n] = b->listens[n].fd;
 	forget_secrets(&b->args->secrets, kind);
 	setpgid(0, 0); /* Ctrl-C is for us, who then ask it to end */
+	log__relay_to(link_fd, names[kind]); /* what it says into the log goes by way of the broker: who has the file could write over it */
 	prctl(PR_SET_NAME, kind == PEER_WEB ? "memtrace-web" : kind == PEER_PUSH ? "memtrace-push" : "memtrace-look");
 	if (kind == PEER_LOOK)
 		keep_rights(link_fd, parent);
@@ -167,11 +168,14 @@ int peer__start(struct broker *b, enum peer_kind kind)
 static void hear(void *ctx, json_t *msg, int fd)
 {
 	struct peer *p = ctx;
+	json_t *log = json_object_get(msg, "log");
 
 	/* Nobody has to send us any. */
 	if (fd >= 0)
 		close(fd);
-	if (p->kind == PEER_LOOK)
+	if (json_is_object(log))
+		log__relayed(p->pid, names[p->kind], log);
+	else if (p->kind == PEER_LOOK)
 		broker__looked(p->b, msg);
 	else
 		broker__asked(p, msg);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "lib/handed.h"
+#include "lib/log_config.h"
 #include "lib/text.h"
 #include "serve/drop.h"
 
@@ -116,7 +117,7 @@ static void run(const struct spawn_opts *o, int err, pid_t parent) __attribute__
 static void run(const struct spawn_opts *o, int err, pid_t parent)
 {
 	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" };
-	int null = open("/dev/null", O_RDWR), keep[SPAWN_FILES + 1];
+	int null = open("/dev/null", O_RDWR), keep[SPAWN_FILES + 2], log;
 	size_t n_keep = 0;
 
 	for (size_t i = 0; i < SPAWN_ARGS && o->argv[i]; i++)
@@ -130,8 +131,11 @@ static void run(const struct spawn_opts *o, int err, pid_t parent)
 		keep[n_keep++] = o->files[i].fd;
 	if (o->keep >= 0)
 		keep[n_keep++] = o->keep;
+	log = log__hand_on(true);
 	if (o->drop)
-		keep_few_variables();
+		keep_few_variables(); /* and no log: the last of what it says comes by way of us */
+	else if (log >= 0)
+		keep[n_keep++] = log;
 	setsid(); /* Ctrl-C is for us, who then ask it to end; and the terminal is nothing for commands of another user */
 	if (o->nice_by && nice(o->nice_by) < 0)
 		errno = 0; /* as it is, then */
