@@ -250,9 +250,13 @@ int run_command__wait(struct run_command *r)
 
 	wait_for_end(r);
 	status = child__wait(r->child);
-	if (WIFEXITED(status))
+	if (WIFEXITED(status)) {
+		log_event(LOG_DEBUG, "ended", LOG_FIELDS(LOG_INT("target", child__pid(r->child)), LOG_INT("exit_code", WEXITSTATUS(status))),
+			  "PID %d has ended with exit code %d", (int)child__pid(r->child), WEXITSTATUS(status));
 		return WEXITSTATUS(status);
-	log_warn("PID %d was ended by signal %d (%s)%s", (int)child__pid(r->child), WTERMSIG(status),
+	}
+	log_event(LOG_WARN, "ended", LOG_FIELDS(LOG_INT("target", child__pid(r->child)), LOG_INT("signal", WTERMSIG(status))),
+		  "PID %d was ended by signal %d (%s)%s", (int)child__pid(r->child), WTERMSIG(status),
 		 sigdescr_np(WTERMSIG(status)), WCOREDUMP(status) ? ", core dumped" : "");
 	return EXIT_SIGNALLED + WTERMSIG(status);
 }

@@ -54,11 +54,13 @@ def test_lint():
 def test_same_options():
     parts = sections_of_page()
     shared = parts.get("capture options", set())
+    messages = parts.get("messages", set())
+    check("--log-file" in messages, "no section 'messages' among %s", sorted(map(str, parts)))
     wrong = []
     for command in COMMANDS + ("",):
         title = command or "live view"
         check(title in parts, "no section '%s' among %s", title, sorted(map(str, parts)))
-        page = parts.get(title, set()) | (shared if command in ("record", "run", "") else set())
+        page = parts.get(title, set()) | messages | (shared if command in ("record", "run", "") else set())
         if command == "run":
             page -= {"-p", "--pid", "--name", "--all", "--container", "--pod", "--follow"}  # it starts the process
         given = options_of_help(command)

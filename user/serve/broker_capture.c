@@ -409,6 +409,7 @@ static void begin_capturing(struct broker *b, struct trace *t)
 		t->state = TRACE_CAPTURING;
 	if (!t->stopping)
 		t->deadline = broker__now() + (uint64_t)(wanted * 1e9) + (t->duration_s > 0 ? MORE_THAN_ASKED : 0);
+	log_event(LOG_DEBUG, "attached", LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid)), "%s: PID %d is traced", t->id, (int)t->pid);
 	trace__tell(b, t, false);
 }
 
@@ -539,6 +540,10 @@ static void ended(struct broker *b, struct trace *t, int status)
 	if (fd >= 0)
 		close(fd);
 	t->bytes = size;
+	log_event(LOG_DEBUG, "recorded",
+		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid), LOG_STRING("path", t->file), LOG_UINT("events", t->events),
+			     LOG_UINT("lost", t->lost), LOG_UINT("bytes", size), LOG_UINT("steps", t->steps), LOG_STRING("reason", t->stop_reason)),
+		  "%s: the recorder has ended", t->id);
 	if (t->dropping) {
 		trace__delete(b, t);
 	} else if (!t->attached || !size) {

@@ -296,9 +296,11 @@ bool peer__ended(struct peer *p)
 	if (b->quit)
 		return false;
 	if (WIFSIGNALED(status))
-		log_err("%s: was ended by signal %d (%s)", names[p->kind], WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+		log_event(LOG_ERROR, "ended", LOG_FIELDS(LOG_STRING("who", names[p->kind]), LOG_INT("signal", WTERMSIG(status))),
+			  "%s: was ended by signal %d (%s)", names[p->kind], WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
 	else
-		log_err("%s: has ended with status %d", names[p->kind], WEXITSTATUS(status));
+		log_event(LOG_ERROR, "ended", LOG_FIELDS(LOG_STRING("who", names[p->kind]), LOG_INT("exit_code", WEXITSTATUS(status))),
+			  "%s: has ended with status %d", names[p->kind], WEXITSTATUS(status));
 	if (p->kind == PEER_WEB)
 		return true;
 	p->failures = now - p->begun > STEADY ? 0 : p->failures + 1;

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What is logged and how: levels of parts, the environment's text, lines as JSON, the file. tests/e2e/test_log.py has the commands. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "lib/log_config.h"
+#include "lib/log_internal.h"
+
+static char folder[] = "/tmp/memtrace-log-XXXXXX", path[64];
+
+static void test_parts(void **state)
+{
+	char part[LOG_PART];
+
+	(void)state;
+	assert_string_equal(log__part(part, "user/capture/session.c"), "capture");
+	assert_string_equal(log__part(part, "user/recording_oom.c"), "recording");
+	assert_string_equal(log__part(part, "user/cmd_run.c"), "run");
+	assert_string_equal(log__part(part, "user/analyze.c"), "analyze");
+	assert_string_equal(log__part(part, "/home/user/build/user/live/view.c"), "live");
+	assert_string_equal(log__part(part, "user/a_folder_whose_name_is_longer_than_that/x.c"), "a_folder_whose_name_is_");
+}
+
+static void test_text(void **state)
+{
+	struct log_config c = LOG_CONFIG_INIT;
+	char why[128], text[256];
+
+	(void)state;
+	assert_int_equal(log_config__parse(&c, "warn,capture=debug,,file=/tmp/a b.log,format=json,live=error", false, why, sizeof(why)), 0);
+	assert_int_equal(c.level, LOG_WARN);
+	assert_int_equal(c.n_parts, 2);
+	assert_string_equal(c.parts[0].name, "capture");
+	assert_int_equal(c.parts[0].level, LOG_DEBUG);
+	assert_int_equal(c.parts[1].level, LOG_ERROR);
+	assert_string_equal(c.file, "/tmp/a b.log");
+	assert_true(c.json);
+	assert_true(log_config__text(&c, 7, text, sizeof(text)));
+	assert_string_equal(text, "format=json,warn,capture=debug,live=error,fd=7");
+	assert_false(log_config__text(&c, 7, text, 20));
+	/* A part that is named again has its last level. */
+	assert_int_equal(log_config__parse(&c, "capture=info", true, why, sizeof(why)), 0);
+	assert_int_equal(c.n_parts, 2);
+	assert_int_equal(c.parts[0].level, LOG_INFO);
+	/* What is wrong changes nothing. */
+	assert_int_equal(log_config__parse(&c, "error,file=/x,capture=loud", false, why, sizeof(why)), -EINVAL);
+	assert_string_equal(why, "'capture=loud' has none of error, warn, info, debug");
+	assert_int_equal(c.level, LOG_WARN);
+	assert_string_equal(c.file, "/tmp/a b.log");
+	log_config__free(&c);
+	assert_int_equal(log_config__parse(&c, text, false, why, sizeof(why)), -EINVAL); /* it was cut */
+	assert_null(c.file);
+}
+
+static void check_wrong(const char *text, bool levels_only, const char *expected)
+{
+	struct log_config c = LOG_CONFIG_INIT;
+	char why[128] = "";
+
+	assert_int_equal(log_config__parse(&c, text, levels_only, why, sizeof(why)), -EINVAL);
+	assert_string_equal(why, expected);
+	assert_int_equal(c.level, -1);
+	assert_null(c.file);
+}
+
+static void test_wrong_text(void **state)
+{
+	char many[512] = "", clean[16];
+
+	(void)state;
+	check_wrong("INFO", false, "'INFO' is none of error, warn, info, debug");
+	check_wrong("", true, "'' is none of error, warn, info, debug");
+	check_wrong("info,", true, "'' is none of error, warn, info, debug");
+	check_wrong("file=/x", true, "'file=/x' has none of error, warn, info, debug"); /* that is an option of its own */
+	check_wrong("file=", false, "'file=' names no file");
+	check_wrong("format=xml", false, "'format=xml' is neither text nor json");
+	check_wrong("=info", false, "'=info' names no part of the program");
+	check_wrong("a/b=info", false, "'a/b=info' names no part of the program");
+	check_wrong("fd=2", false, "'fd=2' names no descriptor");
+	check_wrong("fd=99999999999", false, "'fd=99999999999' names no descriptor");
+	check_wrong("\x1b[2J", false, "'\\x1b[2J' is none of error, warn, info, debug");
+	for (int i = 0; i <= LOG_PARTS; i++)
+		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%sp%d=info", i ? "," : "", i);
+	snprintf(clean, sizeof(clean), "p%d=info", LOG_PARTS);
+	snprintf(many + strlen(many), sizeof(many) - strlen(many), ",");
+	{
+		char expected[64];
+
+		snprintf(expected, sizeof(expected), "'%s' is one part too many", clean);
+		check_wrong(many, false, expected);
+	}
+}
+
+static void test_json_line(void **state)
+{
+	const struct log_line l = {
+		.time = { .tv_sec = 1767312245, .tv_nsec = 678901234 },
+		.level = LOG_WARN,
+		.pid = 5,
+		.command = "record",
+		.part = "capture",
+		.event = "odd",
+		.fields = LOG_FIELDS(LOG_STRING("path", "a\"b\\\n\x1b[31m\xff\xe2\x80\xae</script>"), LOG_UINT("events", UINT64_MAX), LOG_INT("error", -2),
+				     LOG_BOOL("yes", true), LOG_DOUBLE("seconds", 0.5), LOG_STRING("none", NULL)),
+		.text = "first\nsecond \"\\x1b\"",
+	};
+	size_t len;
+	char *line = log_line__write(&l, true, &len);
+
+	(void)state;
+	assert_non_null(line);
+	assert_string_equal(line, "{\"time\":\"2026-01-02T00:04:05.678901Z\",\"level\":\"warn\",\"command\":\"record\",\"pid\":5,\"part\":\"capture\",\"event\":\"odd\","
+				  "\"message\":\"first\\nsecond \\\"\\\\x1b\\\"\","
+				  "\"path\":\"a\\\"b\\\\\\\\x0a\\\\x1b[31m\\\\xff\\\\xe2\\\\x80\\\\xae<\\/script>\","
+				  "\"events\":18446744073709551615,\"error\":-2,\"yes\":true,\"seconds\":0.500000,\"none\":null}\n");
+	assert_int_equal(len, strlen(line));
+	free(line);
+	/* As text no line of it begins as a message does. */
+	line = log_line__write(&l, false, &len);
+	assert_string_equal(line, "2026-01-02T00:04:05.678901Z warn  record[5] capture: first\n    second \"\\x1b\"\n");
+	free(line);
+}
+
+static char *read_all(void)
+{
+	static char text[16384];
+	FILE *f = fopen(path, "r");
+	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
+
+	if (f)
+		fclose(f);
+	text[n] = '\0';
+	return text;
+}
+
+static void append(const char *line, const char *expected)
+{
+	const char *why;
+
+	log_file__append(line, strlen(line), &why);
+	if (expected)
+		assert_string_equal(why, expected);
+	else
+		assert_null(why);
+}
+
+static void test_file(void **state)
+{
+	char other[80];
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(log_file__open(path), 0);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0600);
+	append("one\n", NULL);
+	assert_int_equal(log_file__open(path), 0); /* once more: appended to */
+	append("two\n", NULL);
+	assert_string_equal(read_all(), "one\ntwo\n");
+	log_file__close();
+	/* Not through a link, nor one with another name, nor what is no file. */
+	snprintf(other, sizeof(other), "%s.link", path);
+	assert_int_equal(symlink(path, other), 0);
+	assert_int_equal(log_file__open(other), -ELOOP);
+	unlink(other);
+	assert_int_equal(link(path, other), 0);
+	assert_int_equal(log_file__open(other), -EACCES);
+	unlink(other);
+	assert_int_equal(mkfifo(other, 0600), 0);
+	assert_int_equal(log_file__open(other), -ENOTSUP);
+	unlink(other);
+	assert_int_equal(log_file__open(folder), -EISDIR);
+	if (!geteuid()) {
+		assert_int_equal(chown(path, 12345, 12345), 0);
+		assert_int_equal(log_file__open(path), -EACCES);
+	}
+	assert_false(log_file__is_open());
+	unlink(path);
+}
+
+/* Neither a limit nor a full disk ends anything; what is missing is counted, and said once it can be. */
+static void test_file_full(void **state)
+{
+	struct rlimit before, small = { 8, 0 };
+
+	(void)state;
+	getrlimit(RLIMIT_FSIZE, &before);
+	small.rlim_max = before.rlim_max;
+	assert_int_equal(log_file__open(path), 0);
+	setrlimit(RLIMIT_FSIZE, &small);
+	append("12345\n", NULL);
+	append("12345\n", "File too large");
+	append("12345\n", NULL); /* has been said */
+	assert_int_equal(log_file__missed(), 0);
+	setrlimit(RLIMIT_FSIZE, &before);
+	append("end\n", NULL);
+	assert_int_equal(log_file__missed(), 2);
+	assert_int_equal(log_file__missed(), 0);
+	assert_string_equal(read_all(), "12345\nend\n");
+	log_file__close();
+	unlink(path);
+	assert_int_equal(log_file__open("/dev/full"), 0);
+	append("one\n", "the disk is full");
+	log_file__close();
+}
+
+/* What one without a file says arrives with the one that has it, and says nothing about who it is but what is known. */
+static void test_relayed(void **state)
+{
+	json_t *said;
+	char *text;
+
+	(void)state;
+	assert_int_equal(log__option_file(path, (char[64]){ "" }, 64), 0);
+	assert_int_equal(log__option_format("json", (char[64]){ "" }, 64), 0);
+	log__open();
+	said = json_pack("{s:s,s:s,s:s,s:s,s:i,s:s,s:[i],s:s,s:b}", "level", "warn", "part", "se\nrve", "message", "a\n\x1b[2J", "event", "odd\"", "pid", 1, "process",
+			 "broker", "list", 1, "path", "/x\n", "ok", 1);
+	log__relayed(77, "web", said);
+	json_decref(said);
+	said = json_pack("{s:s,s:s,s:s}", "level", "loud", "part", "serve", "message", "no such level");
+	log__relayed(77, "web", said);
+	json_decref(said);
+	said = json_pack("{s:s,s:s,s:s}", "level", "debug", "part", "serve", "message", "more than is wanted");
+	log__relayed(77, "web", said);
+	json_decref(said);
+	text = read_all();
+	assert_non_null(strstr(text, "\"level\":\"warn\",\"command\":\"memtrace-bpf\",\"process\":\"web\",\"pid\":77,\"part\":\"se\\\\x0arve\",\"event\":\"odd\\\"\","
+				     "\"message\":\"a\\n\\\\x1b[2J\",\"path\":\"/x\\\\x0a\",\"ok\":true}\n"));
+	assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+	log__close();
+	unlink(path);
+}
+
+/* Without a file, over a socket; what it is that cannot be sent is not waited for. */
+static void test_relay(void **state)
+{
+	char got[4096];
+	int fds[2];
+	ssize_t n;
+	json_t *o;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+	log__open();
+	log__set_level(LOG_ERROR);
+	log__relay_to(fds[0], "push");
+	log_event(LOG_INFO, "sent", LOG_FIELDS(LOG_INT("target", 5)), "hello %s", "\"you\"");
+	n = recv(fds[1], got, sizeof(got), 0);
+	assert_true(n > 0);
+	o = json_loadb(got, (size_t)n, 0, NULL);
+	assert_non_null(o);
+	assert_string_equal(json_string_value(json_object_get(json_object_get(o, "log"), "message")), "hello \"you\"");
+	assert_string_equal(json_string_value(json_object_get(json_object_get(o, "log"), "process")), "push");
+	assert_int_equal(json_integer_value(json_object_get(json_object_get(o, "log"), "target")), 5);
+	json_decref(o);
+	for (int i = 0; i < 5000; i++)
+		log_info("more than fits");
+	close(fds[1]);
+	log_info("to nobody");
+	close(fds[0]);
+	unlink(path);
+}
+
+static int make_folder(void **state)
+{
+	(void)state;
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/log", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	(void)state;
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parts),	  cmocka_unit_test(test_text),	   cmocka_unit_test(test_wrong_text), cmocka_unit_test(test_json_line),
+		cmocka_unit_test(test_file),	  cmocka_unit_test(test_file_full), cmocka_unit_test(test_relayed),	  cmocka_unit_test(test_relay),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
