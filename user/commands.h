@@ -5,6 +5,7 @@
 int cmd_live(int argc, char **argv); /* no command word: memtrace-bpf -p PID */
 int cmd_record(int argc, char **argv);
 int cmd_run(int argc, char **argv);
+int cmd_estimate(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_compare(int argc, char **argv);
 int cmd_diff(int argc, char **argv);

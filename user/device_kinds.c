@@ -127,19 +127,19 @@ const char *figure_source__name(enum figure_source source)
 	return "unknown";
 }
 
-bool device_kind__context(const struct device_kind *kind, int cuda_version, struct figure *ret)
+bool device_kind__context(const struct device_kind *kind, int cuda_version, struct device_figure *ret)
 {
 	int cuda = cuda_version / 1000 * 10 + cuda_version % 1000 / 10;
 
-	*ret = (struct figure){ 0, FIGURE_UNKNOWN, "nothing was found" };
+	*ret = (struct device_figure){ 0, FIGURE_UNKNOWN, "nothing was found" };
 	if (!kind) {
-		*ret = (struct figure){ 512 * MIB, FIGURE_ASSUMED, "between those of an L4 and a B200" };
+		*ret = (struct device_figure){ 512 * MIB, FIGURE_ASSUMED, "between those of an L4 and a B200" };
 		return true;
 	}
 	for (size_t i = 0; i < sizeof(contexts) / sizeof(*contexts); i++) {
 		if (strcmp(contexts[i].option, kind->option))
 			continue;
-		*ret = (struct figure){ contexts[i].mib * MIB, contexts[i].source, contexts[i].from };
+		*ret = (struct device_figure){ contexts[i].mib * MIB, contexts[i].source, contexts[i].from };
 		if (cuda && contexts[i].cuda != cuda)
 			ret->source = FIGURE_ASSUMED;
 		return true;
@@ -147,11 +147,11 @@ bool device_kind__context(const struct device_kind *kind, int cuda_version, stru
 	return false;
 }
 
-bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct figure *ret)
+bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct device_figure *ret)
 {
 	bool a100 = kind && !strcmp(kind->option, "a100");
 
-	*ret = (struct figure){ 0, FIGURE_UNKNOWN, "no figure for so many ranks was found" };
+	*ret = (struct device_figure){ 0, FIGURE_UNKNOWN, "no figure for so many ranks was found" };
 	if (n_ranks < 2 || n_ranks > 4)
 		return false;
 	ret->bytes = (n_ranks == 2 ? 544 : 688) * MIB;

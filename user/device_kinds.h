@@ -16,7 +16,7 @@ enum figure_source {
 	FIGURE_MEASURED, /* ours */
 };
 
-struct figure {
+struct device_figure {
 	uint64_t bytes;
 	enum figure_source source;
 	const char *from; /* a few words: whose, on what; never NULL */
@@ -50,14 +50,14 @@ const char *figure_source__name(enum figure_source source);
  * CUDART_VERSION has it, 12040 for 12.4; 0: not known. A figure that was reported with another version counts as assumed. kind
  * NULL: any device. Always fills ret; false where nothing is known.
  */
-bool device_kind__context(const struct device_kind *kind, int cuda_version, struct figure *ret);
+bool device_kind__context(const struct device_kind *kind, int cuda_version, struct device_figure *ret);
 
 /*
  * What one communicator of NCCL takes on a device with its default settings: channels' buffers and its own kernels. n_ranks on one
  * node, 1 or more. Depends on links, number of nodes and which collectives are used, so that other jobs may be far off. Always
  * fills ret; false where nothing is known.
  */
-bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct figure *ret);
+bool device_kind__nccl(const struct device_kind *kind, unsigned n_ranks, struct device_figure *ret);
 
 /* What else takes memory, in words; whether an estimate has it in its figure, and where it is from. */
 struct device_overhead {

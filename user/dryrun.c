@@ -259,6 +259,11 @@ bool dryrun__mapped(const struct dryrun *d, pid_t pid)
 	return ret;
 }
 
+pid_t dryrun__keeper(const struct dryrun *d)
+{
+	return d->keeper;
+}
+
 void dryrun__free(struct dryrun *d)
 {
 	size_t i;

@@ -53,6 +53,8 @@ struct dryrun *dryrun__new(const struct dryrun_args *args, const struct child_us
 const char *const *dryrun__env(const struct dryrun *d);
 /* Has the process the libraries in it? A program that is static or set-user-ID has not. True where that cannot be known. */
 bool dryrun__mapped(const struct dryrun *d, pid_t pid);
+/* The process that removes the folder, a child of ours. */
+pid_t dryrun__keeper(const struct dryrun *d);
 /* Removes the folder. NULL is fine. */
 void dryrun__free(struct dryrun *d);
 

@@ -19,6 +19,7 @@ static const struct command {
 } commands[] = {
 	{ "record", cmd_record, "record the memory events of a running process into a file" },
 	{ "run", cmd_run, "start a command and record its memory events from the first one on" },
+	{ "estimate", cmd_estimate, "what memory a training script needs, and whether it fits, before there is a GPU" },
 	{ "report", cmd_report, "which line, module and phase holds how many bytes, from a recording" },
 	{ "compare", cmd_compare, "captures beside each other: peak, reserved, fragmentation, step time" },
 	{ "diff", cmd_diff, "what changed between two recordings, by line, stack, module or phase" },

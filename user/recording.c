@@ -83,6 +83,8 @@ static int on_event(struct sink *s, const struct event *e)
 {
 	struct recording *r = (struct recording *)s;
 
+	if (r->keep && !r->keep(r->keep_ctx, e))
+		return 0;
 	r->write_err = mtr_writer__event(r->writer, e);
 	if (r->entry)
 		recording_folder__event(r, e);

@@ -38,6 +38,9 @@ struct recording {
 	struct sink sink; /* first: the sink is the recording */
 	struct recording_args args;
 	struct capture_loop loop; /* the caller's: args, and what only it wants to be called for */
+	/* Of the only process: does this event go into the file? NULL: they all do. May be set once recording__init() was called. */
+	bool (*keep)(void *ctx, const struct event *e);
+	void *keep_ctx;
 	struct outfile *file;
 	struct mtr_writer *writer;
 	uint64_t last_flush; /* ns since the start */

@@ -43,7 +43,7 @@ static void test_each(void **state)
 	(void)state;
 	assert_true(n >= 10);
 	for (i = 0; i < n; i++) {
-		struct figure context;
+		struct device_figure context;
 		char sm[16];
 		bool known = false;
 
@@ -68,7 +68,7 @@ static void test_each(void **state)
 
 static void test_context(void **state)
 {
-	struct figure f;
+	struct device_figure f;
 
 	(void)state;
 	/* reported for that very version, for another one, and for a device that nobody has measured */
@@ -90,7 +90,7 @@ static void test_context(void **state)
 
 static void test_nccl(void **state)
 {
-	struct figure f;
+	struct device_figure f;
 
 	(void)state;
 	assert_true(device_kind__nccl(device_kind__find("a100"), 2, &f));
