@@ -17,3 +17,154 @@ LOGS=$OUTPUT/test-logs
 # Two at a time, longest first: most of a file's time is spent waiting for a job.
 E2E=(test_windows test_dump test_long test_tui test_leaks test_run test_backward test_dryrun_libs test_category test_errors test_truth test_census test_train test_layers
 	test_children test_many test_page_data test_page test_attribution test_windows_live test_dryrun test_walk test_foreign test_formats test_calls test_exact test_hostile test_privileges
+	test_estimate_truth test_sites test_log test_torchrun test_watch test_manual test_diff)
+HTTP=()
+# What serve answers: each file has a server of its own.
+for file in tests/e2e/http_*.py; do
+	[ ! -e "$file" ] || HTTP+=("$(basename "$file" .py)")
+done
+# By themselves: what they look at would be of whoever else is at work.
+ALONE=(test_hard test_harm test_lossless test_live test_chaos test_on_oom)
+MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
+passed=0 failed=0 skipped=0
+
+mkdir -p "$LOGS"
+exec 9>"$LOGS/.lock"
+flock -n 9 || {
+	echo "another run is under way in $OUTPUT: waiting for it" >&2
+	flock 9
+}
+
+# Interpreters for the unit tests that look into live ones, unless the caller names some.
+: "${MEMTRACE_PYTHONS=$(tools/deps.sh pythons)}"
+: "${MEMTRACE_TORCH_PYTHONS=$(for role in main newest old; do tools/deps.sh python $role 2>/dev/null; done | paste -sd:)}"
+export MEMTRACE_PYTHONS MEMTRACE_TORCH_PYTHONS
+
+count() { grep -c "$1" "$2"; }
+
+seconds() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'; }
+
+run_unit() {
+	local test name log begin rc ok bad skip
+	for test in "$OUTPUT"/tests/unit/test_*; do
+		case $test in
+		*.d | *.o) continue ;;
+		esac
+		[ -x "$test" ] || continue
+		name=$(basename "$test")
+		log=$LOGS/unit-$name.log
+		begin=$EPOCHREALTIME
+		timeout -k 5 300 "$test" >"$log" 2>&1 </dev/null 9>&-
+		rc=$?
+		ok=$(count '^\[       OK \]' "$log")
+		bad=$(count '^\[  FAILED  \] [^0-9]' "$log")
+		skip=$(grep '^\[  SKIPPED \] [^0-9]' "$log" | sort -u | wc -l)
+		if [ $rc = 77 ]; then
+			skip=$((skip + 1))
+		elif [ $rc != 0 ]; then
+			# Each failing test is named when it fails and once more at the end; a crash names none.
+			bad=$(grep '^\[  FAILED  \] [^0-9]' "$log" | sort -u | wc -l)
+			[ "$bad" -gt 0 ] || bad=1
+			printf 'FAIL unit/%s (%s): exit %d, see %s\n' "$name" "$(seconds "$begin")" $rc "$log"
+			grep -E '^\[  (FAILED|ERROR)|error:|Error|ERROR' "$log" | head -8 | sed 's/^/     /'
+		else
+			bad=0
+			[ $((ok + skip)) -gt 0 ] || ok=1
+			[ "$ok" = 0 ] || printf 'PASS unit/%s (%s): %d tests\n' "$name" "$(seconds "$begin")" "$ok"
+		fi
+		if [ "$skip" -gt 0 ]; then
+			printf 'SKIP unit/%s: %s\n' "$name" "$(grep -i '^skip' "$log" | head -3 | paste -sd' ')"
+		fi
+		passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
+	done
+}
+
+# The file's own process, its output in its log; the exit code beside it.
+start_e2e() {
+	local log=$LOGS/$1.log
+	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 900 python3 "tests/e2e/$1.py" >"$log" 2>"$log.err" </dev/null 9>&-
+	echo $? >"$log.rc"
+}
+
+# Counts what a file that has ended says.
+count_e2e() {
+	local name=$1 log=$LOGS/$1.log rc p f
+	rc=$(cat "$log.rc")
+	cat "$log.err" >>"$log"
+	p=$(count '^PASS ' "$log")
+	f=$(count '^FAIL ' "$log")
+	if [ "$rc" != 0 ] && [ "$rc" != 77 ] && [ "$f" = 0 ]; then
+		printf 'FAIL %s: exit %d before its end, see %s\n' "$name" "$rc" "$log"
+		tail -5 "$log.err"
+		f=1
+	fi
+	rm -f "$log.err" "$log.rc"
+	passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + $(count '^SKIP ' "$log")))
+}
+
+run_alone() {
+	local log=$LOGS/$1.log
+	: >"$log"
+	start_e2e "$1" &
+	tail -n +1 -f --pid=$! -s 0.2 "$log" 2>/dev/null
+	wait $!
+	count_e2e "$1"
+}
+
+declare -A under_way=() # PID -> file
+
+# Waits for one of those under way to end.
+end_one() {
+	local pid
+	wait -n -p pid "${!under_way[@]}"
+	cat "$LOGS/${under_way[$pid]}.log"
+	count_e2e "${under_way[$pid]}"
+	unset "under_way[$pid]"
+}
+
+# At most two at a time, each one's lines when it has ended.
+run_together() {
+	local name
+	for name; do
+		[ ${#under_way[@]} -lt 2 ] || end_one
+		: >"$LOGS/$name.log"
+		start_e2e "$name" &
+		under_way[$!]=$name
+	done
+	while [ ${#under_way[@]} -gt 0 ]; do
+		end_one
+	done
+}
+
+[ $# -gt 0 ] || set -- unit "${E2E[@]:0:6}" "${HTTP[@]}" "${E2E[@]:6}" "${ALONE[@]}"
+together=() alone=()
+for what; do
+	case " ${ALONE[*]} " in
+	*" $what "*) alone+=("$what") ;;
+	*)
+		case $what in
+		unit) run_unit ;;
+		http) together+=("${HTTP[@]}") ;;
+		*) together+=("$what") ;;
+		esac
+		;;
+	esac
+done
+run_together "${together[@]}"
+for what in "${alone[@]}"; do
+	run_alone "$what"
+done
+
+status=0
+[ $failed = 0 ] || status=1
+if grep -hq "^SKIP $MAIN_PATH" "$LOGS"/test_exact.log 2>/dev/null; then
+	echo "the main path, $MAIN_PATH, was skipped: nothing is proved"
+	status=1
+fi
+[ $((passed + failed)) -gt 0 ] || status=1
+if [ $skipped = 0 ]; then
+	echo "$passed passed, $failed failed"
+else
+	echo "$passed passed, $failed failed, $skipped skipped"
+fi
+exit $status
