@@ -50,7 +50,7 @@ ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard us
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(OUTPUT)/memtrace-bpf dryrun
+all: $(OUTPUT)/memtrace-bpf dryrun inside
 
 $(OUTPUT)/memtrace-bpf: $(OBJS)
 	$(call msg,LINK,$@)
@@ -177,11 +177,31 @@ $(DRYRUN)/%.so.1:
 $(DRYRUN)/libcuda.so: $(DRYRUN)/libcuda.so.1
 	$(Q)ln -sf libcuda.so.1 $@
 
+# The programs of bpf/ as a library for a recorder's own child: docs/ESTIMATE.md, "Without privileges". first and last have
+# their places in the link: between them lie the pages that are shared.
+INSIDE := $(OUTPUT)/inside
+INSIDE_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector -Wno-unused-parameter
+INSIDE_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/inside/%.o,first $(filter-out first last,$(patsubst tools/inside/%.c,%,\
+	$(sort $(wildcard tools/inside/*.c)))) last)
+
+.PHONY: inside
+inside: $(INSIDE)/libmemtrace-inside.so
+
+$(OUTPUT)/obj/tools/inside/%.o: tools/inside/%.c Makefile
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) -Ibpf/host $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(INSIDE_CFLAGS) -c -o $@ $<
+
+$(INSIDE)/libmemtrace-inside.so: $(INSIDE_OBJS)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(filter-out -fsanitize=%,$(LDFLAGS)) -o $@ $(INSIDE_OBJS) -ldl
+
 tests: $(TESTS) $(TESTTOOLS)
 
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
 BPF_ON_HOST := tests/unit/test_walk tests/unit/test_walk_moves tests/unit/test_suspended tests/tools/walk_image
-$(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Itests/bpf_host $(CPPFLAGS)
+$(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS)
 
 # Its readers read through it.
 $(OUTPUT)/tests/tools/object_image: override LDFLAGS += -Wl,--wrap=process_vm_readv,--wrap=pymem__init
@@ -284,7 +304,7 @@ FUZZ_OBJS := $(patsubst %.c,$(OUTPUT)/fuzz/obj/%.o,$(filter-out user/main.c,$(SR
 FUZZ_SANITIZE := address,undefined -fno-sanitize-recover=undefined
 FUZZ_CPPFLAGS := -DMEMTRACE_VERSION='"$(VERSION)"' -Iuser -Ibpf -I$(OUTPUT)/gen -Itests -MMD -MP
 
-$(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Itests/bpf_host $(FUZZ_CPPFLAGS)
+$(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CPPFLAGS := -Ibpf/host $(FUZZ_CPPFLAGS)
 # The kernel takes what is not aligned.
 $(OUTPUT)/fuzz/obj/tests/fuzz/fuzz_walk.o: FUZZ_CFLAGS := -fno-sanitize=alignment
 $(OUTPUT)/fuzz/fuzz_tensors: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=poll
@@ -350,7 +370,7 @@ format:
 clean:
 	rm -rf $(OUTPUT)
 
--include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(TESTLIB:.o=.d) \
+-include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(INSIDE_OBJS:.o=.d) $(TESTLIB:.o=.d) \
 	$(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) \
 	$(TESTTOOLS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(FUZZ_OBJS:.o=.d) \
 	$(FUZZERS:$(OUTPUT)/fuzz/%=$(OUTPUT)/fuzz/obj/tests/fuzz/%.d) $(OUTPUT)/bpf/memtrace.bpf.d

@@ -4,7 +4,7 @@
 /*
  * The kernel side's programs as functions of this one: bpf/memtrace.bpf.c as it is, compiled for the machine itself, with
  * helpers that read a made-up memory, keep maps in arrays and put records into a list. For inclusion in one file of a
- * program, which is compiled with tests/bpf_host first among its folders of headers.
+ * program, which is compiled with bpf/host first among its folders of headers.
  *
  * What the verifier promises of the programs is not looked at here, but what comes out of them is; and with sanitizers
  * most of what the verifier would refuse shows as well.
@@ -285,10 +285,11 @@ void bpf_ringbuf_discard(void *rec, __u64 flags)
 	host.open--;
 }
 
-long host_ring_output(const void *data, __u64 size)
+long host_ring_output(const void *data, __u64 size, __u64 flags)
 {
 	void *p = host_ring_reserve(size);
 
+	(void)flags;
 	if (!p)
 		return -EAGAIN;
 	memcpy(p, data, size);

@@ -90,7 +90,7 @@ static int open_many(struct capture_loop *loop, struct session_opts *so, struct 
 int capture_loop__open(struct capture_loop *loop)
 {
 	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps,
-				   .started = loop->started, .requested = loop->args.requested,
+				   .started = loop->started, .inside = loop->inside, .requested = loop->args.requested,
 				   .no_autograd = loop->args.no_autograd, .no_census = loop->args.no_census,
 				   .no_modules = loop->args.no_modules };
 	struct failure f;

@@ -14,6 +14,7 @@
 #include "record/stream.h"
 #include "untraced.h"
 
+struct inside_memory;
 struct kin;
 struct pick;
 struct probes_sets;
@@ -52,6 +53,7 @@ struct capture_loop {
 	 * there, and when nothing comes from it. All must be set.
 	 */
 	bool started;
+	struct inside_memory *inside; /* it records itself; NULL: the kernel does */
 	int signals;
 	void (*signalled)(void *ctx);
 	int (*ready)(void *ctx);

@@ -13,12 +13,13 @@
 #include "log_args.h"
 #include "run_command.h"
 
-enum { OPT_DRY_RUN = 0x5000, OPT_VRAM, OPT_DEVICES, OPT_NO_TRACE, OPT_USER };
+enum { OPT_DRY_RUN = 0x5000, OPT_VRAM, OPT_DEVICES, OPT_NO_TRACE, OPT_USER, OPT_INSIDE };
 
 static const struct argp_option options[] = {
 	{ "dry-run-cuda", OPT_DRY_RUN, NULL, 0, "Run it with no GPU: CUDA is answered for, PyTorch's own allocator is real", 0 },
 	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device of the dry run (default 80G)", 0 },
 	{ "devices", OPT_DEVICES, "N", 0, "How many devices the dry run has (default 1)", 0 },
+	{ "inside", OPT_INSIDE, NULL, 0, "The command records itself, with no help of the kernel's; needs no privileges", 0 },
 	{ "no-trace", OPT_NO_TRACE, NULL, 0, "Run it and record nothing; needs no privileges", 0 },
 	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)", 0 },
 	{ 0 },
@@ -55,6 +56,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_NO_TRACE:
 		a->no_trace = true;
 		break;
+	case OPT_INSIDE:
+		a->inside = true;
+		break;
 	case OPT_USER:
 		a->user = arg;
 		break;
@@ -70,6 +74,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				    a->recording.bounds.max_size || a->recording.bounds.max_events || a->recording.oom.on ||
 				    a->recording.ring.size || a->recording.windows.given))
 			argp_error(state, "--no-trace records nothing: no output and no bounds");
+		if (a->inside && (a->no_trace || a->capture.children))
+			argp_error(state, "--inside: the command records itself alone, and not those that it starts: without %s",
+				   a->no_trace ? "--no-trace" : "--children");
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

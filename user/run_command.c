@@ -11,6 +11,7 @@
 
 #include "capture/probes.h"
 #include "capture/session.h"
+#include "inside.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -99,7 +100,7 @@ static int make_child(struct run_command *r, const struct child_user *user)
 	struct child_opts co = {
 		.argv = r->args.command,
 		.user = user,
-		.env = r->dryrun ? dryrun__env(r->dryrun) : NULL,
+		.env = r->inside_run ? inside__env(r->inside_run) : r->dryrun ? dryrun__env(r->dryrun) : NULL,
 		.mask = &r->mask,
 		.stdout_to_stderr = r->args.stdout_to_stderr || (!r->args.no_trace && output && !strcmp(output, "-")),
 	};
@@ -194,6 +195,7 @@ static int record(struct run_command *r)
 		rec->loop.drained = on_drained;
 	}
 	rec->loop.started = true;
+	rec->loop.inside = r->inside_run ? inside__memory(r->inside_run) : NULL;
 	rec->loop.signals = r->signals;
 	rec->loop.signalled = on_signals;
 	rec->loop.ready = on_ready;
@@ -227,16 +229,28 @@ bool run_command__started(const struct run_command *r)
 	return r->child && child__released(r->child) && !r->never_ran;
 }
 
+static int make_inside(struct run_command *r)
+{
+	int status = EXIT_OK;
+
+	r->inside_run = inside__new(r->dryrun ? dryrun__env(r->dryrun) : NULL, r->args.capture.ring_bytes, &status);
+	return r->inside_run ? EXIT_OK : status;
+}
+
 int run_command__record(struct run_command *r)
 {
 	bool other;
 	int status = choose_user(r, &other);
 
-	if (!status && !r->args.no_trace)
+	if (!status && !r->args.no_trace && !r->args.inside)
 		status = may_trace();
 	if (!status && r->args.dryrun.wanted)
 		r->dryrun = dryrun__new(&r->args.dryrun, other ? &r->user : NULL, &status);
-	if (!status || r->dryrun)
+	if (r->dryrun)
+		status = EXIT_OK;
+	if (!status && r->args.inside)
+		status = make_inside(r);
+	if (!status)
 		status = make_child(r, other ? &r->user : NULL);
 	if (status)
 		return status;
@@ -266,5 +280,6 @@ void run_command__close(struct run_command *r)
 	capture_loop__close(&r->recording.loop);
 	free(r->args.recording.windows.growth);
 	child__free(r->child);
+	inside__free(r->inside_run);
 	dryrun__free(r->dryrun);
 }

@@ -18,6 +18,7 @@ struct run_command_args {
 	struct recording_args recording;
 	struct dryrun_args dryrun;
 	bool no_trace;
+	bool inside;	       /* the command records itself: inside.h */
 	bool stdout_to_stderr; /* our standard output is not for it */
 	const char *user;      /* NULL: the one behind sudo, if any */
 	char **command;	       /* NULL-terminated */
@@ -41,6 +42,7 @@ struct run_command {
 	int signals;
 	struct child_user user;
 	struct dryrun *dryrun;
+	struct inside *inside_run; /* NULL: the kernel records it */
 	bool said_family, looked_at_maps, never_ran;
 };
 

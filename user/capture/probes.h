@@ -2,8 +2,8 @@
 #ifndef MT_CAPTURE_PROBES_H
 #define MT_CAPTURE_PROBES_H
 /*
- * The BPF programs: loading, attaching to hooks, draining the ring, counters. Knows libbpf and the
- * kernel; knows nothing of what the records mean.
+ * The BPF programs: loading, attaching to hooks, draining the ring, counters. They run in the kernel, or in a process of ours
+ * that has taken a library for it. Knows nothing of what the records mean.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -14,6 +14,7 @@
 #include "memtrace.h"
 #include "target/torch.h"
 
+struct inside_memory;
 struct kin;
 struct probes;
 
@@ -30,6 +31,7 @@ struct probes_opts {
 	struct probes_sets *sets; /* with kin: it is listed here as long as it is there; NULL: nowhere */
 	struct mt_py_layout py; /* all zero: no Python frames */
 	size_t ring_bytes;	/* power of two; 0: the default of 16 MiB */
+	struct inside_memory *inside; /* of the process, which runs the programs itself, in the kernel's place; NULL: the kernel does */
 	bool empty;		/* count hits and do nothing else, to measure a bare probe */
 	bool verify;		/* make every shortened walk once more in full, and count those that differ */
 	bool sleepable;		/* begin with the sleepable programs */

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/bpf.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -17,21 +18,39 @@ struct ring {
 	size_t mask, page, mapped; /* mapped: from producer on, bytes */
 };
 
-struct ring *ring__new(int fd, size_t bytes)
+static size_t beyond(size_t bytes)
+{
+	return bytes < RING_RECORD_MAX ? bytes : RING_RECORD_MAX;
+}
+
+/* at: where the writers' page and the data are in the file; the data once or, as it is shown, twice. */
+static void *map_data(const struct ring *r, int fd, size_t at, size_t bytes, bool twice)
+{
+	uint8_t *p = mmap(NULL, r->mapped, PROT_READ, MAP_SHARED, fd, (off_t)at);
+
+	if (p == MAP_FAILED || twice)
+		return p;
+	/* In the place of what lies behind it in the file, if anything does. */
+	if (mmap(p + r->page + bytes, beyond(bytes), PROT_READ, MAP_SHARED | MAP_FIXED, fd, (off_t)(at + r->page)) != MAP_FAILED)
+		return p;
+	munmap(p, r->mapped);
+	return MAP_FAILED;
+}
+
+static struct ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
 {
 	struct ring *r = calloc(1, sizeof(*r));
-	size_t beyond = bytes < RING_RECORD_MAX ? bytes : RING_RECORD_MAX;
 	void *p;
 
 	if (!r)
 		return NULL;
 	r->page = (size_t)sysconf(_SC_PAGESIZE);
 	r->mask = bytes - 1;
-	r->mapped = r->page + bytes + beyond;
-	p = mmap(NULL, r->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	r->mapped = r->page + bytes + beyond(bytes);
+	p = mmap(NULL, r->page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)at);
 	if (p != MAP_FAILED) {
 		r->consumer = p;
-		p = mmap(NULL, r->mapped, PROT_READ, MAP_SHARED, fd, (off_t)r->page);
+		p = map_data(r, fd, at + r->page, bytes, twice);
 	}
 	if (p == MAP_FAILED) {
 		int err = errno;
@@ -43,6 +62,21 @@ struct ring *ring__new(int fd, size_t bytes)
 	r->producer = p;
 	r->data = (const uint8_t *)p + r->page;
 	return r;
+}
+
+struct ring *ring__new(int fd, size_t bytes)
+{
+	return map_ring(fd, 0, bytes, true);
+}
+
+struct ring *ring__new_in_file(int fd, size_t at, size_t bytes)
+{
+	return map_ring(fd, at, bytes, false);
+}
+
+void ring__skip(struct ring *r)
+{
+	__atomic_store_n(r->consumer, __atomic_load_n(r->producer, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
 }
 
 void ring__free(struct ring *r)

@@ -14,6 +14,10 @@ struct ring;
 
 /* fd: of a map of type BPF_MAP_TYPE_RINGBUF with so many bytes, borrowed. NULL with errno. */
 struct ring *ring__new(int fd, size_t bytes);
+/* The same layout in a file, at a multiple of the page size; the data is there once. fd is borrowed. NULL with errno. */
+struct ring *ring__new_in_file(int fd, size_t at, size_t bytes);
+/* What is there is not wanted. */
+void ring__skip(struct ring *r);
 void ring__free(struct ring *r); /* NULL is fine */
 /*
  * Hands on what is there, until fn returns something negative, which is returned then; that record is taken, too. The

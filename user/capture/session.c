@@ -23,6 +23,7 @@
 #include "capture/autograd.h"
 #include "capture/calls.h"
 #include "capture/codes.h"
+#include "capture/inside_memory.h"
 #include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/log.h"
@@ -84,6 +85,8 @@ struct session *session__new(pid_t pid, const struct session_opts *opts, struct 
 		return NULL;
 	if (target__open(pid, &s->target, f) || (!opts->started && !opts->late && target__look(&s->target, f)))
 		goto fail;
+	if (opts->inside)
+		inside_memory__bind(opts->inside, pid);
 	s->image = proc__image(s->target.proc); /* of our own program still, where the process was started */
 	return s;
 fail:
@@ -96,6 +99,8 @@ void session__free(struct session *s)
 	if (!s)
 		return;
 	session__let_go(s, false);
+	if (s->opts.inside)
+		inside_memory__close(s->opts.inside);
 	session__leave(s);
 	if (s->probes && s->opts.kin) {
 		probes__feed(s->probes, s->opts.number, NULL, NULL);
@@ -626,6 +631,8 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 		probes__detach(s->probes);
 	else if (strcmp(stop_reason, "exec"))
 		kin__forget(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
+	if (s->opts.inside)
+		inside_memory__close(s->opts.inside);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);
 	s->blind = true;
 	s->last_facts = 0;

@@ -13,6 +13,7 @@
 #include "lib/exit.h"
 #include "record/stream.h"
 
+struct inside_memory;
 struct kin;
 struct probes_sets;
 struct queue;
@@ -33,6 +34,7 @@ struct session_opts {
 	struct kin *kin;
 	struct probes_sets *sets;
 	uint32_t number;
+	struct inside_memory *inside; /* the process is a child of ours that records itself, and not kin's; NULL: the kernel does */
 	bool requested; /* EVENT_ASKED, where the target's PyTorch has the probe for it */
 	bool no_autograd; /* what backward allocates is not traced to lines of forward */
 	bool no_modules; /* calls of modules are not told of, but for those that steps are counted by */

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture/inside_memory.h"
 #include "lib/log.h"
 #include "target/arrival.h"
 #include "target/proc.h"
@@ -70,6 +71,7 @@ int session__load(struct session *s, struct failure *f)
 {
 	const char *why = "", *bench = getenv("MEMTRACE_BENCH");
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
+				  .inside = s->opts.inside,
 				  .py = target__layout(&s->target),
 				  .kin = s->opts.kin,
 				  .sets = s->opts.sets };
@@ -111,6 +113,8 @@ static void hasten(struct session *s)
 void session__let_go(struct session *s, bool again)
 {
 	hold__release(&s->hold);
+	if (s->opts.inside && !again)
+		inside_memory__let_go(s->opts.inside);
 	if (again || !s->hastened)
 		return;
 	setpriority(PRIO_PROCESS, 0, s->nice);
@@ -120,7 +124,7 @@ void session__let_go(struct session *s, bool again)
 /* Until session__let_go(). */
 static void hold_command(struct session *s)
 {
-	int err = s->opts.started ? hold__take(&s->hold, proc__pid(s->target.proc)) : 0;
+	int err = s->opts.started && !s->opts.inside ? hold__take(&s->hold, proc__pid(s->target.proc)) : 0;
 
 	if (err)
 		log_debug("PID %d cannot be held: %s", (int)proc__pid(s->target.proc), strerror(-err));
@@ -167,7 +171,7 @@ int session__await(struct session *s, struct failure *f)
 {
 	uint64_t now = monotonic(), pages;
 	struct maps maps;
-	bool grew, untouched, whole;
+	bool grew, untouched, whole, arrived;
 	int err;
 
 	if (s->target.torch.found && !s->target.hooks_err)
@@ -184,7 +188,10 @@ int session__await(struct session *s, struct failure *f)
 		return target__look(&s->target, f) ?: s->target.torch.found ? 0 : -EAGAIN;
 	if (proc__pages(s->target.proc, &pages))
 		return -EAGAIN; /* it is ending */
-	if (pages == s->wait.pages && now < s->wait.next)
+	if (s->opts.inside)
+		inside_memory__meet(s->opts.inside);
+	arrived = s->opts.inside && inside_memory__arrived(s->opts.inside);
+	if (pages == s->wait.pages && now < s->wait.next && !arrived)
 		return -EAGAIN;
 	grew = pages != s->wait.pages;
 	if (grew)
@@ -202,7 +209,7 @@ int session__await(struct session *s, struct failure *f)
 	if (!err) {
 		/* The libraries are mapped one by one, and then relocated, which does not change the address space's size. */
 		untouched = (s->opts.started || s->opts.late) && arrival__untouched(s->target.proc, &maps);
-		whole = !grew || !untouched;
+		whole = !grew || !untouched || arrived; /* or it waits, with all of them mapped */
 		if (untouched && whole)
 			hold_command(s);
 		maps__free(&maps);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef TESTS_BPF_HOST_HELPERS_H
-#define TESTS_BPF_HOST_HELPERS_H
-/* libbpf's header of this name, with helpers that are functions of tests/bpf_host.h. */
+#ifndef MT_BPF_HOST_HELPERS_H
+#define MT_BPF_HOST_HELPERS_H
+/* libbpf's header of this name, with helpers that are functions of tests/bpf_host.h, or of tools/inside/. */
 #include "vmlinux.h"
 
 #define SEC(name) __attribute__((used))
@@ -45,11 +45,11 @@ __u64 bpf_get_attach_cookie(void *ctx);
 __u64 bpf_ktime_get_ns(void);
 __u32 bpf_get_smp_processor_id(void);
 void *host_ring_reserve(__u64 size);
-long host_ring_output(const void *data, __u64 size);
+long host_ring_output(const void *data, __u64 size, __u64 flags);
 void bpf_ringbuf_submit(void *rec, __u64 flags);
 void bpf_ringbuf_discard(void *rec, __u64 flags);
 
 #define bpf_ringbuf_reserve(ring, size, flags) ((void)(ring), host_ring_reserve(size))
-#define bpf_ringbuf_output(ring, data, size, flags) ((void)(ring), (void)(flags), host_ring_output(data, size))
+#define bpf_ringbuf_output(ring, data, size, flags) ((void)(ring), host_ring_output(data, size, flags))
 
 #endif

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The kernel side's programs as functions of this library: bpf/memtrace.bpf.c as it is, with helpers that do in the process
+ * itself what the kernel's do. What is one per CPU there is one in all here, or one a thread where it is written in
+ * the middle of a program.
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+#include <fcntl.h>
+
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+
+#include "library.h"
+
+__u64 host_trampoline;
+
+/* What the recorder reads and writes, too: in a section of its own, which shared memory is mapped over. */
+#define SHARED __attribute__((section("mt_shared")))
+extern volatile struct mt_py_layout py SHARED;
+extern volatile __u8 modules SHARED, bench_verify SHARED, bench_empty SHARED;
+extern __u8 stopped SHARED;
+extern __u64 woken SHARED, code_epoch SHARED;
+extern __u64 module_code[MT_MAX_MODULE_CODES] SHARED;
+extern __u8 seen_code[MT_SEEN_SLOTS] SHARED;
+extern struct mt_usdt_args asked_args[MT_ASKED_SITES] SHARED;
+extern struct mt_node_layout node_layout SHARED;
+/* Nothing else lies in these pages: first.c and last.c come first and last in the link. */
+extern char mt_shared_first[], mt_shared_last[];
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+#pragma GCC diagnostic ignored "-Wattributes"
+#pragma GCC diagnostic ignored "-Wredundant-decls"
+/* The recorder writes what user space writes before it loads the programs. */
+#define const
+#include "../../bpf/memtrace.bpf.c"
+#undef const
+#pragma GCC diagnostic pop
+
+/* Made when a thread comes to a breakpoint first; a thread that has ended leaves it to another one. */
+struct block {
+	struct thread thread; /* first: what others see of it */
+	struct block *next;
+	__u32 loads; /* that the rest is of */
+	bool has_slot, has_call;
+	__u8 value; /* of what was looked up last */
+	__u64 cookie;
+	struct pt_regs *regs;
+	struct task_struct task;
+	struct thread_slot slot;
+	struct call_slot call;
+	struct scratch scratch;
+};
+
+static struct block *blocks;
+static __thread struct block *self __attribute__((tls_model("initial-exec")));
+
+static unsigned long thread_pointer(void)
+{
+	unsigned long tp;
+
+	__asm__("mov %%fs:0, %0" : "=r"(tp));
+	return tp;
+}
+
+static bool take(struct block *b, int owner, int tid)
+{
+	return __atomic_compare_exchange_n(&b->thread.tid, &owner, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* One of a thread that has ended. */
+static struct block *find_free(pid_t pid, int tid)
+{
+	struct block *b;
+
+	for (b = __atomic_load_n(&blocks, __ATOMIC_ACQUIRE); b; b = b->next) {
+		int owner = __atomic_load_n(&b->thread.tid, __ATOMIC_RELAXED);
+
+		/* Our own number: of a thread before us, which had it. */
+		if ((owner == tid || (syscall(SYS_tgkill, pid, owner, 0) && errno == ESRCH)) && take(b, owner, tid))
+			return b;
+	}
+	return NULL;
+}
+
+static struct block *make(int tid)
+{
+	struct block *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *first;
+
+	if (b == MAP_FAILED)
+		return NULL;
+	b->thread.tid = tid;
+	first = __atomic_load_n(&blocks, __ATOMIC_RELAXED);
+	do {
+		b->next = first;
+	} while (!__atomic_compare_exchange_n(&blocks, &first, b, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+	return b;
+}
+
+struct thread *programs__thread(void)
+{
+	pid_t pid;
+	int tid;
+
+	if (self)
+		return &self->thread;
+	pid = getpid();
+	tid = (int)syscall(SYS_gettid);
+	self = find_free(pid, tid) ?: make(tid);
+	if (!self)
+		return NULL;
+	self->thread.depth = 0;
+	self->loads = 0;
+	self->task = (struct task_struct){ .thread.fsbase = thread_pointer(), .pid = tid, .tgid = pid };
+	return &self->thread;
+}
+
+/* The programs are other ones: what they kept of this thread is not theirs. */
+static void renew(struct block *b)
+{
+	__u32 loads = __atomic_load_n(&shared->loads, __ATOMIC_ACQUIRE);
+
+	if (b->loads == loads)
+		return;
+	b->loads = loads;
+	b->has_slot = b->has_call = false;
+	b->scratch.busy = 0;
+}
+
+void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *regs)
+{
+	static int (*const program[])(struct pt_regs *) = {
+		[MT_INSIDE_REPORT] = report,	       [MT_INSIDE_OOM] = oom,
+		[MT_INSIDE_CPU_NEW] = cpu_new,	       [MT_INSIDE_CPU_DELETE] = cpu_delete,
+		[MT_INSIDE_EDGE] = edge,	       [MT_INSIDE_EVALUATE] = evaluate,
+		[MT_INSIDE_SCOPE_END] = scope_end,     [MT_INSIDE_CODE_GONE] = code_gone,
+		[MT_INSIDE_MODULE_CALL] = module_call, [MT_INSIDE_CALL_ENTER] = call_enter,
+		[MT_INSIDE_CALL_RETURN] = call_return, [MT_INSIDE_SET_DEVICE] = set_device,
+		[MT_INSIDE_ASKED] = asked,
+	};
+
+	if (which >= sizeof(program) / sizeof(program[0]) || !program[which])
+		return;
+	renew(self);
+	self->cookie = cookie;
+	self->regs = regs;
+	program[which](regs);
+}
+
+int programs__share(int fd, struct mt_inside_variables *v)
+{
+	size_t size = (size_t)(mt_shared_last - mt_shared_first);
+
+	if ((uintptr_t)mt_shared_first % MT_INSIDE_PAGE || size % MT_INSIDE_PAGE || size > MT_INSIDE_VARIABLES_MAX)
+		return -EINVAL;
+	if (mmap(mt_shared_first, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, MT_INSIDE_VARIABLES) == MAP_FAILED)
+		return -errno;
+#define AT(variable) (__u32)((char *)&(variable) - mt_shared_first)
+	*v = (struct mt_inside_variables){
+		.size = size,
+		.py = AT(py),
+		.modules = AT(modules),
+		.bench_empty = AT(bench_empty),
+		.bench_verify = AT(bench_verify),
+		.stopped = AT(stopped),
+		.woken = AT(woken),
+		.code_epoch = AT(code_epoch),
+		.module_code = AT(module_code),
+		.seen_code = AT(seen_code),
+		.asked_args = AT(asked_args),
+		.node_layout = AT(node_layout),
+	};
+#undef AT
+	return 0;
+}
+
+void programs__set_returns(__u64 trampoline)
+{
+	host_trampoline = trampoline;
+}
+
+/* ---- maps ---- */
+
+struct host_map *host_map(void *map, unsigned type, size_t max, size_t key, size_t value)
+{
+	(void)type;
+	(void)max;
+	(void)key;
+	(void)value;
+	return map;
+}
+
+static void *find(const struct mt_inside_table *t, __u64 key)
+{
+	__u32 i = mt_inside_hash(key), n;
+
+	for (n = 0; n < MT_INSIDE_KEYS; n++, i++) {
+		__u64 e = __atomic_load_n(&t->entry[i % MT_INSIDE_KEYS], __ATOMIC_RELAXED);
+
+		if (!e)
+			return NULL;
+		if (MT_INSIDE_KEY(e) != key)
+			continue;
+		self->value = MT_INSIDE_VALUE(e);
+		return self->value ? &self->value : NULL;
+	}
+	return NULL;
+}
+
+void *host_lookup(struct host_map *m, const void *key)
+{
+	__u64 k64;
+	__u32 k;
+
+	if ((void *)m == &root_modules || (void *)m == &module_types) {
+		memcpy(&k64, key, sizeof(k64));
+		return find((void *)m == &root_modules ? &shared->roots : &shared->types, k64);
+	}
+	memcpy(&k, key, sizeof(k));
+	if ((void *)m == &counters)
+		return k ? NULL : shared->counters;
+	if ((void *)m == &sent_stacks)
+		return k < MT_SENT_SLOTS ? &shared->sent_stacks[k] : NULL;
+	/* No program runs within another one on a thread: its slot is free. */
+	if ((void *)m == &scratch)
+		return k ? NULL : &self->scratch;
+	return NULL;
+}
+
+void *host_storage(struct host_map *m, __u64 flags)
+{
+	bool calls_map = (void *)m == &calls, *has = calls_map ? &self->has_call : &self->has_slot;
+
+	if (!*has) {
+		if (!(flags & BPF_LOCAL_STORAGE_GET_F_CREATE))
+			return NULL;
+		if (calls_map)
+			memset(&self->call, 0, sizeof(self->call));
+		else
+			memset(&self->slot, 0, sizeof(self->slot));
+		*has = true;
+	}
+	return calls_map ? (void *)&self->call : (void *)&self->slot;
+}
+
+/* ---- memory ---- */
+
+/* Where process_vm_readv() is not permitted. A descriptor that was kept could have become another file's. */
+static long read_file(void *dst, __u32 size, const void *addr)
+{
+	int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+	long got = fd < 0 ? -1 : pread(fd, dst, size, (off_t)(uintptr_t)addr);
+
+	if (fd >= 0)
+		close(fd);
+	return got;
+}
+
+/* All or nothing, and nothing is zeros, as in the kernel. What cannot be read is no reason to be ended. */
+long bpf_probe_read_user(void *dst, __u32 size, const void *addr)
+{
+	struct iovec to = { dst, size }, from = { (void *)(uintptr_t)addr, size };
+	long got = process_vm_readv(self->task.tgid, &to, 1, &from, 1, 0);
+
+	if (got < 0 && (errno == EPERM || errno == ENOSYS))
+		got = read_file(dst, size, addr);
+	if (got == (long)size)
+		return 0;
+	memset(dst, 0, size);
+	return -EFAULT;
+}
+
+long bpf_copy_from_user(void *dst, __u32 size, const void *addr)
+{
+	return bpf_probe_read_user(dst, size, addr);
+}
+
+/* The one thing of the kernel's that is read so: a register of the program's own. */
+long bpf_probe_read_kernel(void *dst, __u32 size, const void *addr)
+{
+	size_t at = (uintptr_t)addr - (uintptr_t)self->regs;
+
+	if (at > sizeof(*self->regs) || size > sizeof(*self->regs) - at) {
+		memset(dst, 0, size);
+		return -EFAULT;
+	}
+	memcpy(dst, addr, size);
+	return 0;
+}
+
+/* ---- the rest ---- */
+
+long bpf_loop(__u32 n, long (*turn)(__u32, void *), void *ctx, __u64 flags)
+{
+	__u32 i;
+
+	(void)flags;
+	for (i = 0; i < n; i++) {
+		if (turn(i, ctx))
+			return i + 1;
+	}
+	return n;
+}
+
+struct task_struct *bpf_get_current_task_btf(void)
+{
+	return &self->task;
+}
+
+__u64 bpf_get_current_task(void)
+{
+	return (uintptr_t)&self->task;
+}
+
+__u64 bpf_get_current_pid_tgid(void)
+{
+	return (__u64)self->task.tgid << 32 | (__u32)self->task.pid;
+}
+
+__u64 bpf_get_attach_cookie(void *ctx)
+{
+	(void)ctx;
+	return self->cookie;
+}
+
+__u64 bpf_ktime_get_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
+__u32 bpf_get_smp_processor_id(void)
+{
+	return 0;
+}
+
+void *host_ring_reserve(__u64 size)
+{
+	return ring__reserve(size);
+}
+
+void bpf_ringbuf_submit(void *rec, __u64 flags)
+{
+	ring__commit(rec, false);
+	if (flags & BPF_RB_FORCE_WAKEUP)
+		ring__wake();
+}
+
+void bpf_ringbuf_discard(void *rec, __u64 flags)
+{
+	(void)flags;
+	ring__commit(rec, true);
+}
+
+long host_ring_output(const void *data, __u64 size, __u64 flags)
+{
+	void *to = ring__reserve(size);
+
+	if (!to)
+		return -EAGAIN;
+	memcpy(to, data, size);
+	bpf_ringbuf_submit(to, flags);
+	return 0;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The writing end of the ring, in the layout of the kernel's (user/capture/ring.c reads both): a word of length and flags
+ * before each record, which is set to busy, under a lock, before the record can be seen. Where it is full the writer waits: it
+ * is the recorder's own child, and nothing is to be lost. Unless nobody reads any more.
+ */
+#include <errno.h>
+#include <linux/bpf.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "library.h"
+
+#define WAIT 2000000 /* ns at a time, for the reader */
+#define LONGEST 4096 /* bytes of a record */
+
+static __u64 *consumer, *producer;
+static __u8 *data;
+static __u64 mask;
+static __u32 lock;
+static bool gone; /* nobody reads any more, for good */
+static __thread __u64 nowhere[LONGEST / sizeof(__u64)] __attribute__((tls_model("initial-exec")));
+
+int ring__map(int fd, __u64 bytes)
+{
+	__u8 *p = mmap(NULL, 2 * MT_INSIDE_PAGE + 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (p == MAP_FAILED)
+		return -errno;
+	if (mmap(p, 2 * MT_INSIDE_PAGE + bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, MT_INSIDE_RING) == MAP_FAILED ||
+	    mmap(p + 2 * MT_INSIDE_PAGE + bytes, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+		 MT_INSIDE_RING + 2 * MT_INSIDE_PAGE) == MAP_FAILED)
+		return -errno;
+	consumer = (__u64 *)p;
+	producer = (__u64 *)(p + MT_INSIDE_PAGE);
+	data = p + 2 * MT_INSIDE_PAGE;
+	mask = bytes - 1;
+	return 0;
+}
+
+static long futex(__u32 *word, int op, __u32 value, const struct timespec *wait)
+{
+	return syscall(SYS_futex, word, op, value, wait, NULL, 0);
+}
+
+void ring__wake(void)
+{
+	__atomic_add_fetch(&shared->wake, 1, __ATOMIC_SEQ_CST);
+	futex(&shared->wake, FUTEX_WAKE, 1, NULL);
+}
+
+bool recorder_is_there(void)
+{
+	if (!gone && getppid() != (pid_t)shared->recorder)
+		gone = true;
+	return !gone && __atomic_load_n(&shared->reads, __ATOMIC_RELAXED);
+}
+
+/* Until something has been read, or a while. */
+static void wait_a_while(__u32 taken)
+{
+	const struct timespec ts = { .tv_nsec = WAIT };
+
+	__atomic_add_fetch(&shared->waiting, 1, __ATOMIC_SEQ_CST);
+	futex(&shared->taken, FUTEX_WAIT, taken, &ts);
+	__atomic_sub_fetch(&shared->waiting, 1, __ATOMIC_SEQ_CST);
+}
+
+static __u64 whole(__u64 size)
+{
+	return (size + BPF_RINGBUF_HDR_SZ + 7) & ~7ULL;
+}
+
+static void take_lock(void)
+{
+	unsigned int tries = 0;
+
+	while (__atomic_exchange_n(&lock, 1, __ATOMIC_ACQUIRE)) {
+		if (++tries % 64)
+			__builtin_ia32_pause();
+		else
+			sched_yield();
+	}
+}
+
+/* NULL: there is no room. */
+static void *try(__u64 size)
+{
+	__u64 at, len = whole(size);
+	__u32 *head = NULL;
+
+	take_lock();
+	at = *producer;
+	if (at + len - __atomic_load_n(consumer, __ATOMIC_ACQUIRE) <= mask) {
+		head = (__u32 *)(data + (at & mask));
+		head[1] = 0;
+		__atomic_store_n(head, (__u32)size | BPF_RINGBUF_BUSY_BIT, __ATOMIC_RELAXED);
+		__atomic_store_n(producer, at + len, __ATOMIC_RELEASE);
+	}
+	__atomic_store_n(&lock, 0, __ATOMIC_RELEASE);
+	return head ? head + 2 : NULL;
+}
+
+void *ring__reserve(__u64 size)
+{
+	__u32 taken;
+	void *rec;
+
+	if (size > sizeof(nowhere))
+		return NULL;
+	for (;;) {
+		if (gone)
+			return nowhere;
+		taken = __atomic_load_n(&shared->taken, __ATOMIC_SEQ_CST);
+		rec = try(size);
+		if (rec)
+			return rec;
+		if (!recorder_is_there())
+			return nowhere;
+		ring__wake();
+		wait_a_while(taken);
+	}
+}
+
+void ring__commit(void *rec, bool discard)
+{
+	__u32 *head = (__u32 *)rec - 2, size;
+
+	if (rec == nowhere)
+		return;
+	size = *head & ~BPF_RINGBUF_BUSY_BIT;
+	__atomic_store_n(head, discard ? size | BPF_RINGBUF_DISCARD_BIT : size, __ATOMIC_RELEASE);
+}
+
+void ring__wait_for_reader(unsigned int ms)
+{
+	const struct timespec ts = { .tv_nsec = 1000000 };
+	__u64 until = __atomic_load_n(producer, __ATOMIC_ACQUIRE);
+
+	while (ms-- && recorder_is_there() && (__s64)(__atomic_load_n(consumer, __ATOMIC_ACQUIRE) - until) < 0) {
+		ring__wake();
+		nanosleep(&ts, NULL);
+	}
+}
+
+void ring__abandon(void)
+{
+	__u64 at = __atomic_load_n(consumer, __ATOMIC_ACQUIRE), end = __atomic_load_n(producer, __ATOMIC_ACQUIRE);
+
+	while (at < end) {
+		__u32 *head = (__u32 *)(data + (at & mask)), size = *head & ~(BPF_RINGBUF_BUSY_BIT | BPF_RINGBUF_DISCARD_BIT);
+
+		if (*head & BPF_RINGBUF_BUSY_BIT)
+			__atomic_store_n(head, size | BPF_RINGBUF_DISCARD_BIT, __ATOMIC_RELEASE);
+		at += whole(size);
+	}
+}

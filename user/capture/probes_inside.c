@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The programs in the process itself, a child of ours that has taken the library for it: breakpoints in the place of links,
+ * shared memory in the place of maps.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "capture/inside_memory.h"
+#include "capture/inside_sites.h"
+#include "capture/probes_internal.h"
+#include "lib/log.h"
+#include "target/proc.h"
+
+struct inside_probes {
+	struct probes p; /* first */
+	struct inside_memory *m;
+	bool at[HOOK_NR];
+	uint64_t semaphore[MT_ASKED_SITES]; /* that are ours to count down */
+	size_t n_semaphores;
+};
+
+static struct inside_probes *inside(const struct probes *p)
+{
+	return (struct inside_probes *)p;
+}
+
+/* ---- loading ---- */
+
+static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
+{
+	return at <= v->size && size <= v->size - at;
+}
+
+static bool all_fit(const struct mt_inside_variables *v)
+{
+	return v->size <= MT_INSIDE_VARIABLES_MAX && fits(v, v->py, sizeof(struct mt_py_layout)) && fits(v, v->modules, 1) &&
+	       fits(v, v->bench_empty, 1) && fits(v, v->bench_verify, 1) && fits(v, v->stopped, 1) && fits(v, v->woken, 8) &&
+	       fits(v, v->code_epoch, 8) && fits(v, v->module_code, MT_MAX_MODULE_CODES * 8) &&
+	       fits(v, v->seen_code, MT_SEEN_SLOTS) && fits(v, v->asked_args, MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
+	       fits(v, v->node_layout, sizeof(struct mt_node_layout)) &&
+	       !((v->py | v->woken | v->code_epoch | v->module_code | v->node_layout | v->asked_args) % 8);
+}
+
+/* As after loading into the kernel: no variable has a value but those that are given, all maps are empty. */
+static int begin(struct inside_probes *ip, const struct probes_opts *opts)
+{
+	const struct mt_inside_variables v = ip->m->at->variables;
+	uint8_t *to = ip->m->variables;
+	struct probes *p = &ip->p;
+	struct mt_inside *at = ip->m->at;
+
+	if (!all_fit(&v))
+		return -EBADMSG;
+	memset(to, 0, v.size);
+	memset(at->counters, 0, sizeof(at->counters));
+	memset(at->sent_stacks, 0, sizeof(at->sent_stacks));
+	memset(&at->roots, 0, sizeof(at->roots));
+	memset(&at->types, 0, sizeof(at->types));
+	memcpy(to + v.py, &opts->py, sizeof(opts->py));
+	to[v.modules] = opts->modules;
+	to[v.bench_empty] = opts->empty;
+	to[v.bench_verify] = opts->verify;
+	p->vars.stopped = to + v.stopped;
+	p->vars.code_epoch = (uint64_t *)(to + v.code_epoch);
+	p->vars.module_code = (uint64_t *)(to + v.module_code);
+	p->vars.asked_args = (struct mt_usdt_args *)(to + v.asked_args);
+	p->vars.node_layout = (struct mt_node_layout *)(to + v.node_layout);
+	__atomic_add_fetch(&at->loads, 1, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+static const struct probes_place in_process;
+
+struct probes *probes_inside__load(const struct probes_opts *opts, const char **why)
+{
+	struct inside_probes *ip;
+	int err;
+
+	*why = "out of memory";
+	if (opts->inside->at->problem) {
+		*why = "the command cannot be recorded from inside: its library could not begin there";
+		errno = (int)opts->inside->at->problem;
+		return NULL;
+	}
+	if (!opts->inside->at->image) {
+		*why = "the command cannot be recorded from inside: it has not taken our library (is it static, set-user-ID, without the "
+		       "right to read it, or does it drop LD_PRELOAD?)";
+		errno = ENOEXEC;
+		return NULL;
+	}
+	ip = calloc(1, sizeof(*ip));
+	if (!ip)
+		return NULL;
+	ip->m = opts->inside;
+	ip->p.in = &in_process;
+	ip->p.users = 1;
+	ip->p.pidfd = -1;
+	ip->p.multi = true; /* as far as anybody asks: nothing of the kernel's is missing */
+	ip->p.py = opts->py;
+	ip->p.sleepable = opts->sleepable;
+	ip->p.wake = ip->m->wake;
+	ip->p.ring = ring__new_in_file(ip->m->fd, MT_INSIDE_RING, ip->m->ring_bytes);
+	err = ip->p.ring ? begin(ip, opts) : -errno;
+	if (!err) {
+		ring__skip(ip->p.ring);
+		return &ip->p;
+	}
+	if (err == -EBADMSG)
+		*why = "the library in the command is not the one that belongs to this program";
+	ring__free(ip->p.ring);
+	free(ip);
+	errno = -err;
+	return NULL;
+}
+
+static void free_all(struct probes *p)
+{
+	ring__free(p->ring);
+	free(p->files);
+	free(p);
+}
+
+/* ---- attaching ---- */
+
+/* The process's memory, and its maps as of then: our library is in it. A descriptor, or -errno. */
+static int open_process(struct inside_probes *ip, pid_t pid, struct maps *maps)
+{
+	struct mt_inside *at = ip->m->at;
+	const struct map *lib;
+	struct proc *proc;
+	const char *base;
+	int fd, err;
+
+	if (pid != ip->m->pid)
+		return -EINVAL;
+	fd = inside_sites__open(ip->m);
+	if (fd < 0)
+		return fd;
+	proc = proc__open(pid);
+	err = proc ? proc__maps(proc, maps) : -errno;
+	proc__free(proc);
+	if (err)
+		goto fail;
+	/* Without its handler a breakpoint would end the process. */
+	lib = maps__find(maps, at->returns);
+	base = lib ? strrchr(lib->path, '/') : NULL;
+	if (base && lib->x && !strcmp(base + 1, MT_INSIDE_LIBRARY) && maps__find(maps, at->slots) == lib)
+		return fd;
+	maps__free(maps);
+	err = -ENOEXEC;
+fail:
+	close(fd);
+	return err;
+}
+
+static bool holds(const struct map *m, const struct file_id *file, uint64_t offset)
+{
+	return m->inode == file->inode && m->dev_major == file->dev_major && m->dev_minor == file->dev_minor &&
+	       offset >= m->offset && offset - m->offset < m->end - m->start;
+}
+
+/* Wherever the file's code is mapped. 0 or -errno; some may have been added then. */
+static int add_everywhere(struct inside_probes *ip, int fd, const struct maps *maps, const struct file_id *file, uint64_t offset,
+			  enum mt_inside_program program, uint64_t cookie)
+{
+	int err = -ENOENT;
+	size_t i;
+
+	for (i = 0; i < maps->n; i++) {
+		const struct map *m = &maps->v[i];
+
+		if (!m->x || !holds(m, file, offset))
+			continue;
+		err = inside_sites__add(ip->m, fd, m->start + (offset - m->offset), program, cookie);
+		if (err)
+			return err;
+	}
+	return err;
+}
+
+static void remove_everywhere(struct inside_probes *ip, int fd, const struct maps *maps, const struct file_id *file,
+			      uint64_t offset, enum mt_inside_program program, uint64_t cookie)
+{
+	size_t i;
+
+	for (i = 0; i < maps->n; i++) {
+		const struct map *m = &maps->v[i];
+
+		if (m->x && holds(m, file, offset))
+			inside_sites__remove(ip->m, fd, m->start + (offset - m->offset), program, cookie);
+	}
+}
+
+static int attach(struct probes *p, pid_t pid, const struct hook *h)
+{
+	static const enum mt_inside_program programs[HOOK_NR] = {
+		[HOOK_REPORT] = MT_INSIDE_REPORT,	  [HOOK_OOM] = MT_INSIDE_OOM,
+		[HOOK_CPU_NEW] = MT_INSIDE_CPU_NEW,	  [HOOK_CPU_DELETE] = MT_INSIDE_CPU_DELETE,
+		[HOOK_EDGE] = MT_INSIDE_EDGE,		  [HOOK_EVALUATE] = MT_INSIDE_EVALUATE,
+		[HOOK_SCOPE_END] = MT_INSIDE_SCOPE_END,	  [HOOK_CODE_GONE] = MT_INSIDE_CODE_GONE,
+		[HOOK_MODULE_CALL] = MT_INSIDE_MODULE_CALL,
+	};
+	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
+	struct maps maps;
+	int fd = open_process(inside(p), pid, &maps), err;
+
+	if (fd < 0)
+		return fd;
+	err = add_everywhere(inside(p), fd, &maps, &file, h->offset, programs[h->id], h->id);
+	maps__free(&maps);
+	close(fd);
+	inside(p)->at[h->id] = !err;
+	return err;
+}
+
+static bool attached(const struct probes *p, enum hook_id id)
+{
+	return inside(p)->at[id];
+}
+
+/* What proc__map_path() made a path of. */
+static const struct map *map_of(const struct maps *maps, pid_t pid, const char *path)
+{
+	char root[32];
+	uint64_t start;
+	size_t i;
+	int at = 0;
+
+	if (sscanf(path, "/proc/%*d/map_files/%" SCNx64 "%n", &start, &at) == 1 && path[at] == '-')
+		return maps__find(maps, start);
+	snprintf(root, sizeof(root), "/proc/%d/root", (int)pid);
+	for (i = 0; i < maps->n && !strncmp(path, root, strlen(root)); i++) {
+		if (!strcmp(maps->v[i].path, path + strlen(root)))
+			return &maps->v[i];
+	}
+	return NULL;
+}
+
+/* A USDT's semaphore lies in what can be written. */
+static int raise_semaphore(struct inside_probes *ip, int fd, const struct maps *maps, const struct file_id *file, uint64_t offset)
+{
+	size_t i;
+	int err;
+
+	for (i = 0; i < maps->n; i++) {
+		const struct map *m = &maps->v[i];
+		uint64_t addr = m->start + (offset - m->offset);
+
+		if (!m->w || !holds(m, file, offset))
+			continue;
+		err = ip->n_semaphores < MT_ASKED_SITES ? inside_sites__add_to(fd, addr, 1) : -ENOSPC;
+		if (!err)
+			ip->semaphore[ip->n_semaphores++] = addr;
+		return err;
+	}
+	return -ENOENT;
+}
+
+static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path, const struct probe_site *sites,
+			size_t n)
+{
+	static const enum mt_inside_program programs[] = {
+		[CALL_RETURN] = MT_INSIDE_CALL_RETURN,
+		[CALL_ENTER] = MT_INSIDE_CALL_ENTER,
+		[CALL_SET_DEVICE] = MT_INSIDE_SET_DEVICE,
+		[CALL_ASKED] = MT_INSIDE_ASKED,
+	};
+	enum mt_inside_program program = programs[which];
+	struct file_id file = { 0 };
+	const struct map *m;
+	struct maps maps;
+	size_t i;
+	int fd = open_process(inside(p), pid, &maps), err = 0;
+
+	if (fd < 0)
+		return fd;
+	m = map_of(&maps, pid, path);
+	if (m)
+		file = (struct file_id){ m->inode, m->dev_major, m->dev_minor };
+	else
+		err = -ENOENT;
+	for (i = 0; i < n && !err; i++) {
+		err = add_everywhere(inside(p), fd, &maps, &file, sites[i].offset, program, sites[i].cookie);
+		if (!err && sites[i].ref_ctr)
+			err = raise_semaphore(inside(p), fd, &maps, &file, sites[i].ref_ctr);
+	}
+	while (err && i--)
+		remove_everywhere(inside(p), fd, &maps, &file, sites[i].offset, program, sites[i].cookie);
+	maps__free(&maps);
+	close(fd);
+	return err;
+}
+
+static void detach(struct probes *p)
+{
+	struct inside_probes *ip = inside(p);
+	int fd;
+
+	inside_sites__clear(ip->m);
+	fd = ip->n_semaphores ? inside_sites__open(ip->m) : -1;
+	while (fd >= 0 && ip->n_semaphores)
+		inside_sites__add_to(fd, ip->semaphore[--ip->n_semaphores], -1);
+	if (fd >= 0)
+		close(fd);
+	memset(ip->at, 0, sizeof(ip->at));
+}
+
+/* A read brings in what is not present: the programs can do already what those of the kernel have twins for. */
+static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
+{
+	(void)pid;
+	(void)hooks;
+	p->sleepable = true;
+	return 0;
+}
+
+/* ---- reading ---- */
+
+static void forget_wake(struct probes *p)
+{
+	uint64_t n;
+
+	while (read(p->wake, &n, sizeof(n)) < 0 && errno == EINTR)
+		;
+}
+
+static void consumed(struct probes *p)
+{
+	struct mt_inside *at = inside(p)->m->at;
+
+	__atomic_add_fetch(&at->taken, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&at->waiting, __ATOMIC_SEQ_CST))
+		syscall(SYS_futex, &at->taken, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static int read_counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
+{
+	size_t i;
+
+	if (number)
+		return -ENOENT;
+	for (i = 0; i < MT_CNT_NR; i++)
+		c[i] = __atomic_load_n(&inside(p)->m->at->counters[i], __ATOMIC_RELAXED);
+	return 0;
+}
+
+static void zero_counters(struct probes *p, uint32_t number)
+{
+	if (!number)
+		memset(inside(p)->m->at->counters, 0, sizeof(inside(p)->m->at->counters));
+}
+
+/* ---- tables ---- */
+
+/* One writer, and readers that never wait: an entry is a word. max: keys with a value. */
+static int set(struct mt_inside_table *t, uint64_t key, uint8_t value, size_t max)
+{
+	uint32_t from = mt_inside_hash(key), i;
+	__u64 *free_one = NULL, e;
+	size_t n = 0;
+
+	if (MT_INSIDE_KEY(key) != key)
+		return -EINVAL;
+	for (i = 0; i < MT_INSIDE_KEYS; i++)
+		n += MT_INSIDE_VALUE(t->entry[i]) != 0;
+	for (i = 0; i < MT_INSIDE_KEYS; i++) {
+		__u64 *at = &t->entry[(from + i) % MT_INSIDE_KEYS];
+
+		e = *at;
+		if (e && MT_INSIDE_KEY(e) == key) {
+			__atomic_store_n(at, MT_INSIDE_ENTRY(key, value), __ATOMIC_RELAXED);
+			return 0;
+		}
+		if (!MT_INSIDE_VALUE(e) && !free_one)
+			free_one = at;
+		if (!e)
+			break;
+	}
+	if (!value)
+		return 0;
+	if (!free_one || n >= max)
+		return -E2BIG;
+	__atomic_store_n(free_one, MT_INSIDE_ENTRY(key, value), __ATOMIC_RELAXED);
+	return 0;
+}
+
+#define ROOTS_MAX 4096 /* as the kernel side has it */
+
+static int add_root(struct probes *p, uint64_t key)
+{
+	return set(&inside(p)->m->at->roots, key, 1, ROOTS_MAX);
+}
+
+static void clear_roots(struct probes *p, uint32_t number)
+{
+	struct mt_inside_table *t = &inside(p)->m->at->roots;
+	size_t i;
+
+	for (i = 0; i < MT_INSIDE_KEYS && !number; i++)
+		__atomic_store_n(&t->entry[i], 0, __ATOMIC_RELAXED);
+}
+
+static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
+{
+	return set(&inside(p)->m->at->types, key, is, MT_MODULE_TYPES);
+}
+
+static const struct probes_place in_process = {
+	.free = free_all,
+	.attach = attach,
+	.attached = attached,
+	.attach_calls = attach_calls,
+	.detach = detach,
+	.go_sleepable = go_sleepable,
+	.forget_wake = forget_wake,
+	.consumed = consumed,
+	.counters = read_counters,
+	.zero_counters = zero_counters,
+	.add_root = add_root,
+	.clear_roots = clear_roots,
+	.set_module_type = set_module_type,
+};

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CAPTURE_PROBES_INTERNAL_H
+#define MT_CAPTURE_PROBES_INTERNAL_H
+/*
+ * What probes.c has of the two places where the programs can run: the kernel (probes_kernel.c), and the process itself
+ * (probes_inside.c). Functions return as those of probes.h that are called the same.
+ */
+#include "capture/feeds.h"
+#include "capture/probes.h"
+#include "capture/ring.h"
+
+#define RECORD_TYPES 32 /* more than there are */
+
+struct probes_place {
+	void (*free)(struct probes *p); /* all of it; it has been detached */
+	int (*attach)(struct probes *p, pid_t pid, const struct hook *h);
+	bool (*attached)(const struct probes *p, enum hook_id id);
+	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which, const char *path, const struct probe_site *sites,
+			    size_t n);
+	void (*detach)(struct probes *p);
+	int (*go_sleepable)(struct probes *p, pid_t pid, const struct hook *hooks);
+	void (*forget_wake)(struct probes *p);	/* what comes in from now on wakes us again */
+	void (*consumed)(struct probes *p); /* there is room in the ring again; may be NULL */
+	int (*counters)(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
+	void (*zero_counters)(struct probes *p, uint32_t number);
+	/* Keys as own_key() of the programs makes them. */
+	int (*add_root)(struct probes *p, uint64_t key);
+	void (*clear_roots)(struct probes *p, uint32_t number);
+	int (*set_module_type)(struct probes *p, uint64_t key, enum mt_module_type is);
+};
+
+struct file_id {
+	uint64_t inode;
+	uint32_t dev_major, dev_minor;
+};
+
+struct place {
+	struct file_id file;
+	uint64_t offset;
+};
+
+struct probes {
+	const struct probes_place *in;
+	struct ring *ring;
+	int pidfd; /* of the target, the caller's; -1: not told */
+	int wake; /* becomes readable when a program wakes us */
+	bool multi, sleepable;
+	/* The programs' variables that are read and written while they run. */
+	struct {
+		uint8_t *stopped;
+		uint64_t *code_epoch, *module_code;
+		struct mt_usdt_args *asked_args;
+		struct mt_node_layout *node_layout;
+	} vars;
+	probes_fn fn;
+	void *ctx;
+	struct mt_py_layout py;
+	uint64_t bumps, ends, both_until;
+	struct place at_place[HOOK_NR];
+	unsigned int users;
+	/* With a group: */
+	struct kin *kin;
+	uint32_t group;
+	struct probes_sets *sets;
+	struct file_id *files; /* whose calls are attached to */
+	size_t n_files;
+	struct feeds feeds;
+	uint64_t lost_ends; /* of numbers that others have by now */
+	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
+};
+
+/* Loads the programs there. p: their struct, the rest of which is set here. NULL with errno and *why. */
+struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why);
+struct probes *probes_inside__load(const struct probes_opts *opts, const char **why);
+
+#endif
