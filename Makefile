@@ -211,6 +211,9 @@ $(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIBOBJS)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
+# It runs itself with the library.
+$(OUTPUT)/tests/unit/test_inside: | inside
+
 # What stands for the kernel side, and for a target's memory, where there is neither.
 SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \
 	probes__both_until codes__need codes__find proc__thread_comm calls__after_drain calls__used session__through_state

@@ -94,7 +94,7 @@ struct mt_inside {
 	/* The library's, of the program that the process runs now. */
 	__u32 image;	   /* how many programs there have been: goes up when the rest is true of another */
 	__u32 waits;	   /* enum mt_inside_wait */
-	__u64 slots;	   /* MT_INSIDE_SLOTS places for instructions; in its code */
+	__u64 slots[2];	   /* MT_INSIDE_SLOTS places for instructions each: in the library's code, and near the program's; 0: none */
 	__u64 linker;	   /* where the dynamic linker tells debuggers; 0: it does not */
 	__u64 returns;	   /* where functions are made to return to */
 	struct mt_inside_variables variables;

@@ -46,6 +46,21 @@ __u64 breakpoints__slots(void)
 	return (uintptr_t)mt_inside_slots;
 }
 
+#define BELOW (64ULL << 20) /* its heap lies above it */
+#define ABOVE (1536ULL << 20)
+
+__u64 breakpoints__near_slots(void)
+{
+	__u64 program = _r_debug.r_map ? (uintptr_t)_r_debug.r_map->l_ld & ~(__u64)(MT_INSIDE_PAGE - 1) : 0;
+	void *p, *hint = (void *)(program > 16 * BELOW ? program - BELOW : program + ABOVE);
+
+	if (!program)
+		return 0;
+	/* The recorder writes to it as it does to code: nobody else can. */
+	p = mmap(hint, MT_INSIDE_SLOT * MT_INSIDE_SLOTS, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	return p == MAP_FAILED ? 0 : (uintptr_t)p;
+}
+
 __u64 breakpoints__returns(void)
 {
 	return (uintptr_t)mt_inside_returns;

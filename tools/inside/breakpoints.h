@@ -12,6 +12,8 @@
 void breakpoints__trap(int number, void *info, void *context);
 /* Where instructions go that run out of their line, and where calls return to whose return is waited for. */
 __u64 breakpoints__slots(void);
+/* The same near the program itself, whose instructions may refer to its data. 0: there is no room. */
+__u64 breakpoints__near_slots(void);
 __u64 breakpoints__returns(void);
 /* Does for registers (of a ucontext) what the instruction of that site would have done. */
 void breakpoints__go_on(const struct mt_inside_site *s, long long *registers);

@@ -72,7 +72,8 @@ static int begin(int fd)
 	for (i = 0; i < MT_INSIDE_SITES; i++)
 		shared->site[i] = (struct mt_inside_site){ 0 };
 	shared->variables = v;
-	shared->slots = breakpoints__slots();
+	shared->slots[0] = breakpoints__slots();
+	shared->slots[1] = breakpoints__near_slots();
 	shared->returns = breakpoints__returns();
 	shared->linker = _r_debug.r_brk;
 	*recorded = 1;

@@ -160,16 +160,22 @@ static struct mt_inside_site *find(struct mt_inside *at, uint64_t addr, size_t *
 
 static int make_site(struct inside_memory *m, int fd, struct mt_inside_site *s, uint64_t addr, size_t used)
 {
-	uint64_t slot = m->at->slots + used * MT_INSIDE_SLOT;
 	uint8_t code[INSN_MAX] = { 0 }, copy[MT_INSIDE_SLOT];
-	size_t n = sizeof(code);
+	size_t n = sizeof(code), i;
+	uint64_t slot = 0;
 	int err;
 
 	/* It may be the last one of what is mapped. */
 	while ((err = get(fd, addr, code, n)) && n > 1)
 		n--;
-	if (!err)
-		err = inside_sites__plan(code, n, addr, slot, s, copy);
+	if (err)
+		return err;
+	err = -ERANGE;
+	for (i = 0; i < 2 && err == -ERANGE; i++) {
+		slot = m->at->slots[i] + used * MT_INSIDE_SLOT;
+		if (m->at->slots[i])
+			err = inside_sites__plan(code, n, addr, slot, s, copy);
+	}
 	if (!err && s->way == MT_INSIDE_SLOT_RUN)
 		err = used >= MT_INSIDE_SLOTS ? -ENOSPC : put(fd, slot, copy, sizeof(copy));
 	if (err)

@@ -154,7 +154,7 @@ static int open_process(struct inside_probes *ip, pid_t pid, struct maps *maps)
 	/* Without its handler a breakpoint would end the process. */
 	lib = maps__find(maps, at->returns);
 	base = lib ? strrchr(lib->path, '/') : NULL;
-	if (base && lib->x && !strcmp(base + 1, MT_INSIDE_LIBRARY) && maps__find(maps, at->slots) == lib)
+	if (base && lib->x && !strcmp(base + 1, MT_INSIDE_LIBRARY))
 		return fd;
 	maps__free(maps);
 	err = -ENOEXEC;
