@@ -50,7 +50,7 @@ ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard us
 .DELETE_ON_ERROR:
 .SECONDARY:
 
-all: $(OUTPUT)/memtrace-bpf dryrun inside
+all: $(OUTPUT)/memtrace-bpf dryrun inside $(OUTPUT)/replay/replayer
 
 $(OUTPUT)/memtrace-bpf: $(OBJS)
 	$(call msg,LINK,$@)
@@ -196,6 +196,32 @@ $(INSIDE)/libmemtrace-inside.so: $(INSIDE_OBJS)
 	$(call msg,LINK,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) -shared -Wl,-soname,$(notdir $@) -Wl,-z,defs -Wl,-z,now $(filter-out -fsanitize=%,$(LDFLAGS)) -o $@ $(INSIDE_OBJS) -ldl
+
+# What calls PyTorch's allocator for replay: a program that loads the target's library and no more of PyTorch than that. The library
+# finds the program's own functions before others'. Its calls may throw, hence the C++ compiler.
+REPLAYER_OBJS := $(patsubst tools/%,$(OUTPUT)/obj/tools/%.o,$(basename $(wildcard tools/replay/*.c tools/replay/*.cc))) \
+	$(OUTPUT)/obj/tools/replay/varint.o
+REPLAYER_CFLAGS = -Itools -Itools/replay $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) -fvisibility=hidden
+
+$(OUTPUT)/obj/tools/replay/%.o: tools/replay/%.c Makefile
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
+
+$(OUTPUT)/obj/tools/replay/varint.o: user/record/varint.c
+	$(call msg,CC,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
+
+$(OUTPUT)/obj/tools/replay/%.o: tools/replay/%.cc Makefile
+	$(call msg,CXX,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CXX) $(CPPFLAGS) $(filter-out -std=gnu11 -Wstrict-prototypes -Wmissing-prototypes,$(REPLAYER_CFLAGS)) -std=gnu++17 -fno-rtti -c -o $@ $<
+
+$(OUTPUT)/replay/replayer: $(REPLAYER_OBJS)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CXX) $(filter-out -fsanitize=%,$(LDFLAGS)) -rdynamic -o $@ $^ -ldl
 
 tests: $(TESTS) $(TESTTOOLS)
 
@@ -357,6 +383,9 @@ install: all
 	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
 	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
 	install -m 0644 $(INSIDE)/libmemtrace-inside.so $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside/
+
+	install -d $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay
+	install -m 0755 $(OUTPUT)/replay/replayer $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay/
 	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
 	install -d $(DESTDIR)$(UNITDIR)
 	for unit in $(UNITS); do \
@@ -375,6 +404,8 @@ clean:
 	rm -rf $(OUTPUT)
 
 -include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(INSIDE_OBJS:.o=.d) $(TESTLIB:.o=.d) \
+
+-include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(REPLAYER_OBJS:.o=.d) $(TESTLIB:.o=.d) \
 	$(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) \
 	$(TESTTOOLS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(FUZZ_OBJS:.o=.d) \
 	$(FUZZERS:$(OUTPUT)/fuzz/%=$(OUTPUT)/fuzz/obj/tests/fuzz/%.d) $(OUTPUT)/bpf/memtrace.bpf.d

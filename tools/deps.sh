@@ -34,11 +34,11 @@ MEMRAY=1.20.0
 NEED_MIB=6144 # of disk, for one environment
 
 # PACKAGE, or PACKAGE:COMMAND where another package may provide the command as well.
-BUILD_PACKAGES=(make:make gcc:gcc clang:clang llvm libbpf-dev bpftool:bpftool libelf-dev zlib1g-dev libzstd-dev
+BUILD_PACKAGES=(make:make gcc:gcc g++:g++ clang:clang llvm libbpf-dev bpftool:bpftool libelf-dev zlib1g-dev libzstd-dev
 	libjansson-dev libncurses-dev libcmocka-dev python3:python3 ca-certificates)
 [ "${SERVE:-1}" = 0 ] || BUILD_PACKAGES+=(libmicrohttpd-dev libcurl4-gnutls-dev libgnutls28-dev libseccomp-dev)
 TORCH_PACKAGES=(python3:python3 python3-venv util-linux)
-TEST_PACKAGES=(g++:g++ curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte)
+TEST_PACKAGES=(curl:curl nodejs:node npm:npm chromium:chromium fonts-dejavu-core mandoc:mandoc util-linux python3-pyte)
 FORMATS_PACKAGES=(python3-venv perl:perl libdevel-nytprof-perl) # the last has flamegraph.pl in it
 BENCH_PACKAGES=(bpftrace:bpftrace heaptrack:heaptrack gdb:gdb)
 

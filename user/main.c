@@ -23,6 +23,7 @@ static const struct command {
 	{ "report", cmd_report, "which line, module and phase holds how many bytes, from a recording" },
 	{ "compare", cmd_compare, "captures beside each other: peak, reserved, fragmentation, step time" },
 	{ "diff", cmd_diff, "what changed between two recordings, by line, stack, module or phase" },
+	{ "replay", cmd_replay, "a recording through PyTorch's real allocator under other settings, or with less memory" },
 	{ "export", cmd_export, "a page to look at, flame graph, speedscope, perfetto, pprof, snapshot ... from a recording" },
 	{ "leaks", cmd_leaks, "what grows from step to step, and how sure that is; from a recording or a process" },
 	{ "watch", cmd_watch, "look at processes in production from outside, and capture when a rule holds" },

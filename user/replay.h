@@ -4,7 +4,7 @@
 /*
  * The blocks of a recording, in order, once more through PyTorch's own CUDA caching allocator, under other settings or with
  * another amount of memory: the target's own libc10_cuda, on the dry run's device (docs/DRYRUN.md), in a process of
- * its own that has neither Python nor the rest of PyTorch in it and ends with the try (some 30 ms and the events).
+ * its own that has neither Python nor the rest of PyTorch in it and ends with the try (some 15 ms and 0.3 us an event).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +23,11 @@ struct replay_opts {
 	/* From here on what may differ from try to try. */
 	const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF has it; "": PyTorch's defaults; NULL: the recording's own */
 	uint64_t vram;	    /* bytes of the device, what is not PyTorch's included; 0: no limit */
+	/*
+	 * What was there before the first event is laid out anew under the recording's own settings, too, as it must be
+	 * under others, so that both can be compared.
+	 */
+	bool afresh;
 	/* Where not NULL: `reserved` and `allocated` after each event in which the first changed. */
 	int (*curve)(void *ctx, uint64_t event, uint64_t time, uint64_t allocated, uint64_t reserved);
 	void *ctx;
@@ -45,9 +50,9 @@ struct replay_result {
 	uint64_t peak_requested; /* what the program had asked for at the most; 0: not recorded */
 	uint64_t reserved_event, reserved_time; /* where peak_reserved was first reached; event: the recording's */
 	uint64_t end_allocated, end_reserved;
-	double fragmentation;	 /* (reserved - allocated) / reserved where reserved is at its peak */
-	uint64_t segments;	 /* calls for memory (cudaMalloc, cuMemCreate) not given back, at the peak */
-	uint64_t takes;		 /* such calls in all */
+	double fragmentation;	 /* (peak_reserved - peak_allocated) / peak_reserved */
+	uint64_t segments;	 /* cudaMallocs not given back, at the peak; expandable segments are none */
+	uint64_t takes;		 /* cudaMallocs in all */
 	uint64_t retries;	 /* allocations that the device refused at first: cached memory was given back for them */
 	uint64_t outside;	 /* the most that the device had taken from it by others: the context, other libraries, at the peak */
 	struct replay_oom oom;	 /* the first */
@@ -62,7 +67,7 @@ struct replay_truth {
 	uint64_t first_time, first_recorded, first_replayed; /* reserved there */
 	uint64_t largest;	 /* the largest difference in reserved at any event, bytes */
 	int64_t at_peak;	 /* replayed less recorded peak of reserved */
-	char why[256];		 /* what is known of the reason; "" */
+	char why[384];		 /* what is known of the reason; "" */
 };
 
 /* What is known of the recording, once it is open. Strings are owned by the replay. */
@@ -90,7 +95,7 @@ struct replay *replay__open(const struct replay_opts *opts, struct failure *f);
 const struct replay_about *replay__about(const struct replay *r);
 /* Of opts only what follows `device` is looked at. 0, also where memory ran out: ret->oom. Else -errno and *f (settings that PyTorch refuses ...). */
 int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_result *ret, struct failure *f);
-/* The smallest vram, in steps of 2 MiB, that a try with these settings does not run out of: found by bisection, the last try is that of it. */
+/* The smallest vram, in steps of 2 MiB, that a try with these settings does not run out of, found by bisection; *ret is of that try. */
 int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t *vram, struct replay_result *ret, struct failure *f);
 void replay__close(struct replay *r); /* NULL is fine */
 

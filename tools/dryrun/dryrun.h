@@ -154,7 +154,7 @@ void dryrun__doubt(void *ptr, size_t size);
 struct dryrun_usage {
 	uint32_t magic, version, n_devices, pad;
 	struct {
-		uint64_t total, used /* by this process, context included */, context, pad;
+		uint64_t total, used /* by this process, context included */, context, refused /* how often there was no room */;
 	} device[DRYRUN_MAX_DEVICES];
 };
 

@@ -28,8 +28,10 @@ int memory__charge(int device, uint64_t size)
 	struct device *d = core__device(device);
 	uint64_t room = dryrun__config()->vram - dryrun__config()->context;
 
-	if (size > room - d->charged && (!pool__trim_all(device) || size > room - d->charged))
+	if (size > room - d->charged && (!pool__trim_all(device) || size > room - d->charged)) {
+		memtrace_dryrun_usage.device[device].refused++;
 		return CUDA_OUT_OF_MEMORY;
+	}
 	d->charged += size;
 	memory__publish(device);
 	return CUDA_OK;

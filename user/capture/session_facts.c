@@ -102,6 +102,31 @@ static int set_place(struct session *s)
 	return err;
 }
 
+/* Which file the CUDA allocator's code is, and the settings it goes by: for replays. PyTorch 2.9 looks for the first name first. */
+static int set_allocator(struct session *s)
+{
+	static const char *const names[] = { "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF" };
+	const struct maps *m = &s->target.maps;
+	char conf[4096];
+	int err = 0;
+
+	for (size_t i = 0; i < m->n && !facts__get(s->facts, "torch_lib"); i++) {
+		const char *name = strrchr(m->v[i].path, '/');
+
+		if (name && !strcmp(name, "/libc10_cuda.so"))
+			err |= facts__setf(s->facts, "torch_lib", "%.*s", (int)(name - m->v[i].path), m->v[i].path);
+	}
+	for (size_t i = 0; i < 2; i++) {
+		int found = environ__get(s->target.proc, m, names[i], conf, sizeof(conf));
+
+		if (!found || (found == -ENOENT && i == 1))
+			return err | facts__set(s->facts, "alloc_conf", found ? "" : conf);
+		if (found != -ENOENT)
+			break; /* it cannot be read: not known */
+	}
+	return err;
+}
+
 int session__set_torch_facts(struct session *s)
 {
 	const struct torch_info *t = &s->target.torch;
@@ -109,6 +134,8 @@ int session__set_torch_facts(struct session *s)
 
 	if (t->cuda_runtime[0])
 		err |= facts__set(s->facts, "cuda_runtime", t->cuda_runtime);
+	if (t->cuda)
+		err |= set_allocator(s);
 	return err ? -ENOMEM : 0;
 }
 

@@ -128,7 +128,8 @@ size_t facts__count(const struct facts *f);
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);
 /*
  * Keys in use. Target: pid, parent, rank, local_rank, world_size, comm, cmdline (JSON array), python, torch, cuda_runtime, exe,
- * allocator ("native" | "cudaMallocAsync" | "pluggable" | "cpu"), device.<index>.name and device.<index>.total (bytes); where it ran, if
+ * allocator ("native" | "cudaMallocAsync" | "pluggable" | "cpu"), alloc_conf (the CUDA allocator's settings, as its environment has them; "":
+ * none), torch_lib (folder of libc10_cuda), device.<index>.name and device.<index>.total (bytes); where it ran, if
  * that is known: cgroup (path), container (id, or the name where there is none), container.runtime, container.name, pod (name,
  * else UID), pod.uid, pod.namespace, and where a name is from: container.name_from, pod.name_from.
  * Capture: version, start (RFC 3339), kernel, attached_at ("start" | "live" | "fork"), children, dry_run ("1": no GPU computed).

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * The calls into libc10_cuda, which may throw: why this one file is C++. The object is c10's CUDAAllocator; its functions are
+ * virtual, and which place in the table each has differs by version.
+ */
+#include "allocator.h"
+
+#include <dlfcn.h>
+#include <exception>
+#include <stdio.h>
+#include <string.h>
+
+struct allocator_totals allocator_totals;
+
+static struct allocator_slots slots;
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+/* c10::reportMemoryUsageToProfiler(void*, int64_t, size_t, size_t, c10::Device): libc10_cuda finds ours first. */
+EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *ptr, int64_t size, size_t allocated, size_t reserved, uint16_t device);
+EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_t size, size_t allocated, size_t reserved, uint16_t)
+{
+	allocator_totals.allocated = allocated;
+	allocator_totals.reserved = reserved;
+	allocator_totals.size = size < 0 ? 0 - (uint64_t)size : (uint64_t)size;
+	allocator_totals.told++;
+}
+
+/* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, c10::Device) */
+EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t size, size_t allocated, size_t reserved, uint16_t device);
+EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t, size_t allocated, size_t reserved, uint16_t)
+{
+	allocator_totals.allocated = allocated;
+	allocator_totals.reserved = reserved;
+	allocator_totals.ooms++;
+}
+
+static void keep(struct allocator *a, const char *what)
+{
+	snprintf(a->why, sizeof(a->why), "%s", what ? what : "");
+}
+
+/* Calls f, and keeps what it throws. */
+template <typename F> static bool guarded(struct allocator *a, F f)
+{
+	a->why[0] = '\0';
+	try {
+		f();
+		return true;
+	} catch (const std::exception &e) {
+		keep(a, e.what());
+	} catch (...) {
+		keep(a, "an exception of a kind that is not known");
+	}
+	return false;
+}
+
+bool allocator__open(struct allocator *a, const char *lib, const struct allocator_slots *s)
+{
+	void *handle = dlopen(lib, RTLD_NOW | RTLD_LOCAL), **holder;
+
+	memset(a, 0, sizeof(*a));
+	slots = *s;
+	if (!handle) {
+		keep(a, dlerror());
+		return false;
+	}
+	/* std::atomic<CUDAAllocator*> c10::cuda::CUDACachingAllocator::allocator */
+	holder = (void **)dlsym(handle, "_ZN3c104cuda20CUDACachingAllocator9allocatorE");
+	a->object = holder ? __atomic_load_n(holder, __ATOMIC_ACQUIRE) : NULL;
+	if (!a->object) {
+		keep(a, "it has no allocator");
+		return false;
+	}
+	a->table = *(void ***)a->object;
+	return guarded(a, [a] { ((void (*)(void *, int))a->table[slots.init])(a->object, 1); });
+}
+
+enum allocator_outcome allocator__alloc(struct allocator *a, size_t size, void *stream, void **ret)
+{
+	uint64_t ooms = allocator_totals.ooms;
+
+	if (guarded(a, [a, size, stream, ret] {
+		    *ret = ((void *(*)(void *, size_t, void *))a->table[slots.raw_alloc])(a->object, size, stream);
+	    }))
+		return ALLOCATOR_OK;
+	return allocator_totals.ooms > ooms ? ALLOCATOR_OOM : ALLOCATOR_FAILED;
+}
+
+bool allocator__free(struct allocator *a, void *ptr)
+{
+	return guarded(a, [a, ptr] { ((void (*)(void *, void *))a->table[slots.raw_delete])(a->object, ptr); });
+}
+
+/* From 2.7 on it takes a pool's id, two numbers in registers: 0, 0 is none. Before, it looks at neither. */
+bool allocator__empty(struct allocator *a)
+{
+	return guarded(a, [a] { ((void (*)(void *, uint64_t, uint64_t))a->table[slots.empty_cache])(a->object, 0, 0); });
+}
+
+bool allocator__fraction(struct allocator *a, double fraction)
+{
+	return guarded(a, [a, fraction] { ((void (*)(void *, double, int))a->table[slots.set_fraction])(a->object, fraction, 0); });
+}

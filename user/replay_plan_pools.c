@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Segments by address, and whose they are. A segment serves the blocks of one stream and one pool. When it is taken nobody says of
+ * which; readings of the allocator's tables do later, and allocations whose EVENT_ASKED was recorded name their stream. So
+ * blocks refer to segments by number, and what these are is settled at the end.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/array.h"
+#include "replay_plan_internal.h"
+
+#define MAX_NUMBERS (1u << 24)
+
+int plan_pools__init(struct plan_pools *p)
+{
+	p->n_pools = 1; /* the default stream, outside of all private pools */
+	if (array__grow(&p->owners, &p->cap_owners, 1, sizeof(*p->owners)))
+		return -ENOMEM;
+	p->owners[p->n_owners++] = (struct plan_owner){ 0 };
+	return 0;
+}
+
+void plan_pools__free(struct plan_pools *p)
+{
+	free(p->segments);
+	free(p->owners);
+}
+
+/* The first that ends above addr. */
+static size_t above(const struct plan_pools *p, uint64_t addr)
+{
+	size_t low = 0, high = p->n;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (p->segments[mid].addr + p->segments[mid].size > addr)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	return low;
+}
+
+int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size)
+{
+	size_t from = above(p, addr), to = from;
+	uint32_t number = 0;
+
+	if (!size || addr > UINT64_MAX - size)
+		return 0;
+	while (to < p->n && p->segments[to].addr < addr + size)
+		to++;
+	if (p->n_owners < MAX_NUMBERS) {
+		if (array__grow(&p->owners, &p->cap_owners, p->n_owners + 1, sizeof(*p->owners)))
+			return -ENOMEM;
+		number = (uint32_t)p->n_owners;
+		p->owners[p->n_owners++] = (struct plan_owner){ 0 };
+	}
+	if (array__grow(&p->segments, &p->cap, p->n + 1, sizeof(*p->segments)))
+		return -ENOMEM;
+	memmove(&p->segments[from + 1], &p->segments[to], (p->n - to) * sizeof(*p->segments));
+	p->n += 1 + from - to;
+	p->segments[from] = (struct plan_segment){ addr, size, number };
+	return 0;
+}
+
+bool plan_pools__remove(struct plan_pools *p, uint64_t addr)
+{
+	size_t i = above(p, addr);
+
+	if (i == p->n || p->segments[i].addr != addr)
+		return false;
+	memmove(&p->segments[i], &p->segments[i + 1], (p->n - i - 1) * sizeof(*p->segments));
+	p->n--;
+	return true;
+}
+
+struct plan_segment *plan_pools__find(struct plan_pools *p, uint64_t addr)
+{
+	size_t i = above(p, addr);
+
+	return i < p->n && p->segments[i].addr <= addr ? &p->segments[i] : NULL;
+}
+
+static uint32_t pool_of(struct plan_pools *p, uint64_t stream, uint64_t id0, uint64_t id1)
+{
+	struct plan_pool want = { stream, { id0, id1 } };
+
+	for (uint32_t i = 0; i < p->n_pools; i++)
+		if (!memcmp(&p->pools[i], &want, sizeof(want)))
+			return i;
+	if (p->n_pools == REPLAY_MAX_POOLS)
+		return 0;
+	p->pools[p->n_pools] = want;
+	return p->n_pools++;
+}
+
+void plan_pools__is_of(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2])
+{
+	if (number)
+		p->owners[number].pool1 = 1 + pool_of(p, stream, id[0], id[1]);
+}
+
+void plan_pools__asked_of(struct plan_pools *p, uint32_t number, uint64_t stream)
+{
+	if (number) {
+		p->owners[number].has_asked = true;
+		p->owners[number].asked = stream;
+	}
+}
+
+/* The pool of a stream by the name that allocations have for it: that of a segment of which both are known. */
+static uint32_t pool_asked(struct plan_pools *p, uint64_t stream)
+{
+	for (size_t i = 1; i < p->n_owners; i++)
+		if (p->owners[i].pool1 && p->owners[i].has_asked && p->owners[i].asked == stream)
+			return p->owners[i].pool1 - 1;
+	return pool_of(p, stream, 0, 0);
+}
+
+unsigned plan_pools__settle(struct plan_pools *p)
+{
+	uint64_t last = 0;
+	uint32_t last_pool = 0;
+	unsigned unknown = 0;
+
+	for (size_t i = 1; i < p->n_owners; i++) {
+		struct plan_owner *o = &p->owners[i];
+
+		if (o->pool1)
+			continue;
+		if (!o->has_asked) {
+			unknown++;
+			continue;
+		}
+		/* Most are of the stream that the one before was of. */
+		if (o->asked != last) {
+			last_pool = pool_asked(p, o->asked);
+			last = o->asked;
+		}
+		o->pool1 = 1 + last_pool;
+	}
+	for (size_t i = 0; i < p->n_owners; i++)
+		if (!p->owners[i].pool1)
+			p->owners[i].pool1 = 1;
+	return unknown;
+}
