@@ -5,13 +5,12 @@ How true estimates are: runs every job of tests/workloads/estimate/jobs.py in th
 peak with PyTorch's own counters in the same process, to the byte; and with what estimates on fake tensors come to. Writes the tables
 of docs/ESTIMATE.md, "How true it is"; exits with 1 where a figure of ours is not PyTorch's.
 
-    tools/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--no-fake] [--no-versions] [--print]
+    tools/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--parts truth,fake,versions] [--print]
 
 What is done is kept in .output/estimate-truth.json and not run a second time, unless --again is given, or the program was built anew
 (for fake tensors, which are slow and have nothing of it: the scripts changed). Needs tools/deps.sh estimate.
 """
 import argparse
-import glob
 import hashlib
 import json
 import os
@@ -38,7 +37,10 @@ def truth(job):
 
 
 def fakes(job):
-    return {"memtracker": faked(job, "memtracker", True), "dispatch": faked(job, "dispatch", True), "no GPU": faked(job, "dispatch", False)}
+    results = {"memtracker": faked(job, "memtracker", True), "dispatch": faked(job, "dispatch", True)}
+    if job is next(j for j in jobs.JOBS if j.script == job.script):
+        results["no GPU"] = faked(job, "dispatch", False)
+    return results
 
 
 # ---- the same job elsewhere ------------------------------------------------------------------------------------
@@ -86,15 +88,15 @@ def fake_cell(f, truth, notes):
 
 def table(state):
     lines = ["| job | PyTorch: peak allocated, reserved, GiB | ours | seconds, host GiB | MemTracker: of allocated, of reserved | "
-             "storages: of allocated, of reserved | storages, no GPU | real GPU |", "|---" * 8 + "|"]
-    notes = []
+             "storages: of allocated, of reserved | real GPU |", "|---" * 7 + "|"]
+    notes, alone = [], []
     for job in jobs.JOBS:
         r = state.get("truth", job.name)
         if r is None:
-            lines.append("| %s | not run |" % job.name + " |" * 6)
+            lines.append("| %s | not run |" % job.name + " |" * 5)
             continue
         if r.get("failed"):
-            lines.append("| %s | %s |" % (job.name, failed(r["failed"], notes)) + " |" * 6)
+            lines.append("| %s | %s |" % (job.name, failed(r["failed"], notes)) + " |" * 5)
             continue
         t, fake = r["torch"], state.get("fake", job.name) or {}
         cells = [job.name, "%s, %s" % (gib(t["allocated"]), gib(t["reserved"])),
@@ -104,9 +106,10 @@ def table(state):
             f = fake.get(tracker)
             both = [fake_cell(f, t[k], notes) for k in ("allocated", "reserved")]
             cells.append(both[0] if both[0] == both[1] else ", ".join(both))
-        cells += [fake_cell(fake.get("no GPU"), t["allocated"], notes), "not measured"]
-        lines.append("| " + " | ".join(cells) + " |")
-    lines.append("")
+        lines.append("| " + " | ".join(cells + ["not measured"]) + " |")
+        if "no GPU" in fake:
+            alone.append("%s: %s" % (job.script, fake_cell(fake["no GPU"], t["allocated"], notes)))
+    lines += ["", "Storages with no device below them: %s." % "; ".join(alone), ""]
     for i, note in enumerate(notes):
         lines += ["[%d] %s" % (i + 1, re.sub(r"\s+", " ", note).replace("|", "\\|").replace(os.path.dirname(REPO), "")), ""]
     return lines
@@ -141,14 +144,15 @@ def write(path, lines):
 
 # ---- what is done already ----------------------------------------------------------------------------------------
 
-def of_build():
+def of_build(_):
     return str(os.stat(harness.TOOL).st_mtime_ns)
 
 
-def of_scripts():
+def of_scripts(name):
+    script = next(j.script for j in jobs.JOBS if j.name == name)
     h = hashlib.sha256()
-    for path in sorted(glob.glob(os.path.join(FOLDER, "*.py"))):
-        with open(path, "rb") as f:
+    for file in ("common.py", "fake.py", script):
+        with open(os.path.join(FOLDER, file), "rb") as f:
             h.update(f.read())
     return h.hexdigest()
 
@@ -166,10 +170,10 @@ class State:
 
     def get(self, part, name):
         held = self.all.get(part, {}).get(name)
-        return held["result"] if held and held["of"] == self.OF[part]() else None
+        return held["result"] if held and held["of"] == self.OF[part](name) else None
 
     def put(self, part, name, result):
-        self.all.setdefault(part, {})[name] = {"of": self.OF[part](), "result": result}
+        self.all.setdefault(part, {})[name] = {"of": self.OF[part](name), "result": result}
         with open(STATE, "w", encoding="utf-8") as f:
             json.dump(self.all, f, indent=1)
 
@@ -182,19 +186,19 @@ def available_gib():
         return int(re.search(r"MemAvailable:\s+(\d+)", f.read()).group(1)) / 2 ** 20
 
 
-def do_job(state, job, fake):
+def do_job(state, job, parts):
     """What of it is not done yet."""
     if available_gib() < job.gib + 4:
         print("%-50s left out: %.1f GiB of memory are available, it may take %d" % (job.name, available_gib(), job.gib), flush=True)
         return
-    if state.missing("truth", job.name):
+    if "truth" in parts and state.missing("truth", job.name):
         try:
             result = truth(job)
         except (Failed, subprocess.SubprocessError, StopIteration, KeyError) as e:
             result = {"failed": "%s: %s" % (type(e).__name__, e)}
         state.put("truth", job.name, result)
         print("%-50s %s" % (job.name, result.get("failed") or ("to the byte" if exact(result) else "DIFFERS")), flush=True)
-    if fake and state.missing("fake", job.name):
+    if "fake" in parts and state.missing("fake", job.name):
         state.put("fake", job.name, fakes(job))
 
 
@@ -203,16 +207,16 @@ def main():
     p.add_argument("--only", default="", metavar="PATTERN", help="of a job's name")
     p.add_argument("--output", default=os.path.join(REPO, "docs", "ESTIMATE.md"))
     p.add_argument("--again", action="store_true", help="do not keep what is done already")
-    p.add_argument("--no-fake", action="store_true", help="no estimates on fake tensors")
-    p.add_argument("--no-versions", action="store_true", help="not the table by version")
+    p.add_argument("--parts", default="truth,fake,versions", help="what to do of what is not done yet")
     p.add_argument("--print", action="store_true", help="print the tables, write no file")
     args = p.parse_args()
     os.nice(5)
+    parts = args.parts.split(",")
     state = State(not args.again)
     for job in jobs.JOBS:
         if re.search(args.only, job.name):
-            do_job(state, job, not args.no_fake)
-    if not args.no_versions and state.missing("versions", ""):
+            do_job(state, job, parts)
+    if "versions" in parts and state.missing("versions", ""):
         state.put("versions", "", versions())
     v = state.get("versions", "")
     lines = table(state) + (version_tables(v) if v else [])
