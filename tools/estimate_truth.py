@@ -87,7 +87,7 @@ def fake_cell(f, truth, notes):
 
 
 def table(state):
-    lines = ["| job | PyTorch: peak allocated, reserved, GiB | ours | seconds, host GiB | MemTracker: of allocated, of reserved | "
+    lines = ["| job | PyTorch: peak allocated, reserved, GiB | ours | seconds; host GiB | MemTracker: of allocated, of reserved | "
              "storages: of allocated, of reserved | real GPU |", "|---" * 7 + "|"]
     notes, alone = [], []
     for job in jobs.JOBS:
@@ -101,7 +101,7 @@ def table(state):
         t, fake = r["torch"], state.get("fake", job.name) or {}
         cells = [job.name, "%s, %s" % (gib(t["allocated"]), gib(t["reserved"])),
                  "to the byte" if exact(r) else "**%s, %s**" % (gib(r["ours"]["allocated"]), gib(r["ours"]["reserved"])),
-                 "%.0f, %.2f" % (r["seconds"], r["rss"] / 2 ** 30)]
+                 "%.0f%s; %.2f" % (r["seconds"], ", %.0f" % r["estimate"]["seconds"] if "estimate" in r else "", r["rss"] / 2 ** 30)]
         for tracker in ("memtracker", "dispatch"):
             f = fake.get(tracker)
             both = [fake_cell(f, t[k], notes) for k in ("allocated", "reserved")]

@@ -7,6 +7,7 @@ which does larger models and more of them. No GPU is needed.
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -52,6 +53,22 @@ def test_fake_tensors_agree():
     fake = estimates.faked(PLAIN, "dispatch", True)
     check(fake["error"] is None, "%s", fake)
     check(abs(fake["peak"] - truth["allocated"]) < 0.03 * truth["allocated"], "%s, and the allocator had %s", fake, truth)
+
+
+def test_devices_are_documented():
+    """Each device of the table in the program, with its figures, is a row of the table in the document."""
+    with open(os.path.join(harness.REPO, "user", "device_kinds.c"), encoding="utf-8") as f:
+        source = f.read()
+    with open(os.path.join(harness.REPO, "docs", "ESTIMATE.md"), encoding="utf-8") as f:
+        document = f.read()
+    kinds = re.findall(r'\{ "([^"]+)", "([^"]+)", (\d+), (\d+), (\d+), (\d+)( \* MIB)?,', source)
+    contexts = dict(re.findall(r'\{ "([^"]+)", \d+, (\d+), FIGURE_', source))
+    check(len(kinds) > 10 and len(kinds) == len(contexts), "the table is not understood: %s %s", kinds, contexts)
+    for option, name, major, minor, processors, size, mib in kinds:
+        total = int(size) << (20 if mib else 0)
+        row = "| `%s` | %s | %s.%s | %s | %s |" % (option, name, major, minor, processors, format(total, ","))
+        check(any(line.startswith(row) and "| %s, " % contexts[option] in line for line in document.splitlines()),
+              "docs/ESTIMATE.md has no row %s ... %s", row, contexts[option])
 
 
 def test_bundle_for_a_gpu():
