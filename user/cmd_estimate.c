@@ -2,6 +2,7 @@
 /* memtrace-bpf estimate: what a script needs of a device, before there is one. */
 #include <argp.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +16,14 @@
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log_args.h"
 
 #define DEFAULT_TOP 10
 #define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* ns */
 #define HOST_SHARE 80 /* per cent of what is available here */
 
 enum { OPT_VRAM = 0x6000, OPT_DEVICE, OPT_DEVICES, OPT_SM, OPT_CONTEXT, OPT_WORKSPACE, OPT_ALLOC, OPT_STEPS, OPT_TIME, OPT_HOST,
-       OPT_MIN, OPT_NO_SEARCH, OPT_USER, OPT_FORMAT, OPT_COLOR, OPT_TOP };
+       OPT_MIN, OPT_WORLD, OPT_RANK, OPT_LOCAL, OPT_NO_SEARCH, OPT_USER, OPT_FORMAT, OPT_COLOR, OPT_TOP };
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What it is to run on:", 1 },
@@ -32,6 +34,9 @@ static const struct argp_option options[] = {
 	{ "context", OPT_CONTEXT, "SIZE", 0, "What CUDA's context takes of each device (default as far as is known of it, else 512M)", 1 },
 	{ "cudnn-workspace", OPT_WORKSPACE, "SIZE", 0, "What cuDNN takes for a convolution, which cannot be known here (default 32M)", 1 },
 	{ "alloc-conf", OPT_ALLOC, "TEXT", 0, "Settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", 1 },
+	{ "world-size", OPT_WORLD, "N", 0, "Run it as one rank of N, which are not there (default: as torchrun's command line says)", 1 },
+	{ "rank", OPT_RANK, "N", 0, "Which one, from 0 on (default 0)", 1 },
+	{ "local-world-size", OPT_LOCAL, "N", 0, "Ranks on a machine (default all, 8 at the most)", 1 },
 	{ NULL, 0, NULL, 0, "How far it is run:", 2 },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N steps of an optimizer (default: when steps repeat)", 2 },
 	{ "max-time", OPT_TIME, "TIME", 0, "Stop after this, at the latest (default 30m)", 2 },
@@ -56,6 +61,15 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	if (text__parse_size(arg, &bytes) || bytes < min || bytes > max)
 		argp_error(state, "%s: '%s' is no size%s", option, arg, limits);
 	return bytes;
+}
+
+static uint64_t parse_limited(struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max)
+{
+	uint64_t n = parse_count(state, option, arg, min);
+
+	if (n > max)
+		argp_error(state, "%s: no more than %" PRIu64, option, max);
+	return n;
 }
 
 static void parse_sm(struct dryrun_args *d, const char *arg, struct argp_state *state)
@@ -94,9 +108,7 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 		parse_device(a, arg, state);
 		break;
 	case OPT_DEVICES:
-		d->devices = parse_count(state, "--devices", arg, 1);
-		if (d->devices > DRYRUN_DEVICES_MAX)
-			argp_error(state, "--devices: no more than %d", DRYRUN_DEVICES_MAX);
+		d->devices = (unsigned)parse_limited(state, "--devices", arg, 1, DRYRUN_DEVICES_MAX);
 		break;
 	case OPT_SM:
 		parse_sm(d, arg, state);
@@ -108,6 +120,15 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 	case OPT_WORKSPACE:
 		d->cudnn_workspace = parse_size(state, "--cudnn-workspace", arg, 0, DRYRUN_VRAM_MAX, " up to 4T");
 		d->cudnn_workspace_given = true;
+		break;
+	case OPT_WORLD:
+		a->ranks.world_size = (unsigned)parse_limited(state, "--world-size", arg, 1, ESTIMATE_WORLD_MAX);
+		break;
+	case OPT_RANK:
+		a->ranks.rank = (unsigned)parse_limited(state, "--rank", arg, 0, ESTIMATE_WORLD_MAX - 1);
+		break;
+	case OPT_LOCAL:
+		a->ranks.local_world_size = (unsigned)parse_limited(state, "--local-world-size", arg, 1, DRYRUN_DEVICES_MAX);
 		break;
 	case OPT_ALLOC:
 		d->alloc_conf = arg;
@@ -291,8 +312,10 @@ static int answer(const struct estimate *e)
 
 int cmd_estimate(int argc, char **argv)
 {
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
+		.children = children,
 		.parser = parse,
 		.args_doc = "COMMAND [ARGUMENT...]",
 		.doc = "Run a training script with no GPU, on PyTorch's own allocator, until its steps repeat, and say what memory it needs, "

@@ -33,18 +33,24 @@ const char *estimate__path(const struct estimate *e, const char *name, char *buf
 	return buf;
 }
 
+/* Who runs the script, where that is not who we are. What is wrong with it run_command__record() says. */
+static bool other_user(const struct estimate *e, struct child_user *user)
+{
+	bool other = false;
+
+	if (e->args->run.user)
+		return !geteuid() && !child_user__named(user, e->args->run.user);
+	return !child_user__behind_sudo(user, &other) && other;
+}
+
 /* Where the script writes to as another user. */
 static int make_log(const struct estimate *e)
 {
 	struct child_user user;
-	bool other = false;
+	bool other = other_user(e, &user);
 	char path[128];
 	int fd;
 
-	if (e->args->run.user)
-		other = !child_user__named(&user, e->args->run.user);
-	else if (child_user__behind_sudo(&user, &other))
-		other = false;
 	fd = open(estimate__path(e, "log", path, sizeof(path)), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return -errno;
@@ -82,6 +88,37 @@ static void remove_dir(const struct estimate *e)
 	rmdir(e->dir);
 }
 
+/* As one rank of many, where that is wanted. */
+static int run_ranked(struct estimate *e, struct estimate_run_opts *o, struct run_command_args *args, struct estimate_run *ret)
+{
+	struct estimate_ranks_args ra = e->args->ranks;
+	struct child_user user;
+	struct estimate_ranks *r;
+	const char *unheard;
+	int status;
+
+	ra.command = args->command;
+	if (!estimate_ranks__wanted(&ra))
+		return estimate_run(o, ret);
+	r = estimate_ranks__new(&ra, other_user(e, &user) ? &user : NULL, &status);
+	if (!r)
+		return status;
+	e->of_ranks = true;
+	e->rank = estimate_ranks__rank(r);
+	e->world_size = estimate_ranks__world_size(r);
+	e->local_world_size = estimate_ranks__local_world_size(r);
+	args->command = estimate_ranks__command(r);
+	args->dryrun.env = estimate_ranks__env(r);
+	if (args->dryrun.devices < e->local_world_size)
+		args->dryrun.devices = e->local_world_size;
+	status = estimate_run(o, ret);
+	unheard = estimate_ranks__end(r);
+	free(e->unheard);
+	e->unheard = unheard ? strdup(unheard) : NULL;
+	estimate_ranks__free(r);
+	return status;
+}
+
 int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean, struct estimate_run *ret)
 {
 	struct run_command_args args = e->args->run;
@@ -110,21 +147,25 @@ int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean
 	if (e->run.time)
 		o.steps_at_most = e->run.steps * 2 + TRY_STEPS;
 	*ret = (struct estimate_run){ 0 };
-	return estimate_run(&o, ret);
+	return run_ranked(e, &o, &args, ret);
 }
 
 /* The recording through the model. 0 or an exit code, logged. */
-static int look(const struct estimate *e, const char *name, struct analysis **ret)
+static int look(struct estimate *e, const char *name, struct analysis **ret)
 {
 	static const struct model_opts opts = { .at = AT_PEAK };
 	char path[128];
 	int status = analysis__open(estimate__path(e, name, path, sizeof(path)), &opts, ret);
 
-	if (!status) {
-		(*ret)->doing = "estimating";
-		status = analysis__run(*ret, NULL, NULL);
-	}
-	return status;
+	if (status)
+		return status;
+	(*ret)->doing = "estimating";
+	advisor__free(e->advisor);
+	e->advisor = advisor__new(*ret);
+	if (e->advisor)
+		return analysis__run(*ret, advisor__event, e->advisor);
+	log_err("out of memory");
+	return EXIT_FAILED;
 }
 
 /* The CUDA device that most is needed of. */
@@ -204,6 +245,10 @@ int estimate__run(struct estimate *e)
 	if (known__read(estimate__path(e, "log", path, sizeof(path)), &e->known))
 		log_warn("the log of the dry run cannot be read: what could not be known is not named");
 	status = choose_device(e);
+	if (!status && e->device >= 0 && advisor__finish(e->advisor, (size_t)e->device, &e->advice)) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
 	e->smallest.asked = e->args->min_vram || (e->verdict == VERDICT_DOES_NOT_FIT && !e->args->no_search);
 	if (!status && e->smallest.asked && e->device >= 0)
 		status = estimate_smallest__find(e);
@@ -215,6 +260,9 @@ void estimate__free(struct estimate *e)
 	if (e->full != e->named)
 		analysis__free(e->full);
 	analysis__free(e->named);
+	advisor__free(e->advisor);
+	advice__free_list(&e->advice);
+	free(e->unheard);
 	known__free(&e->known);
 	if (*e->dir)
 		remove_dir(e);
@@ -223,7 +271,7 @@ void estimate__free(struct estimate *e)
 const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_t size)
 {
 	const struct estimate_run *run = &e->full_run;
-	const char *reasons[4];
+	const char *reasons[8];
 	char bytes[24];
 	size_t count = 0;
 	struct model_device d = { 0 };
@@ -240,6 +288,8 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 		reasons[count++] = "it failed";
 	if (*buf)
 		reasons[count++] = buf;
+	if (e->unheard)
+		reasons[count++] = "it waited for what only another rank would have told it";
 	if (e->known.kinds[KNOWN_SHAPE])
 		reasons[count++] = "sizes of some results depend on values that were not computed";
 	if (e->device >= 0)

@@ -10,10 +10,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "advice.h"
 #include "analyze.h"
 #include "device_kinds.h"
 #include "estimate_known.h"
 #include "estimate_parts.h"
+#include "estimate_ranks.h"
 #include "estimate_run.h"
 #include "report_text.h"
 #include "run_command.h"
@@ -25,6 +27,7 @@ struct estimate_args {
 	const struct device_kind *kind; /* NULL: --device was not given */
 	uint64_t vram;
 	struct device_figure context;
+	struct estimate_ranks_args ranks; /* its command is run's */
 	uint64_t steps, max_time, max_host_memory;
 	bool min_vram, no_search;
 	const char *output; /* NULL: the recording is not kept */
@@ -55,6 +58,11 @@ struct estimate {
 	struct analysis *full;
 	bool full_is_whole; /* it came to its end: else its figures are lower bounds */
 	uint64_t full_vram;
+	struct advisor *advisor; /* of the full run */
+	struct advice_list advice;
+	bool of_ranks; /* one of many: */
+	unsigned rank, world_size, local_world_size;
+	char *unheard; /* what it waited for, of another rank, and did not get; NULL: nothing */
 	struct known_list known; /* of the full run */
 	enum verdict verdict;
 	int device; /* the model's index of the one that most is needed of; -1: none was used */

@@ -38,6 +38,18 @@ static void put_device(struct json *j, const struct estimate *e)
 	json__close_object(j);
 }
 
+static void put_rank(struct json *j, const struct estimate *e)
+{
+	if (!e->of_ranks)
+		return;
+	json__open_object(j, "rank");
+	json__uint(j, "rank", e->rank);
+	json__uint(j, "world_size", e->world_size);
+	json__uint(j, "local_world_size", e->local_world_size);
+	json__string(j, "waited_for", e->unheard);
+	json__close_object(j);
+}
+
 static void put_run(struct json *j, const char *key, const struct estimate_run *r, uint64_t vram)
 {
 	json__open_object(j, key);
@@ -255,6 +267,7 @@ int estimate_json(FILE *out, const struct estimate *e)
 	json__close_array(j);
 	put_verdict(j, e);
 	put_device(j, e);
+	put_rank(j, e);
 	put_run(j, "run", &e->run, e->args->vram);
 	put_run(j, "figures_of", &e->full_run, e->full_vram);
 	err = put_devices(j, e);
@@ -262,6 +275,7 @@ int estimate_json(FILE *out, const struct estimate *e)
 	put_smallest(j, &e->smallest);
 	put_phases(j, e);
 	put_known(j, &e->known);
+	advice__json(j, "advice", &e->advice);
 	err = err ? err : put_reports(j, e);
 	json__close_object(j);
 	json__free(j);

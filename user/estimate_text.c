@@ -273,13 +273,17 @@ static void put_run(struct text *t)
 	const struct estimate_run *run = &e->full_run;
 	const struct analysis *a = e->full;
 	const char *torch = facts__get(a->facts, "torch"), *name = e->args->run.dryrun.name;
-	char cmd[REPORT_TEXT / 2], clean[64], size[24], time[24], count[32];
+	char cmd[REPORT_TEXT / 2], clean[64], size[24], time[24], count[32], word[256];
 
 	report_text__command(cmd, sizeof(cmd), a->facts, t->width > 24 ? t->width - 2 : 24);
 	fprintf(t->out, "%s\n  torch %s, on %s, %s, compute capability %d.%d (a dry run: nothing was computed)\n  ", cmd,
 		torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown", name ? name : "the dry run's A100",
 		bytes(size, e->args->vram), e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
 		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
+	if (e->of_ranks)
+		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size, e->local_world_size,
+			e->unheard ? ": it waited in vain for " : "",
+			e->unheard ? text__clean(word, sizeof(word), e->unheard, strlen(e->unheard)) : "");
 	text__time(time, sizeof(time), run->time);
 	text__count(count, sizeof(count), run->steps);
 	fprintf(t->out, "%s step%s of an optimizer, %s; ", run->steps ? count : "no", run->steps == 1 ? "" : "s", time);
@@ -318,6 +322,10 @@ int estimate_text(FILE *out, const struct estimate *e)
 		put_phases(&t);
 	}
 	put_known(&t);
+	if (e->device >= 0) {
+		head(&t, "Advice");
+		advice__text(out, &e->advice, t.width);
+	}
 	if (e->device >= 0 && !err)
 		err = put_tables(&t);
 	if (!err) {

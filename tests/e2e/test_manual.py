@@ -10,7 +10,7 @@ import harness
 from harness import Skip, check, equal, run, tool
 
 PAGE = os.path.join(harness.REPO, "docs", "memtrace-bpf.8")
-COMMANDS = ("record", "run", "ctl", "report", "diff", "compare", "leaks", "replay", "export", "watch", "serve", "dump", "check")
+COMMANDS = ("record", "run", "estimate", "ctl", "report", "diff", "compare", "leaks", "replay", "export", "watch", "serve", "dump", "check")
 COMMON = {"--help", "--usage", "--version"}
 
 

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* An estimate's own arithmetic: when steps repeat, what parts add up to, what a run means, what the dry run's log says. */
+#include "unit/model_world.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "estimate_known.h"
+#include "estimate_parts.h"
+#include "estimate_repeat.h"
+
+#define GIB (UINT64_C(1) << 30)
+
+/* ---- when steps repeat ---- */
+
+static void block(struct repeat *r, uint8_t kind, uint8_t index, uint64_t addr, uint64_t size, uint64_t allocated, uint64_t reserved)
+{
+	const struct event e = { .kind = kind, .device = { DEVICE_CUDA, index }, .addr = addr, .size = size, .totals = reserved != 0,
+				 .allocated = allocated, .reserved = reserved };
+
+	assert_int_equal(repeat__event(r, &e), 0);
+}
+
+/* A step that goes up to peak and down to end. */
+static bool step(struct repeat *r, uint32_t stack, uint64_t peak, uint64_t end, uint64_t reserved, struct repeat_found *f)
+{
+	const struct event e = { .kind = EVENT_STEP, .stack = stack };
+
+	block(r, EVENT_ALLOC, 0, 1, 1, peak, reserved);
+	block(r, EVENT_FREE, 0, 1, 0, end, reserved);
+	assert_int_equal(repeat__event(r, &e), 0);
+	return repeat__found(r, f);
+}
+
+static void test_repeat_equal(void **state)
+{
+	struct repeat *r = repeat__new();
+	struct repeat_found f;
+
+	(void)state;
+	assert_false(repeat__found(r, &f));
+	assert_false(step(r, 1, 100, 50, 200, &f)); /* no optimizer's state yet */
+	assert_false(step(r, 1, 150, 90, 200, &f));
+	assert_false(step(r, 1, 150, 90, 200, &f));
+	assert_true(step(r, 1, 150, 90, 200, &f));
+	assert_int_equal(f.first, 2);
+	assert_int_equal(f.last, 4);
+	assert_int_equal(f.cycle, 1);
+	assert_int_equal(repeat__steps(r), 4);
+	/* One that is not is no end of what was found, but of its being so now. */
+	assert_false(step(r, 1, 151, 90, 200, &f));
+	repeat__free(r);
+}
+
+/* Each of what is compared makes a difference, by a byte. */
+static void test_repeat_compares(void **state)
+{
+	static const uint64_t other[4][4] = { { 1, 151, 90, 200 }, { 1, 150, 91, 200 }, { 1, 150, 90, 201 }, { 2, 150, 90, 200 } };
+	struct repeat_found f;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		struct repeat *r = repeat__new();
+
+		assert_false(step(r, 1, 150, 90, 200, &f));
+		assert_false(step(r, 1, 150, 90, 200, &f));
+		assert_false(step(r, (uint32_t)other[i][0], other[i][1], other[i][2], other[i][3], &f));
+		repeat__free(r);
+	}
+}
+
+/* What comes within a step does not matter if it is less than the peak; a second device does. */
+static void test_repeat_devices(void **state)
+{
+	struct repeat *r = repeat__new();
+	struct repeat_found f;
+
+	(void)state;
+	block(r, EVENT_ALLOC, 1, 9, 9, 10, 20);
+	assert_false(step(r, 1, 150, 90, 200, &f));
+	block(r, EVENT_ALLOC, 0, 9, 9, 120, 200);
+	assert_false(step(r, 1, 150, 90, 200, &f));
+	assert_true(step(r, 1, 150, 90, 200, &f));
+	block(r, EVENT_ALLOC, 1, 9, 9, 11, 20);
+	assert_false(step(r, 1, 150, 90, 200, &f));
+	repeat__free(r);
+}
+
+/* Two optimizers, as those of a GAN have it: no step is like the one before. */
+static void test_repeat_cycle(void **state)
+{
+	struct repeat *r = repeat__new();
+	struct repeat_found f;
+
+	(void)state;
+	assert_false(step(r, 1, 100, 50, 200, &f));
+	assert_false(step(r, 2, 150, 50, 200, &f));
+	assert_false(step(r, 1, 110, 50, 200, &f));
+	assert_false(step(r, 2, 150, 50, 200, &f));
+	assert_true(step(r, 1, 110, 50, 200, &f));
+	assert_int_equal(f.first, 2);
+	assert_int_equal(f.last, 5);
+	assert_int_equal(f.cycle, 2);
+	repeat__free(r);
+}
+
+/* A job that takes a little more each step never does. */
+static void test_repeat_never(void **state)
+{
+	struct repeat *r = repeat__new();
+	struct repeat_found f;
+
+	(void)state;
+	for (uint64_t i = 0; i < 100; i++)
+		assert_false(step(r, 1, 100 + i, 50 + i, 400, &f));
+	repeat__free(r);
+}
+
+/* Without totals the sizes of blocks are summed up; frees do not say theirs. */
+static void test_repeat_no_totals(void **state)
+{
+	const struct event e = { .kind = EVENT_STEP, .stack = 1 };
+	struct repeat *r = repeat__new();
+	struct repeat_found f;
+
+	(void)state;
+	for (uint64_t i = 0; i < 4; i++) {
+		block(r, EVENT_ALLOC, 0, 0x1000, i < 3 ? 64 : 65, 0, 0);
+		block(r, EVENT_FREE, 0, 0x1000, 0, 0, 0);
+		assert_int_equal(repeat__event(r, &e), 0);
+		assert_int_equal(repeat__found(r, &f), i == 2);
+	}
+	repeat__free(r);
+}
+
+static void test_repeat_cpu_only(void **state)
+{
+	const struct event alloc = { .kind = EVENT_ALLOC, .size = 100, .addr = 1 }, s = { .kind = EVENT_STEP, .stack = 1 };
+	struct repeat *r = repeat__new();
+	struct repeat_found f;
+
+	(void)state;
+	for (int i = 0; i < 10; i++) {
+		assert_int_equal(repeat__event(r, &alloc), 0);
+		assert_int_equal(repeat__event(r, &s), 0);
+		assert_false(repeat__found(r, &f));
+	}
+	repeat__free(r);
+}
+
+/* ---- verdicts ---- */
+
+static void test_verdict(void **state)
+{
+	(void)state;
+	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true }), VERDICT_FITS);
+	/* The script caught it and went on. */
+	assert_int_equal(verdict__of(&(struct verdict_facts){ .whole = true, .ooms = 3 }), VERDICT_FITS);
+	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true, .ooms = 1 }), VERDICT_DOES_NOT_FIT);
+	/* For another reason. */
+	assert_int_equal(verdict__of(&(struct verdict_facts){ .failed = true }), VERDICT_UNKNOWN);
+	/* Stopped by a bound. */
+	assert_int_equal(verdict__of(&(struct verdict_facts){ 0 }), VERDICT_UNKNOWN);
+}
+
+static void test_left(void **state)
+{
+	struct estimate_parts p = { .needs = 3 * GIB };
+
+	(void)state;
+	assert_int_equal(estimate_left(4 * GIB, &p), GIB);
+	assert_int_equal(estimate_left(2 * GIB, &p), -(int64_t)GIB);
+	/* Memory comes in granules: what is not a whole one is not there. */
+	assert_int_equal(estimate_left(4 * GIB + 1, &p), GIB);
+	assert_int_equal(estimate_left(4 * GIB - 1, &p), GIB - ESTIMATE_GRANULE);
+	assert_int_equal(granule__up(1), ESTIMATE_GRANULE);
+	assert_int_equal(granule__up(ESTIMATE_GRANULE), ESTIMATE_GRANULE);
+}
+
+/* ---- the log ---- */
+
+static struct known_list read_log(const char *text)
+{
+	char path[] = "/tmp/test-estimate-XXXXXX";
+	struct known_list l;
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	assert_int_equal(known__read(path, &l), 0);
+	unlink(path);
+	return l;
+}
+
+static void test_log(void **state)
+{
+	struct known_list l = read_log("unmodelled cufftXtExec\n"
+				       "assumed cudnn_workspace 33554432\n"
+				       "depends\tvalue\titem\t1\t/a/train.py\t12\tstep\n"
+				       "depends\tshape\tnonzero\t2\t/a/moe.py\t7\troute\n"
+				       "depends\tvalue\titem\t4\t/a/train.py\t12\tstep\n"
+				       "depends\tvalue\ttolist\t3\t\t0\t\n"
+				       "depends\tvalue\titem\t2\t/a/train.py\t12\tstep\n");
+
+	(void)state;
+	assert_int_equal(l.n, 5);
+	assert_int_equal(l.kinds[KNOWN_VALUE], 2);
+	assert_string_equal(l.all[0].name, "cufftXtExec");
+	assert_int_equal(l.all[1].count, 33554432);
+	assert_int_equal(l.all[2].kind, KNOWN_SHAPE);
+	assert_string_equal(l.all[2].func, "route");
+	/* The largest count is the one. */
+	assert_int_equal(l.all[3].count, 4);
+	assert_int_equal(l.all[3].line, 12);
+	assert_null(l.all[4].file);
+	known__free(&l);
+}
+
+/* The script can write to it, too. */
+static void test_log_hostile(void **state)
+{
+	char *big = malloc(100001), *many = malloc(200000), *at = many;
+	struct known_list l = read_log("depends\n"
+				       "depends\tshape\n"
+				       "depends\tother\tx\t1\ta\t1\tb\n"
+				       "depends\tshape\tx\t-1\ta\t1\tb\n"
+				       "depends\tshape\tx\t99999999999999999999999\ta\t1\tb\n"
+				       "depends\tshape\ty\t1\ta\t99999999999\tb\n"
+				       "\n \nassumed\nassumed x\nassumed x y\nunmodelled\nunmodelled \nwhatever else\n");
+
+	(void)state;
+	assert_int_equal(l.n, 1);
+	assert_string_equal(l.all[0].name, "y");
+	assert_int_equal(l.all[0].line, 0);
+	known__free(&l);
+	memset(big, 'x', 100000);
+	big[100000] = '\0';
+	l = read_log(big);
+	assert_int_equal(l.n, 0);
+	known__free(&l);
+	for (int i = 0; i < 6000; i++)
+		at += sprintf(at, "unmodelled name_%d\n", i);
+	l = read_log(many);
+	assert_int_equal(l.n, 4096);
+	assert_true(l.more);
+	known__free(&l);
+	free(big);
+	free(many);
+	assert_int_equal(known__read("/nowhere/at/all", &l), 0);
+	assert_int_equal(l.n, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_repeat_equal),	 cmocka_unit_test(test_repeat_compares), cmocka_unit_test(test_repeat_devices),
+		cmocka_unit_test(test_repeat_cycle),	 cmocka_unit_test(test_repeat_never),	 cmocka_unit_test(test_repeat_no_totals),
+		cmocka_unit_test(test_repeat_cpu_only), cmocka_unit_test(test_verdict),	 cmocka_unit_test(test_left),
+		cmocka_unit_test(test_log),		 cmocka_unit_test(test_log_hostile),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
