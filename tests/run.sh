@@ -14,19 +14,30 @@ cd "$(dirname "$0")/.." || exit 1
 OUTPUT=${OUTPUT:-.output}
 export OUTPUT
 LOGS=$OUTPUT/test-logs
-# Two at a time, longest first: most of a file's time is spent waiting for a job.
-E2E=(test_windows test_dump test_long test_tui test_leaks test_run test_backward test_dryrun_libs test_category test_errors test_truth test_census test_train test_layers
-	test_children test_many test_page_data test_page test_attribution test_windows_live test_dryrun test_walk test_foreign test_formats test_calls test_exact test_hostile test_privileges
-	test_estimate_truth test_sites test_log test_torchrun test_watch test_manual test_diff)
-HTTP=()
-# What serve answers: each file has a server of its own.
-for file in tests/e2e/http_*.py; do
-	[ ! -e "$file" ] || HTTP+=("$(basename "$file" .py)")
-done
+# The longest first, then the others by name; two at a time, as most of a file's time is spent waiting for a job.
+LONGEST=(unit test_lossless test_dump test_reuse test_harm test_windows http_contract test_run test_backward test_dryrun_libs http_api test_live test_leaks
+	test_tui test_long http_dashboard test_calls test_children test_truth test_dryrun test_attribution test_many test_errors test_census test_train test_page)
 # By themselves: what they look at would be of whoever else is at work.
-ALONE=(test_hard test_harm test_lossless test_live test_chaos test_on_oom)
+ALONE=(test_hard test_chaos)
 MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
 passed=0 failed=0 skipped=0
+
+# All that there is, each once.
+HTTP=() ALL=()
+for file in tests/e2e/http_*.py; do
+	[ ! -e "$file" ] || HTTP+=("$(basename "$file" .py)") # what serve answers: each file has a server of its own
+done
+for name in "${LONGEST[@]}" "${HTTP[@]}" $(basename -s .py tests/e2e/test_*.py) "${ALONE[@]}"; do
+	case " ${ALL[*]} " in
+	*" $name "*) ;;
+	*) [ "$name" != unit ] && [ ! -e "tests/e2e/$name.py" ] || ALL+=("$name") ;;
+	esac
+done
+
+# Who follows families has probes in every process that has the same PyTorch, which whoever looks at a process's code would see.
+in_all_processes() { grep -qE '"--(children|all|name|follow)"' "tests/e2e/$1.py" 2>/dev/null; }
+looks_at_code() { grep -qE 'patched_bytes|code_bytes|test_harm' "tests/e2e/$1.py" 2>/dev/null; }
+disturb() { (in_all_processes "$1" && looks_at_code "$2") || (in_all_processes "$2" && looks_at_code "$1"); }
 
 mkdir -p "$LOGS"
 exec 9>"$LOGS/.lock"
@@ -39,13 +50,18 @@ flock -n 9 || {
 : "${MEMTRACE_PYTHONS=$(tools/deps.sh pythons)}"
 : "${MEMTRACE_TORCH_PYTHONS=$(for role in main newest old; do tools/deps.sh python $role 2>/dev/null; done | paste -sd:)}"
 export MEMTRACE_PYTHONS MEMTRACE_TORCH_PYTHONS
+# The unit tests' import PyTorch as those of e2e do (harness.py): without byte code that is kept most of it would be compiling it once more.
+unset PYTHONDONTWRITEBYTECODE
+PYTHONPYCACHEPREFIX=$(realpath -m "$OUTPUT")/pycache
+export PYTHONPYCACHEPREFIX
 
 count() { grep -c "$1" "$2"; }
 
 seconds() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to - from }'; }
 
+# A line for each file; the sums in a file.
 run_unit() {
-	local test name log begin rc ok bad skip
+	local test name log begin rc ok bad skip passed=0 failed=0 skipped=0
 	for test in "$OUTPUT"/tests/unit/test_*; do
 		case $test in
 		*.d | *.o) continue ;;
@@ -77,18 +93,30 @@ run_unit() {
 		fi
 		passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + skip))
 	done
+	echo $passed $failed $skipped >"$LOGS/unit.sums"
 }
 
-# The file's own process, its output in its log; the exit code beside it.
-start_e2e() {
+# A file in a process of its own, its output in its log; the exit code beside it.
+start() {
 	local log=$LOGS/$1.log
+	rm -f "$LOGS/$1.sums"
+	if [ "$1" = unit ]; then
+		run_unit >"$log" 2>"$log.err" 9>&-
+		return
+	fi
 	PYTHONDONTWRITEBYTECODE=1 timeout -k 10 900 python3 "tests/e2e/$1.py" >"$log" 2>"$log.err" </dev/null 9>&-
 	echo $? >"$log.rc"
 }
 
 # Counts what a file that has ended says.
-count_e2e() {
-	local name=$1 log=$LOGS/$1.log rc p f
+count_all() {
+	local name=$1 log=$LOGS/$1.log rc p f s
+	if [ "$name" = unit ]; then
+		cat "$log.err" >&2
+		read -r p f s <"$LOGS/unit.sums" || p=0 f=1 s=0
+		passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+		return
+	fi
 	rc=$(cat "$log.rc")
 	cat "$log.err" >>"$log"
 	p=$(count '^PASS ' "$log")
@@ -105,10 +133,10 @@ count_e2e() {
 run_alone() {
 	local log=$LOGS/$1.log
 	: >"$log"
-	start_e2e "$1" &
+	start "$1" &
 	tail -n +1 -f --pid=$! -s 0.2 "$log" 2>/dev/null
 	wait $!
-	count_e2e "$1"
+	count_all "$1"
 }
 
 declare -A under_way=() # PID -> file
@@ -118,32 +146,46 @@ end_one() {
 	local pid
 	wait -n -p pid "${!under_way[@]}"
 	cat "$LOGS/${under_way[$pid]}.log"
-	count_e2e "${under_way[$pid]}"
+	count_all "${under_way[$pid]}"
 	unset "under_way[$pid]"
+}
+
+# Beside those that are under way?
+may_begin() {
+	local other
+	for other in "${under_way[@]}"; do
+		! disturb "$1" "$other" || return 1
+	done
 }
 
 # At most two at a time, each one's lines when it has ended.
 run_together() {
-	local name
-	for name; do
+	local -a waiting=("$@")
+	local i
+	while [ ${#waiting[@]} -gt 0 ]; do
 		[ ${#under_way[@]} -lt 2 ] || end_one
-		: >"$LOGS/$name.log"
-		start_e2e "$name" &
-		under_way[$!]=$name
+		for i in "${!waiting[@]}"; do
+			may_begin "${waiting[i]}" || continue
+			: >"$LOGS/${waiting[i]}.log"
+			start "${waiting[i]}" &
+			under_way[$!]=${waiting[i]}
+			unset "waiting[i]"
+			continue 2
+		done
+		end_one
 	done
 	while [ ${#under_way[@]} -gt 0 ]; do
 		end_one
 	done
 }
 
-[ $# -gt 0 ] || set -- unit "${E2E[@]:0:6}" "${HTTP[@]}" "${E2E[@]:6}" "${ALONE[@]}"
+[ $# -gt 0 ] || set -- "${ALL[@]}"
 together=() alone=()
 for what; do
 	case " ${ALONE[*]} " in
 	*" $what "*) alone+=("$what") ;;
 	*)
 		case $what in
-		unit) run_unit ;;
 		http) together+=("${HTTP[@]}") ;;
 		*) together+=("$what") ;;
 		esac

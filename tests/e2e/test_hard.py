@@ -1,17 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-What is hard to reach: pages that are not in memory, a ring that is too small, addresses that mean something else
-a moment later, memory that PyTorch reports twice, children, two tracers at once, an import under trace.
+What is hard to reach, and only where nothing else is at work: pages that are not in memory, a ring that is too small, the last
+milliseconds, an import under trace. test_reuse.py has the rest.
 """
-import collections
 import contextlib
 import ctypes
 import json
 import os
 import re
 import shutil
-import signal
 import struct
 import subprocess
 import threading
@@ -20,62 +18,12 @@ import time
 import harness
 import mtr_reader
 import test_exact
-from harness import (ATTACHED, IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, own, record, report, run, scratch,
+from hard import Content, exactly, interrupted
+from harness import (ATTACHED, IS_ROOT, OUT, TOOL, Failure, Skip, check, device, equal, finish, record, report, run, scratch,
                      spawn, sudo, tool, workload)
 
 OK, TRUNCATED, FAULT_THREAD, FAULT_FRAME, FAULT_SELF = 0, 4, 5, 6, 7
 MAX_STACK = 48  # bytes: from 64 on, in steps of 16, the kernel may give a function a stack per CPU
-
-
-# ---- what a recording says ------------------------------------------------------------------------------
-
-class Content:
-    """All events of a recording, and the live set that they leave."""
-
-    def __init__(self, path):
-        own(path)
-        with open(path, "rb") as f:
-            self.recording = mtr_reader.Recording(f)
-            self.events = list(self.recording.events())
-        self.facts = self.recording.facts
-        self.count = collections.Counter()
-        self.lost = 0
-        self.live = {}
-        self.errors = []
-        for e in self.events:
-            self.count[e["kind"]] += 1
-            if e["kind"] == mtr_reader.LOST:
-                self.lost += e["size"]
-            elif e["kind"] == mtr_reader.ALLOC:
-                if e["addr"] in self.live:
-                    self.errors.append("block at %#x allocated twice" % e["addr"])
-                self.live[e["addr"]] = e
-            elif e["kind"] == mtr_reader.FREE:
-                if self.live.pop(e["addr"], None) is None:
-                    self.errors.append("no block at %#x to free" % e["addr"])
-
-    def fact(self, key):
-        return int(self.facts.get(key, 0))
-
-    def frames(self, event):
-        """[(file, line, function) or None, (module, class, root) or None] of an event's stack, innermost first."""
-        r = self.recording
-        out = []
-        for location, module in r.stacks[event["stack"]][1]:
-            file, function, line = r.locations[location]
-            out.append(((r.strings[file], line, r.strings[function]) if location else None,
-                        tuple(r.strings[s] for s in r.modules[module]) if module else None))
-        return out
-
-
-def exactly(content, truth):
-    """The recording is what the target says of itself: not one event more or less."""
-    check(not content.errors, "%d contradictions, as: %s", len(content.errors), content.errors[:3])
-    equal(content.lost, 0, "lost")
-    equal(content.count[mtr_reader.ALLOC], truth["allocs"], "allocations")
-    equal(content.count[mtr_reader.FREE], truth["frees"], "frees")
-    got = sorted([e["addr"], e["size"]] for e in content.live.values())
-    equal(got, sorted([b[0], b[1]] for b in truth["live"]), "the live set")
 
 
 # ---- pages that are not there ---------------------------------------------------------------------------
@@ -264,14 +212,6 @@ def test_programs_need_little_stack():
 
 # ---- a ring that is too small ---------------------------------------------------------------------------
 
-def interrupted(recorder, times, pause=0.5):
-    for _ in range(times):
-        time.sleep(0.3)
-        recorder.signal(signal.SIGSTOP)
-        time.sleep(pause)
-        recorder.signal(signal.SIGCONT)
-
-
 def test_losses_are_counted():
     target = workload("churn.py", "--seconds", "4", "--rate", "0", "--threads", "4")
     target.wait_line("^ready", 120)
@@ -302,130 +242,6 @@ def test_losses_are_counted():
     cpu = device(doc)
     equal(cpu["allocs"] - cpu["frees"] + cpu["frees_unknown"] - cpu["frees_missed"], cpu["live_blocks"],
           "blocks alive: allocated, less those freed, less those whose free was missed")
-
-
-# ---- addresses that mean something else a moment later ----------------------------------------------------
-
-def reuse(name, stops, *options, role="main", seconds="2.5", args=()):
-    target = workload(name, scratch(name + ".json"), "--seconds", seconds, *args, role=role)
-    target.wait_line("^ready", 120)
-    path = scratch(name + ".mtr")
-    recorder = record(target.popen.pid, path, *options)
-    target.send()
-    interrupted(recorder, stops, 0.3)
-    done = target.wait_line("^done", 60).split()
-    finish(recorder, 60)
-    check(int(done[2]) * 3 < int(done[1]), "%s calls at %s addresses: the test tests nothing", done[1], done[2])
-    truth = {row[0]: row[1:] for row in harness.read_json(scratch(name + ".json"))}
-    return Content(path), truth
-
-
-def code_names(content, truth):
-    """(right, unnamed, wrong) frames; every frame of generated code is one of the three."""
-    right = unnamed = 0
-    wrong = []
-    for e in content.events:
-        if e["kind"] != mtr_reader.ALLOC or not e["stack"]:
-            continue
-        expected = truth[e["size"]]
-        frames = [f[0] for f in content.frames(e)[1:3]]  # after new() itself: the two that are generated
-        for got, want in zip(frames, (tuple(expected[:2]), tuple(expected[3:]))):
-            if got is None:
-                unnamed += 1
-            elif got[:2] == want:
-                right += 1
-            else:
-                wrong.append((e["size"], got, want))
-        for f in content.frames(e)[3:]:
-            if f[0] and f[0][0].startswith(("inner_", "outer_", "filled_", "other_")):
-                wrong.append((e["size"], f[0], "not generated"))
-    return right, unnamed, wrong
-
-
-def code_reuse(role, stops, *options):
-    content, truth = reuse("code_reuse.py", stops, *options, role=role)
-    right, unnamed, wrong = code_names(content, truth)
-    check(not wrong, "%d of %d frames have a wrong name, as: %s", len(wrong), right + unnamed + len(wrong), wrong[:3])
-    if not content.lost:
-        equal(content.count[mtr_reader.ALLOC], len(truth), "allocations")
-        check(right > 1000, "only %d frames have a name, %d have none", right, unnamed)
-    check(unnamed == 0 or content.fact("counter.frames_gone") > 0, "unnamed frames are not counted")
-    return content
-
-
-def test_code_reuse():
-    code_reuse("main", 0)
-
-
-def test_code_reuse_interrupted():
-    code_reuse("main", 3)
-
-
-def test_code_reuse_with_losses():
-    content = code_reuse("main", 2, "--ring-size", "64K")
-    check(content.fact("counter.lost.code_gone") > 0, "no record about a freed code object was lost")
-
-
-def test_code_reuse_newest():
-    code_reuse("newest", 1)
-
-
-def test_code_reuse_old():
-    code_reuse("old", 1)
-
-
-# ---- memory that PyTorch reports twice ------------------------------------------------------------------
-
-def twice_told(role):
-    target = workload("twice_told.py", role=role)
-    target.wait_line("^ready", 120)
-    path = scratch("twice-%s.mtr" % role)
-    recorder = record(target.popen.pid, path)
-    target.send()
-    truth = json.loads(target.wait_line("^{", 120))
-    finish(recorder)
-    content = Content(path)
-    check(content.fact("counter.hits.report") > 900, "PyTorch reported nothing twice: %d hits", content.fact("counter.hits.report"))
-    exactly(content, truth)
-
-
-def test_twice_told():
-    twice_told("main")
-
-
-def test_twice_told_newest():
-    twice_told("newest")
-
-
-def test_twice_told_old():
-    twice_told("old")
-
-
-# ---- children -------------------------------------------------------------------------------------------
-
-def test_children():
-    target = workload("children.py")
-    target.wait_line("^ready", 120)
-    path = scratch("children.mtr")
-    recorder = record(target.popen.pid, path)
-    target.send()
-    truth = json.loads(target.wait_line("^{", 120))
-    with_threads = {int(t) for t in os.listdir("/proc/%d/task" % target.popen.pid)}
-    finish(recorder)
-    target.send()
-    equal(target.wait(30), 0, "the target's exit code (%s)" % target.stderr()[-300:])
-    equal(set(truth["codes"]), {42}, "exit codes of the forked children")
-    equal(set(truth["programs"]), {0}, "exit codes of the programs")
-    equal(set(truth["sums"]), {2016000.0}, "sums of what the workers loaded")
-
-    content = Content(path)
-    check(not content.errors, "%d contradictions, as: %s", len(content.errors), content.errors[:3])
-    equal(len(content.live), truth["count"], "blocks alive")
-    equal(sum(e["size"] for e in content.live.values()), truth["bytes"], "bytes alive")
-    lines = [content.frames(e)[0][0] for e in content.events if e["kind"] == mtr_reader.ALLOC]
-    equal(sum(f[1] == truth["line"] for f in lines), truth["made"], "tensors made by the parent on its line")
-    check(not any(f[2] == "child" for f in lines), "tensors of a child are in the recording")
-    check({t[0] for t in content.recording.threads[1:]} <= with_threads, "threads of others: %s", content.recording.threads)
 
 
 # ---- the last milliseconds ------------------------------------------------------------------------------
@@ -468,33 +284,6 @@ def test_last_words():
 
 def test_last_words_old():
     last_words("old")
-
-
-# ---- two tracers ----------------------------------------------------------------------------------------
-
-def test_two_tracers():
-    target = workload("churn.py", "--seconds", "5", "--rate", "30000")
-    target.wait_line("^ready", 120)
-    paths = [scratch("both-%d.mtr" % i) for i in range(3)]
-    recorders = [record(target.popen.pid, p) for p in paths]
-    target.send()
-    time.sleep(2)
-    recorders[2].signal(signal.SIGKILL)
-    recorders[2].wait(10)
-    truth = json.loads(target.wait_line("^{", 60))
-    for r in recorders[:2]:
-        finish(r)
-    contents = [Content(p) for p in paths]
-    for content in contents[:2]:
-        exactly(content, truth)
-
-    def said(content, events):  # but tensors, which each reads when it comes to it
-        return [(e["kind"], e["addr"], e["size"], content.frames(e)) for e in events if e["kind"] < mtr_reader.TENSOR]
-    check(said(contents[0], contents[0].events) == said(contents[1], contents[1].events) or
-          sorted(said(contents[0], contents[0].events), key=repr) == sorted(said(contents[1], contents[1].events), key=repr),
-          "the two recordings differ")
-    check(contents[2].count[mtr_reader.ALLOC] > 10000 and not contents[2].recording.complete, "the killed one: %s", contents[2].count)
-    check(not contents[2].errors, "the killed one: %s", contents[2].errors[:3])
 
 
 # ---- import under trace ---------------------------------------------------------------------------------
