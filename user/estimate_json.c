@@ -65,6 +65,7 @@ static void put_run(struct json *j, const char *key, const struct estimate_run *
 		json__uint(j, "first", r->repeat.first);
 		json__uint(j, "last", r->repeat.last);
 		json__uint(j, "cycle", r->repeat.cycle);
+		json__uint(j, "spread", r->repeat.spread);
 		json__close_object(j);
 	}
 	json__uint(j, "refused", r->ooms);

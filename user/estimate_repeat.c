@@ -14,9 +14,15 @@ struct level {
 	uint64_t peak_allocated, peak_reserved, allocated, reserved;
 };
 
+/* In this step. */
+struct number {
+	uint64_t allocs, frees;
+};
+
 struct step {
-	uint64_t stack; /* as wide as the rest: they are compared as bytes */
+	uint64_t stack;
 	struct level of[DEVICES];
+	struct number number[DEVICES];
 };
 
 struct repeat {
@@ -88,6 +94,8 @@ static int on_block(struct repeat *r, const struct event *e)
 	} else {
 		err = without_totals(r, i, e);
 	}
+	r->now.number[i].allocs += e->kind == EVENT_ALLOC;
+	r->now.number[i].frees += e->kind == EVENT_FREE;
 	if (l->allocated > l->peak_allocated)
 		l->peak_allocated = l->allocated;
 	if (l->reserved > l->peak_reserved)
@@ -102,6 +110,7 @@ static void on_step(struct repeat *r, uint32_t stack)
 	for (size_t i = 0; i < r->n; i++) {
 		r->now.of[i].peak_allocated = r->now.of[i].allocated;
 		r->now.of[i].peak_reserved = r->now.of[i].reserved;
+		r->now.number[i] = (struct number){ 0 };
 	}
 }
 
@@ -119,30 +128,81 @@ uint64_t repeat__steps(const struct repeat *r)
 	return r->steps;
 }
 
-/* Are the last n steps the same as those `cycle` before each? */
-static bool same(const struct repeat *r, unsigned cycle, unsigned n)
+static uint64_t apart(uint64_t a, uint64_t b)
 {
+	return a > b ? a - b : b - a;
+}
+
+/*
+ * A block from the cache may be up to 1 MiB larger than what was asked for, and counts as a whole: which one is taken depends on
+ * all that was before, and what is allocated is not quite the same even where a program does the very same.
+ */
+static bool close_to(const struct level *a, const struct level *b, uint64_t *spread)
+{
+	uint64_t peak = apart(a->peak_allocated, b->peak_allocated), end = apart(a->allocated, b->allocated);
+
+	if (peak > *spread)
+		*spread = peak;
+	return a->peak_reserved == b->peak_reserved && a->reserved == b->reserved && peak <= a->peak_allocated / REPEAT_CLOSE &&
+	       end <= a->allocated / REPEAT_CLOSE;
+}
+
+static bool alike(const struct repeat *r, const struct step *a, const struct step *b, uint64_t *spread)
+{
+	if (a->stack != b->stack || memcmp(a->number, b->number, sizeof(a->number)) != 0)
+		return false;
+	for (size_t i = 0; i < r->n; i++)
+		if (!close_to(&a->of[i], &b->of[i], spread))
+			return false;
+	return true;
+}
+
+/* As many blocks are there after the last n steps as before: nothing grows that is too small to be seen. */
+static bool even(const struct repeat *r, unsigned n)
+{
+	uint64_t more[DEVICES] = { 0 }; /* modulo 2^64 */
+
+	for (unsigned i = 0; i < n; i++)
+		for (size_t d = 0; d < r->n; d++) {
+			const struct number *of = &r->kept[(r->steps - 1 - i) % KEPT].number[d];
+
+			more[d] += of->allocs - of->frees;
+		}
+	for (size_t d = 0; d < r->n; d++)
+		if (more[d])
+			return false;
+	return true;
+}
+
+/* Are the last n steps the same as those `cycle` before each? */
+static bool same(const struct repeat *r, unsigned cycle, unsigned n, uint64_t *spread)
+{
+	bool equal = true, near = true;
+
+	*spread = 0;
 	if (r->steps < n + cycle)
 		return false;
 	for (unsigned i = 0; i < n; i++) {
-		uint64_t step = r->steps - 1 - i;
+		const struct step *a = &r->kept[(r->steps - 1 - i) % KEPT], *b = &r->kept[(r->steps - 1 - i - cycle) % KEPT];
 
-		if (memcmp(&r->kept[step % KEPT], &r->kept[(step - cycle) % KEPT], sizeof(struct step)) != 0)
-			return false;
+		equal = equal && a->stack == b->stack && !memcmp(a->of, b->of, sizeof(a->of));
+		near = near && alike(r, a, b, spread);
 	}
-	return true;
+	return equal || (near && even(r, n));
 }
 
 bool repeat__found(const struct repeat *r, struct repeat_found *ret)
 {
+	uint64_t spread;
+
 	if (r->too_many || !r->n)
 		return false;
 	for (unsigned cycle = 1; cycle <= REPEAT_CYCLE; cycle++) {
 		unsigned n = cycle == 1 ? REPEAT_EQUAL - 1 : cycle;
 
-		if (!same(r, cycle, n))
+		if (!same(r, cycle, n, &spread))
 			continue;
-		*ret = (struct repeat_found){ .first = r->steps - n - cycle + 1, .last = r->steps, .cycle = cycle };
+		*ret = (struct repeat_found){ .first = r->steps - n - cycle + 1, .last = r->steps, .cycle = cycle, .spread = spread };
 		return true;
 	}
 	return false;

@@ -288,7 +288,9 @@ static void put_run(struct text *t)
 	text__count(count, sizeof(count), run->steps);
 	fprintf(t->out, "%s step%s of an optimizer, %s; ", run->steps ? count : "no", run->steps == 1 ? "" : "s", time);
 	if (run->end == RUN_REPEATED && run->repeat.cycle == 1)
-		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal\n", run->repeat.first, run->repeat.last);
+		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s%s%s\n", run->repeat.first, run->repeat.last,
+			run->repeat.spread ? " but for " : "", run->repeat.spread ? bytes(size, run->repeat.spread) : "",
+			run->repeat.spread ? " of the cache's own" : "");
 	else if (run->end == RUN_REPEATED)
 		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were twice the same %u\n", run->repeat.first, run->repeat.last,
 			run->repeat.cycle);

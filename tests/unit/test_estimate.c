@@ -69,6 +69,32 @@ static void test_repeat_compares(void **state)
 	}
 }
 
+/* The cache's own unevenness is none of the program's; one more block a step is, however small, and so is what is reserved. */
+static void test_repeat_close(void **state)
+{
+	static const uint64_t mib = 1 << 20;
+	struct repeat_found f;
+
+	(void)state;
+	for (int kind = 0; kind < 4; kind++) {
+		struct repeat *r = repeat__new();
+		bool found = false;
+
+		for (uint64_t i = 0; i < 20; i++) {
+			uint64_t other = i & 1;
+
+			if (kind == 1)
+				block(r, EVENT_ALLOC, 0, 100 + i, 512, 500 * mib, 2000 * mib);
+			found |= step(r, 1, 1000 * mib + (kind == 2 ? i * 5 : other) * mib, 500 * mib + i * 512,
+				      2000 * mib + (kind == 3 ? i : 0), &f);
+		}
+		assert_int_equal(found, kind == 0);
+		if (!kind)
+			assert_int_equal(f.spread, mib);
+		repeat__free(r);
+	}
+}
+
 /* What comes within a step does not matter if it is less than the peak; a second device does. */
 static void test_repeat_devices(void **state)
 {
@@ -254,7 +280,8 @@ static void test_log_hostile(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_repeat_equal),	 cmocka_unit_test(test_repeat_compares), cmocka_unit_test(test_repeat_devices),
+		cmocka_unit_test(test_repeat_equal),	 cmocka_unit_test(test_repeat_compares), cmocka_unit_test(test_repeat_close),
+		cmocka_unit_test(test_repeat_devices),
 		cmocka_unit_test(test_repeat_cycle),	 cmocka_unit_test(test_repeat_never),	 cmocka_unit_test(test_repeat_no_totals),
 		cmocka_unit_test(test_repeat_cpu_only), cmocka_unit_test(test_verdict),	 cmocka_unit_test(test_left),
 		cmocka_unit_test(test_log),		 cmocka_unit_test(test_log_hostile),
