@@ -12,6 +12,7 @@
 #include "commands.h"
 #include "estimate.h"
 #include "estimate_watch.h"
+#include "inside.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/outfile.h"
@@ -23,7 +24,7 @@
 #define HOST_SHARE 80 /* per cent of what is available here */
 
 enum { OPT_VRAM = 0x6000, OPT_DEVICE, OPT_DEVICES, OPT_SM, OPT_CONTEXT, OPT_WORKSPACE, OPT_ALLOC, OPT_STEPS, OPT_TIME, OPT_HOST,
-       OPT_MIN, OPT_WORLD, OPT_RANK, OPT_LOCAL, OPT_NO_SEARCH, OPT_USER, OPT_FORMAT, OPT_COLOR, OPT_TOP };
+       OPT_MIN, OPT_WORLD, OPT_RANK, OPT_LOCAL, OPT_NO_SEARCH, OPT_USER, OPT_TRACER, OPT_FORMAT, OPT_COLOR, OPT_TOP };
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What it is to run on:", 1 },
@@ -44,6 +45,8 @@ static const struct argp_option options[] = {
 	{ "min-vram", OPT_MIN, NULL, 0, "Find the smallest --vram that fits, also where it does fit", 2 },
 	{ "no-search", OPT_NO_SEARCH, NULL, 0, "Do not, where it does not", 2 },
 	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)", 2 },
+	{ "tracer", OPT_TRACER, "WHICH", 0,
+	  "auto (default), inside: the script records itself, which needs no privileges, or bpf: the kernel does", 2 },
 	{ NULL, 0, NULL, 0, "What comes out:", 3 },
 	{ "output", 'o', "FILE", 0, "Keep the recording that the figures are of, for report, leaks, export ...", 3 },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 3 },
@@ -146,6 +149,18 @@ static void parse_format(struct estimate_args *a, const char *arg, struct argp_s
 		argp_error(state, "--format: '%s' is none of text, json", arg);
 }
 
+static void parse_tracer(struct estimate_args *a, const char *arg, struct argp_state *state)
+{
+	static const char *const names[] = { [TRACER_AUTO] = "auto", [TRACER_INSIDE] = "inside", [TRACER_BPF] = "bpf" };
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strcmp(arg, names[i])) {
+			a->tracer = i;
+			return;
+		}
+	argp_error(state, "--tracer: '%s' is none of auto, inside, bpf", arg);
+}
+
 static void check_options(struct estimate_args *a, struct argp_state *state)
 {
 	if (!a->run.command)
@@ -176,6 +191,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_NO_SEARCH:
 		a->no_search = true;
+		break;
+	case OPT_TRACER:
+		parse_tracer(a, arg, state);
 		break;
 	case OPT_USER:
 		a->run.user = arg;
@@ -209,7 +227,21 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* What was not said. 0, or EXIT_USAGE, logged. */
+/* What the script itself can do needs no help of the kernel's. 0, or an exit code, logged. */
+static int choose_tracer(struct estimate_args *a)
+{
+	char why[256];
+
+	if (a->tracer == TRACER_BPF)
+		return EXIT_OK;
+	a->run.inside = !inside__can(why, sizeof(why));
+	if (a->run.inside || (a->tracer == TRACER_AUTO && !geteuid()))
+		return EXIT_OK;
+	log_err("the script cannot record itself: %s%s", why, a->tracer == TRACER_AUTO ? "; as root the kernel does it" : "");
+	return EXIT_NOT_PERMITTED;
+}
+
+/* What was not said. 0, or an exit code, logged. */
 static int complete(struct estimate_args *a)
 {
 	struct dryrun_args *d = &a->run.dryrun;
@@ -235,7 +267,7 @@ static int complete(struct estimate_args *a)
 	if (!a->max_host_memory)
 		a->max_host_memory = here ? here / 100 * HOST_SHARE : UINT64_MAX;
 	if (granule__down(a->vram) > a->context.bytes)
-		return EXIT_OK;
+		return choose_tracer(a);
 	log_err("--vram: CUDA's context is taken to be %s, and there are %s; --context says otherwise",
 		text__bytes(want, sizeof(want), a->context.bytes), text__bytes(have, sizeof(have), a->vram));
 	return EXIT_USAGE;

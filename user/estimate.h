@@ -22,6 +22,8 @@
 
 enum estimate_format { ESTIMATE_TEXT, ESTIMATE_JSON };
 
+enum estimate_tracer { TRACER_AUTO, TRACER_INSIDE, TRACER_BPF };
+
 struct estimate_args {
 	struct run_command_args run; /* command, user, and in dryrun all but memory and context */
 	const struct device_kind *kind; /* NULL: --device was not given */
@@ -32,6 +34,7 @@ struct estimate_args {
 	bool min_vram, no_search;
 	const char *output; /* NULL: the recording is not kept */
 	bool force;
+	enum estimate_tracer tracer;
 	enum estimate_format format;
 	enum report_choice colour;
 	size_t top; /* rows of a table of the text */
@@ -42,7 +45,7 @@ struct estimate_smallest {
 	bool asked, found;
 	uint64_t vram;	   /* found: the script ran with so much, and no request was refused */
 	bool less_refused; /* and with a granule less one was */
-	uint64_t guess;	   /* where the search began; 0: nowhere */
+	uint64_t guess;	   /* by a replay of the full run; 0: none */
 	unsigned runs;	   /* of the script that it took */
 	const char *why;   /* not found: static text */
 };

@@ -167,6 +167,8 @@ static void put_smallest(struct json *j, const struct estimate_smallest *s)
 	json__bool(j, "less_refused", s->found && s->less_refused);
 	json__uint(j, "granule", ESTIMATE_GRANULE);
 	json__uint(j, "runs", s->runs);
+	if (s->guess)
+		json__uint(j, "replayed", s->guess);
 	if (!s->found)
 		json__string(j, "why", s->why);
 	json__close_object(j);

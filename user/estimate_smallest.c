@@ -4,8 +4,10 @@
 
 #include <inttypes.h>
 
+#include "capture/session.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "replay.h"
 
 #define TRIES 16
 
@@ -83,6 +85,30 @@ static int bisect(struct search *s)
 	return status;
 }
 
+/*
+ * What the full run's blocks would do with less, by PyTorch's allocator alone: some ms a try, where a run of the script takes
+ * seconds. A guess: a script may ask what there is, and do otherwise. 0: none.
+ */
+static uint64_t guess(const struct estimate *e)
+{
+	struct replay_opts o = { .path = e->full->path, .alloc_conf = e->args->run.dryrun.alloc_conf };
+	struct replay_result result;
+	struct model_device d;
+	struct replay *r;
+	struct failure f;
+	uint64_t vram = 0;
+
+	model__device(e->full->model, (size_t)e->device, &d);
+	o.device = d.device.index;
+	r = replay__open(&o, &f);
+	if (!r || replay__smallest(r, &o, &vram, &result, &f)) {
+		log_debug("no guess by a replay: %s", f.text);
+		vram = 0;
+	}
+	replay__close(r);
+	return vram;
+}
+
 int estimate_smallest__find(struct estimate *e)
 {
 	struct estimate_smallest *r = &e->smallest;
@@ -101,6 +127,7 @@ int estimate_smallest__find(struct estimate *e)
 		s.fails = DRYRUN_VRAM_MIN / ESTIMATE_GRANULE - 1;
 	if (s.fits <= s.fails)
 		s.fits = s.fails + 1;
+	r->guess = guess(e);
 	status = r->guess ? around(&s, r->guess / ESTIMATE_GRANULE) : EXIT_OK;
 	if (!status && !s.why)
 		status = bisect(&s);
