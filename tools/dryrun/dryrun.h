@@ -147,6 +147,16 @@ bool dryrun__known(const void *ptr, size_t size);
 /* Bytes that were put there are a guess: they stay, and count as a kernel's result. */
 void dryrun__doubt(void *ptr, size_t size);
 
+/* ---- c10.c ---- */
+
+/* How large the block is that PyTorch's allocator has handed out at ptr; 0: that is not known any more, or never was. */
+uint64_t dryrun__block_size(const void *ptr);
+
+/* ---- lib_nccl_peers.c ---- */
+
+/* A number that a kernel has made of what every rank has sent, its own: true where that was just gathered, once. */
+bool dryrun__of_gathered(void *number, size_t size);
+
 /* ---- what libcuda.so.1 shows to an observer outside, and to our NVML ---- */
 
 #define DRYRUN_USAGE_MAGIC 0x4d544452u
@@ -162,8 +172,11 @@ extern struct dryrun_usage memtrace_dryrun_usage;
 
 /* ---- stream.c ---- */
 
-/* For NCCL's answers: the next cudaStreamWaitEvent is preceded by a pause in which the watchdog sees the work done. */
-void dryrun__collective_enqueued(void);
+/*
+ * For NCCL's answers: the next cudaStreamWaitEvent of a stream that has no collectives is preceded by a pause in which the
+ * watchdog sees the work done.
+ */
+void dryrun__collective_enqueued(void *stream);
 /*
  * Work put on a stream: a node, where the stream is being captured. CUDA_CAPTURE_INVALIDATED, and the work is not done,
  * where something was done in the capture that cannot be captured: until the capture is ended.

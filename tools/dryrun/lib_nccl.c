@@ -5,7 +5,7 @@
  * gather has them in every place. Only small data is moved (dryrun__copy). The numbers of types and operations are
  * those of nccl.h.
  */
-#include "lib.h"
+#include "lib_nccl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 #define NCCL_MAGIC 0x4e43434cu /* "NCCL" */
 #define MAX_RANKS  (1 << 20)
 #define NO_COLOR   -1 /* NCCL_SPLIT_NOCOLOR */
+#define SPREAD_MAX 4096
 
 enum type {
 	INT8,
@@ -34,11 +35,6 @@ enum operation { SUM, PROD, MAX, MIN, AVG };
 
 static const unsigned char type_size[N_TYPES] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
 
-struct comm {
-	uint32_t magic;
-	int ranks, rank, device;
-};
-
 struct unique_id {
 	char bytes[128]; /* NCCL_UNIQUE_ID_BYTES */
 };
@@ -54,7 +50,7 @@ static int create(struct comm **to, int ranks, int rank, int device)
 {
 	struct comm *c;
 
-	if (!to || ranks < 1 || ranks > MAX_RANKS || rank < 0 || rank >= ranks)
+	if (!to || ranks < 0 || ranks > MAX_RANKS || rank < 0 || (ranks && rank >= ranks))
 		return NCCL_INVALID_ARGUMENT;
 	c = calloc(1, sizeof(*c));
 	if (!c)
@@ -127,6 +123,7 @@ API(int, ncclCommInitAll, struct comm **to, int n, const int *devices)
 API(int, ncclCommSplit, void *comm, int color, int key, struct comm **to, void *config)
 {
 	struct comm *c = find(comm);
+	int n;
 
 	if (!c || !to)
 		return NCCL_INVALID_ARGUMENT;
@@ -134,10 +131,11 @@ API(int, ncclCommSplit, void *comm, int color, int key, struct comm **to, void *
 		*to = NULL;
 		return NCCL_OK;
 	}
-	/* How many ranks named this colour, only they know. */
-	if (c->ranks > 1)
-		dryrun__unmodelled("ncclCommSplit: ranks, taken for one");
-	return create(to, 1, 0, c->device);
+	/* How many ranks named this colour, only they know, unless PyTorch is heard to say it; its key is the rank among them. */
+	if (c->ranks == 1)
+		return create(to, 1, 0, c->device);
+	n = nccl__split_size();
+	return create(to, key < n ? n : 0, key < 0 ? 0 : key, c->device);
 }
 
 API(int, ncclCommShrink, void *comm, const int *excluded, int n, struct comm **to, void *config, int flags)
@@ -145,12 +143,12 @@ API(int, ncclCommShrink, void *comm, const int *excluded, int n, struct comm **t
 	struct comm *c = find(comm);
 	int rank;
 
-	if (!c || !to || n < 0 || n >= c->ranks || (n && !excluded))
+	if (!c || !to || n < 0 || (c->ranks && n >= c->ranks) || (n && !excluded))
 		return NCCL_INVALID_ARGUMENT;
 	rank = c->rank;
 	for (int i = 0; i < n; i++)
 		rank -= excluded[i] < c->rank;
-	return create(to, c->ranks - n, rank < 0 ? 0 : rank, c->device);
+	return create(to, c->ranks ? c->ranks - n : 0, rank < 0 ? 0 : rank, c->device);
 }
 
 API(int, ncclCommGrow, void *comm, int ranks, const struct unique_id *id, int rank, struct comm **to, void *config)
@@ -176,7 +174,9 @@ API(int, ncclCommCount, void *comm, int *ranks)
 
 	if (!c || !ranks)
 		return NCCL_INVALID_ARGUMENT;
-	*ranks = c->ranks;
+	if (!c->ranks)
+		dryrun__unmodelled("ncclCommCount of what was split off: taken for this rank and those below");
+	*ranks = c->ranks ? c->ranks : c->rank + 1;
 	return NCCL_OK;
 }
 
@@ -217,8 +217,18 @@ NO_EFFECT(ncclCommFinalize)
 NO_EFFECT(ncclCommRevoke)
 NO_EFFECT(ncclCommSuspend)
 NO_EFFECT(ncclCommResume)
-NO_EFFECT(ncclGroupStart)
-NO_EFFECT(ncclGroupEnd)
+
+API(int, ncclGroupStart, void)
+{
+	nccl__group_start();
+	return NCCL_OK;
+}
+
+API(int, ncclGroupEnd, void)
+{
+	nccl__group_end();
+	return NCCL_OK;
+}
 
 /* ---- memory ---- */
 
@@ -376,7 +386,7 @@ static struct comm *begin(void *comm, size_t count, int type, void *stream, size
 		return NULL;
 	*size = count * type_size[type];
 	dryrun__stream_work(stream);
-	dryrun__collective_enqueued();
+	nccl__not_gathered();
 	return c;
 }
 
@@ -393,7 +403,7 @@ static void reduce_into(void *to, const void *from, size_t count, size_t size, i
 
 	if (!to || !from)
 		return;
-	if (n == 1 || size > sizeof(data) || (op != SUM && op != PROD)) {
+	if (n <= 1 || size > sizeof(data) || (op != SUM && op != PROD)) {
 		copy(to, from, size);
 		return;
 	}
@@ -410,11 +420,19 @@ static void *slot(const void *base, size_t size, int n)
 	return base ? (char *)base + (size_t)n * size : NULL;
 }
 
-/* One of a rank's share into each of the ranks' places. More than small data is not moved anyway. */
+/*
+ * One of a rank's share into each of the ranks' places; where it is not known how many there are, into all that the block
+ * has from there on. More than small data is not moved anyway.
+ */
 static void spread(void *to, const void *from, size_t size, int n)
 {
-	if (size > DRYRUN_SMALL_COPY)
+	if (!size || size > DRYRUN_SMALL_COPY)
 		return;
+	if (!n) {
+		uint64_t places = dryrun__block_size(to) / size;
+
+		n = places > SPREAD_MAX ? SPREAD_MAX : (int)places;
+	}
 	for (int i = 0; i < n; i++)
 		copy(slot(to, size, i), from, size);
 }
@@ -427,6 +445,12 @@ API(int, ncclAllReduce, const void *from, void *to, size_t count, int type, int 
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
 	reduce_into(to, from, count, size, type, op, c->ranks);
+	/*
+	 * Gradients: DDP lets go of its first buckets when it makes better ones. What others keep beyond the wait for it was
+	 * seen with none of FSDP's, which are many.
+	 */
+	if (size > DRYRUN_SMALL_COPY)
+		dryrun__collective_enqueued(stream);
 	return NCCL_OK;
 }
 
@@ -453,7 +477,6 @@ API(int, ncclReduceScatter, const void *from, void *to, size_t count, int type, 
 	return NCCL_OK;
 }
 
-/* What another root sends is not there: the receiver keeps what it has. */
 API(int, ncclBroadcast, const void *from, void *to, size_t count, int type, int root, void *comm, void *stream)
 {
 	size_t size;
@@ -461,16 +484,18 @@ API(int, ncclBroadcast, const void *from, void *to, size_t count, int type, int 
 
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
-	if (c->rank == root)
+	if (c->rank == root) {
 		copy(to, from, size);
+		nccl__send(c, NCCL_TO_ALL, from, size);
+	} else {
+		nccl__receive(c, root, to, size);
+	}
 	return NCCL_OK;
 }
 
 API(int, ncclBcast, void *data, size_t count, int type, int root, void *comm, void *stream)
 {
-	size_t size;
-
-	return begin(comm, count, type, stream, &size) ? NCCL_OK : NCCL_INVALID_ARGUMENT;
+	return ncclBroadcast(data, data, count, type, root, comm, stream);
 }
 
 API(int, ncclAllGather, const void *from, void *to, size_t count, int type, void *comm, void *stream)
@@ -481,6 +506,8 @@ API(int, ncclAllGather, const void *from, void *to, size_t count, int type, void
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
 	spread(to, from, size, c->ranks);
+	if (type == INT64 && count == 1)
+		nccl__gathered(from);
 	return NCCL_OK;
 }
 
@@ -491,8 +518,11 @@ API(int, ncclGather, const void *from, void *to, size_t count, int type, int roo
 
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
-	if (c->rank == root)
-		spread(to, from, size, c->ranks);
+	if (c->rank != root)
+		return NCCL_OK;
+	spread(to, from, size, c->ranks);
+	if (type == INT64 && count == 1)
+		nccl__gathered(from);
 	return NCCL_OK;
 }
 
@@ -503,8 +533,15 @@ API(int, ncclScatter, const void *from, void *to, size_t count, int type, int ro
 
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
-	if (c->rank == root)
-		copy(to, slot(from, size, root), size);
+	if (c->rank != root) {
+		nccl__receive(c, root, to, size);
+		return NCCL_OK;
+	}
+	copy(to, slot(from, size, root), size);
+	for (int i = 0; i < c->ranks; i++) {
+		if (i != root)
+			nccl__send(c, i, slot(from, size, i), size);
+	}
 	return NCCL_OK;
 }
 
@@ -523,15 +560,23 @@ API(int, ncclAlltoAll, const void *from, void *to, size_t count, int type, void 
 API(int, ncclSend, const void *from, size_t count, int type, int peer, void *comm, void *stream)
 {
 	size_t size;
+	struct comm *c = begin(comm, count, type, stream, &size);
 
-	return begin(comm, count, type, stream, &size) ? NCCL_OK : NCCL_INVALID_ARGUMENT;
+	if (!c)
+		return NCCL_INVALID_ARGUMENT;
+	nccl__send(c, peer, from, size);
+	return NCCL_OK;
 }
 
 API(int, ncclRecv, void *to, size_t count, int type, int peer, void *comm, void *stream)
 {
 	size_t size;
+	struct comm *c = begin(comm, count, type, stream, &size);
 
-	return begin(comm, count, type, stream, &size) ? NCCL_OK : NCCL_INVALID_ARGUMENT;
+	if (!c)
+		return NCCL_INVALID_ARGUMENT;
+	nccl__receive(c, peer, to, size);
+	return NCCL_OK;
 }
 
 /* An operation of the caller's own; its factor may be in device memory: values are kept as they are. */

@@ -27,6 +27,7 @@ struct stream {
 	unsigned int flags;
 	struct capture *capture;
 	bool origin; /* where the capture was begun, and must be ended */
+	bool of_collectives;
 };
 
 struct event {
@@ -60,11 +61,6 @@ static uint64_t last_id;
 static struct capture *captures; /* alive: none is the common case */
 static bool collective;
 
-void dryrun__collective_enqueued(void)
-{
-	__atomic_store_n(&collective, true, __ATOMIC_RELAXED);
-}
-
 void stream__lock(void)
 {
 	pthread_mutex_lock(&mutex);
@@ -78,6 +74,13 @@ void stream__unlock(void)
 static struct stream *real(void *stream)
 {
 	return (uintptr_t)stream <= DEFAULT_STREAMS ? NULL : stream;
+}
+
+void dryrun__collective_enqueued(void *stream)
+{
+	if (real(stream))
+		__atomic_store_n(&real(stream)->of_collectives, true, __ATOMIC_RELAXED);
+	__atomic_store_n(&collective, true, __ATOMIC_RELAXED);
 }
 
 static void put_capture(struct capture **at)
@@ -308,7 +311,8 @@ int stream__wait_event(void *stream, void *event)
 
 	if (!e)
 		return CUDA_INVALID_HANDLE;
-	if (__atomic_exchange_n(&collective, false, __ATOMIC_RELAXED))
+	/* Not where the next collective waits for the computation, but where that waits for collectives. */
+	if (!(s && __atomic_load_n(&s->of_collectives, __ATOMIC_RELAXED)) && __atomic_exchange_n(&collective, false, __ATOMIC_RELAXED))
 		nanosleep(&(struct timespec){ .tv_nsec = WATCHDOG_PAUSE_NS }, NULL);
 	if (none_captures() || !s)
 		return CUDA_OK;

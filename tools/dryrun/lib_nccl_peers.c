@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#include "lib_nccl.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GROUP_MAX    65536u
+#define RECORD_MAGIC 0x4d54504cu
+#define FILE_MAX     (16u << 20) /* of what one rank leaves */
+#define PATH_SIZE    4096
+
+/* ---- one group of calls ---- */
+
+struct op {
+	bool sends, filled;
+	int peer;
+	void *ptr;
+	size_t size;
+};
+
+struct group {
+	unsigned int depth;
+	int ranks, rank; /* of the communicator; -1: of several */
+	struct op *ops;
+	size_t n, cap;
+};
+
+static __thread struct group group;
+
+static void remember(const struct comm *c, struct op op)
+{
+	struct group *g = &group;
+
+	if (g->n == GROUP_MAX)
+		return;
+	if (g->n == g->cap) {
+		size_t cap = g->cap ? 2 * g->cap : 64;
+		struct op *ops = realloc(g->ops, cap * sizeof(*ops));
+
+		if (!ops)
+			return;
+		g->ops = ops;
+		g->cap = cap;
+	}
+	if (g->n && (g->ranks != c->ranks || g->rank != c->rank)) {
+		g->ranks = g->rank = -1;
+	} else if (!g->n) {
+		g->ranks = c->ranks;
+		g->rank = c->rank;
+	}
+	g->ops[g->n++] = op;
+}
+
+/* What was sent to that peer, or to all, in this group, of the same size: the exchange is taken to be symmetric. */
+static const struct op *sent(const struct group *g, const struct op *to)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		const struct op *o = &g->ops[i];
+
+		if (o->sends && o->size == to->size && (o->peer == to->peer || o->peer == NCCL_TO_ALL))
+			return o;
+	}
+	return NULL;
+}
+
+/*
+ * A gather at its root: nothing is sent, and as much is received from each of the others, side by side. The place between
+ * that is the root's own has its data already, and so would the others'.
+ */
+static const char *own_place(const struct group *g)
+{
+	const char *low = NULL, *high = NULL;
+	size_t size = g->n ? g->ops[0].size : 0;
+
+	if (g->ranks < 3 || g->n != (size_t)g->ranks - 1 || size > DRYRUN_SMALL_COPY)
+		return NULL;
+	for (size_t i = 0; i < g->n; i++) {
+		const char *at = g->ops[i].ptr;
+
+		if (g->ops[i].sends || g->ops[i].size != size)
+			return NULL;
+		low = !low || at < low ? at : low;
+		high = at > high ? at : high;
+	}
+	if (!g->rank)
+		low -= size;
+	if (g->rank == g->ranks - 1)
+		high += size;
+	return (size_t)(high - low) == ((size_t)g->ranks - 1) * size ? low + (size_t)g->rank * size : NULL;
+}
+
+void nccl__group_start(void)
+{
+	if (!group.depth++)
+		group.n = 0;
+}
+
+void nccl__group_end(void)
+{
+	struct group *g = &group;
+	const char *own;
+
+	if (!g->depth || --g->depth)
+		return;
+	own = own_place(g);
+	for (size_t i = 0; i < g->n; i++) {
+		const struct op *o = &g->ops[i], *same;
+
+		if (o->sends || o->filled || o->size > DRYRUN_SMALL_COPY)
+			continue;
+		same = sent(g, o);
+		if (same && same->ptr != o->ptr)
+			dryrun__copy(o->ptr, same->ptr, o->size);
+		else if (own)
+			dryrun__copy(o->ptr, own, o->size);
+	}
+	g->n = 0;
+}
+
+/* ---- what ranks leave for one another ---- */
+
+struct record {
+	uint32_t magic, size;
+	int32_t ranks, from, to;
+	uint32_t zeros; /* no bytes follow: all are 0 */
+};
+
+struct left { /* by another rank, in memory */
+	struct left *next;
+	struct record head;
+	bool used;
+	unsigned char bytes[];
+};
+
+struct file {
+	struct left *first, **end;
+	bool read;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	const char *folder; /* NULL: none */
+	int rank, world, fd;
+	size_t written;
+	struct file *files; /* by rank */
+} peers = { .fd = -1 };
+
+static int number(const char *name, int otherwise)
+{
+	const char *text = getenv(name);
+	int n = text ? atoi(text) : otherwise;
+
+	return n >= 0 && n <= 1 << 20 ? n : otherwise;
+}
+
+static void begin(void)
+{
+	peers.folder = getenv("MEMTRACE_DRYRUN_PEERS");
+	if (!peers.folder || !*peers.folder) {
+		peers.folder = NULL;
+		return;
+	}
+	peers.rank = number("RANK", 0);
+	peers.world = number("WORLD_SIZE", 1);
+	peers.files = calloc((size_t)peers.world + 1, sizeof(*peers.files));
+	if (!peers.files)
+		peers.folder = NULL;
+}
+
+static bool has_folder(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, begin);
+	return peers.folder;
+}
+
+static void path_of(char *path, int rank)
+{
+	snprintf(path, PATH_SIZE, "%s/%d", peers.folder, rank);
+}
+
+static bool all_zero(const unsigned char *bytes, size_t n)
+{
+	return !n || (!bytes[0] && !memcmp(bytes, bytes + 1, n - 1));
+}
+
+void nccl__send(const struct comm *c, int to, const void *from, size_t size)
+{
+	unsigned char bytes[sizeof(struct record) + DRYRUN_SMALL_COPY];
+	struct record *head = (struct record *)bytes;
+	char path[PATH_SIZE];
+	size_t n;
+
+	if (group.depth)
+		remember(c, (struct op){ .sends = true, .peer = to, .ptr = (void *)(uintptr_t)from, .size = size });
+	if (!from || !size || size > DRYRUN_SMALL_COPY || !has_folder())
+		return;
+	*head = (struct record){ RECORD_MAGIC, (uint32_t)size, c->ranks, c->rank, to, 0 };
+	dryrun__copy(head + 1, from, size);
+	head->zeros = all_zero((unsigned char *)(head + 1), size);
+	n = sizeof(*head) + (head->zeros ? 0 : size);
+	pthread_mutex_lock(&mutex);
+	if (peers.fd < 0) {
+		path_of(path, peers.rank);
+		peers.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	}
+	if (peers.fd >= 0 && peers.written + n <= FILE_MAX && write(peers.fd, bytes, n) == (ssize_t)n)
+		peers.written += n;
+	pthread_mutex_unlock(&mutex);
+}
+
+/* Reads all that a rank has left. A file that was cut off is good up to there. */
+static void read_file(struct file *f, int rank)
+{
+	char path[PATH_SIZE];
+	struct record head;
+	FILE *in;
+
+	f->read = true;
+	f->end = &f->first;
+	path_of(path, rank);
+	in = fopen(path, "re");
+	while (in && fread(&head, sizeof(head), 1, in) == 1) {
+		struct left *l;
+
+		if (head.magic != RECORD_MAGIC || head.size > DRYRUN_SMALL_COPY)
+			break;
+		l = calloc(1, sizeof(*l) + head.size);
+		if (!l || (!head.zeros && fread(l->bytes, head.size, 1, in) != 1)) {
+			free(l);
+			break;
+		}
+		l->head = head;
+		*f->end = l;
+		f->end = &l->next;
+	}
+	if (in)
+		fclose(in);
+}
+
+/* The next one from that rank in the communicator; after the last, the last once more: a loop goes on. */
+static const struct left *next_of(struct file *f, const struct comm *c, int from, size_t size)
+{
+	const struct left *last = NULL;
+
+	for (struct left *l = f->first; l; l = l->next) {
+		if (l->head.size != size || l->head.from != from || l->head.ranks != c->ranks ||
+		    (l->head.to != c->rank && l->head.to != NCCL_TO_ALL))
+			continue;
+		last = l;
+		if (!l->used) {
+			l->used = true;
+			break;
+		}
+	}
+	return last;
+}
+
+/*
+ * Whose file it is in: the rank's own, where the communicator is the world. Else its number there is not known: the
+ * nearest on that side that has left something of this kind, as pipelines and meshes are laid out.
+ */
+static const struct left *find(const struct comm *c, int from, size_t size)
+{
+	int step = from < c->rank ? -1 : 1;
+	const struct left *l = NULL;
+
+	for (int i = c->ranks == peers.world ? from : peers.rank + step; i >= 0 && i < peers.world && !l; i += step) {
+		struct file *f = &peers.files[i];
+
+		if (!f->read)
+			read_file(f, i);
+		l = next_of(f, c, from, size);
+		if (c->ranks == peers.world)
+			break;
+	}
+	return l;
+}
+
+void nccl__receive(const struct comm *c, int from, void *to, size_t size)
+{
+	const struct left *l = NULL;
+
+	if (size && size <= DRYRUN_SMALL_COPY && has_folder() && from != c->rank) {
+		pthread_mutex_lock(&mutex);
+		l = find(c, from, size);
+		if (l)
+			dryrun__copy(to, l->bytes, size);
+		pthread_mutex_unlock(&mutex);
+	}
+	if (group.depth)
+		remember(c, (struct op){ .filled = l, .peer = from, .ptr = to, .size = size });
+	else if (!l && size <= DRYRUN_SMALL_COPY)
+		dryrun__unmodelled("NCCL: small data from another rank, taken for zeros");
+}
+
+/* ---- one number of each ---- */
+
+static __thread struct {
+	bool there;
+	uint64_t number;
+} gathered;
+
+void nccl__gathered(const void *at)
+{
+	gathered.there = true;
+	dryrun__copy(&gathered.number, at, sizeof(gathered.number));
+}
+
+void nccl__not_gathered(void)
+{
+	gathered.there = false;
+}
+
+bool dryrun__of_gathered(void *number, size_t size)
+{
+	if (!gathered.there || size != sizeof(gathered.number))
+		return false;
+	gathered.there = false;
+	memcpy(number, &gathered.number, size);
+	return true;
+}
+
+/* ---- how many ranks are split off ---- */
+
+static __thread int split_size;
+
+int nccl__split_size(void)
+{
+	return split_size;
+}
+
+#ifdef __x86_64__
+/*
+ * PyTorch's process group, asked to split off another, knows the ranks; ncclCommSplit(), which it calls in turn, is told
+ * none. The method is virtual, and its place in the table of methods is filled by name: ours is met first, and calls the real one. What it
+ * returns goes where the first argument says.
+ */
+struct ranks { /* std::vector<int> */
+	const int *begin, *end, *limit;
+};
+typedef void *split_t(void *ret, void *self, const void *store, const struct ranks *ranks, const void *options);
+
+static void *split(const char *name, void *ret, void *self, const void *store, const struct ranks *ranks, const void *options)
+{
+	void *library = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+	split_t *real = library ? (split_t *)(uintptr_t)dlsym(library, name) : NULL;
+	int before = split_size;
+
+	if (library)
+		dlclose(library);
+	if (!real) {
+		dryrun__log("%s is not in libtorch_cuda.so", name);
+		abort();
+	}
+	split_size = ranks->end > ranks->begin ? (int)(ranks->end - ranks->begin) : 0;
+	ret = real(ret, self, store, ranks, options);
+	split_size = before;
+	return ret;
+}
+
+#define SPLIT(name)                                                                                                            \
+	API(void *, name, void *ret, void *self, const void *store, const struct ranks *ranks, const void *options)            \
+	{                                                                                                                      \
+		return split(#name, ret, self, store, ranks, options);                                                         \
+	}
+
+SPLIT(_ZN4c10d16ProcessGroupNCCL5splitERKN3c1013intrusive_ptrINS_5StoreENS1_6detail34intrusive_target_default_null_typeIS3_EEEERKSt6vectorIiSaIiEERKNS2_INS_7Backend7OptionsENS5_ISG_EEEE)
+SPLIT(_ZN4c10d5nccl216ProcessGroupNCCL5splitERKN3c1013intrusive_ptrINS_5StoreENS2_6detail34intrusive_target_default_null_typeIS4_EEEERKSt6vectorIiSaIiEERKNS3_INS_7Backend7OptionsENS6_ISH_EEEE)
+#endif
