@@ -778,12 +778,8 @@ struct store *store__new(const struct store_opts *opts)
 	return s;
 }
 
-void store__free(struct store *s)
+void store__clear(struct store *s)
 {
-	if (!s)
-		return;
-	while (s->clients)
-		store__disconnect(s, s->clients);
 	for (size_t i = 0; i < BUCKETS; i++) {
 		while (s->buckets[i]) {
 			struct entry *e = s->buckets[i];
@@ -799,5 +795,15 @@ void store__free(struct store *s)
 			free(e);
 		}
 	}
+	s->n_keys = s->n_entries = s->bytes = 0;
+}
+
+void store__free(struct store *s)
+{
+	if (!s)
+		return;
+	while (s->clients)
+		store__disconnect(s, s->clients);
+	store__clear(s);
 	free(s);
 }

@@ -32,6 +32,7 @@ struct store_opts {
 };
 
 struct store *store__new(const struct store_opts *opts); /* NULL: out of memory */
+void store__clear(struct store *s); /* of all keys; for when there are no clients */
 void store__free(struct store *s); /* with its clients; NULL is fine */
 
 /* A connection. NULL: out of memory. */

@@ -115,6 +115,9 @@ static void let_out(struct serving *s, size_t i)
 	close(c->fd);
 	free(c);
 	s->connections[i] = s->connections[--s->n];
+	/* The run is over; what it left is not for the next one. */
+	if (!s->n)
+		store__clear(s->store);
 }
 
 static bool hear(struct serving *s, const struct connection *c)
