@@ -66,38 +66,49 @@ static void explain(const struct replay *r, struct replay_truth *t)
 			 "settings may have been changed while it ran");
 }
 
-static int own_run(const struct replay *r, bool fraction, struct replay_answer *a, struct failure *f)
+static int own_run(const struct replay *r, unsigned flags, struct replay_answer *a, struct failure *f)
 {
-	struct replay_run_opts o = { .alloc_conf = own_conf(r), .flags = REPLAY_AS_FOUND | REPLAY_COMPARE };
+	struct replay_run_opts o = { .alloc_conf = own_conf(r), .flags = REPLAY_AS_FOUND | REPLAY_COMPARE | flags };
 
 	/* Where it was never full, its size decided nothing. */
-	if (r->info.ooms || r->info.retries)
+	if (!(flags & REPLAY_REFUSE) && (r->info.ooms || r->info.retries))
 		o.vram = r->about.vram <= DRYRUN_VRAM_MAX ? r->about.vram : 0;
-	if (fraction)
-		o.flags |= REPLAY_FRACTION;
 	if (has(o.alloc_conf, "expandable_segments:True"))
 		o.flags |= REPLAY_EXPANDABLE;
 	memset(a, 0, sizeof(*a));
 	return replay_run__try(r, &o, a, f);
 }
 
+/* Under another assumption: it holds where more of the events come out as recorded. */
+static int if_better(const struct replay *r, unsigned flags, bool *holds, struct replay_answer *a, struct failure *f)
+{
+	struct replay_answer other;
+	int err = own_run(r, flags, &other, f);
+
+	if (err)
+		return err;
+	*holds = other.compared - other.differ > a->compared - a->differ;
+	if (*holds)
+		*a = other;
+	return 0;
+}
+
 static int find_truth(struct replay *r, struct failure *f)
 {
 	struct replay_truth *t = &r->about.truth;
-	struct replay_answer a, other;
-	int err = own_run(r, false, &a, f);
+	struct replay_answer a;
+	int err = own_run(r, 0, &a, f);
 
 	if (err)
 		return err;
 	/* Garbage is collected only where set_per_process_memory_fraction() was called, and nobody recorded that. */
-	if (a.differ && has(own_conf(r), "garbage_collection_threshold")) {
-		err = own_run(r, true, &other, f);
-		if (err)
-			return err;
-		r->fraction = other.differ < a.differ;
-		if (r->fraction)
-			a = other;
-	}
+	if (a.differ && has(own_conf(r), "garbage_collection_threshold"))
+		err = if_better(r, REPLAY_FRACTION, &r->fraction, &a, f);
+	/* It may also have set a limit below the device's size. */
+	if (!err && (a.differ || a.events != r->info.events) && r->info.ooms)
+		err = if_better(r, REPLAY_REFUSE | (r->fraction ? REPLAY_FRACTION : 0), &r->refuse, &a, f);
+	if (err)
+		return err;
 	t->settings_known = r->about.alloc_conf != NULL;
 	t->events = a.compared;
 	t->equal = a.compared && !a.differ && a.events == r->info.events;
@@ -131,6 +142,7 @@ static void fill_about(struct replay *r)
 	a->lost = r->info.lost;
 	a->requested = r->info.asked && r->info.asked * 100 >= r->info.allocs * 99;
 	a->pools = r->info.pools;
+	a->ooms = r->info.ooms;
 }
 
 struct replay *replay__open(const struct replay_opts *opts, struct failure *f)
@@ -250,6 +262,8 @@ int replay__try(struct replay *r, const struct replay_opts *opts, struct replay_
 		o.flags |= REPLAY_EXPANDABLE;
 	if (o.curve)
 		o.flags |= REPLAY_CURVE;
+	if (!o.vram && r->refuse)
+		o.flags |= REPLAY_REFUSE;
 	err = replay_run__try(r, &o, &a, f);
 	if (!err)
 		fill_result(r, &a, ret);

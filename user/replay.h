@@ -82,6 +82,7 @@ struct replay_about {
 	uint64_t peak_allocated, peak_reserved; /* as recorded; 0: no totals */
 	uint64_t before;	 /* bytes that were there before the first event */
 	uint64_t lost;
+	uint64_t ooms;		 /* times that memory ran out when it was recorded */
 	bool requested;		 /* sizes are those asked for, of (almost) all blocks */
 	unsigned pools;		 /* streams and private pools that blocks were told apart by */
 	struct replay_truth truth;

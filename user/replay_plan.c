@@ -261,7 +261,8 @@ static void on_used(struct replay_plan_maker *p, const struct event *e)
 {
 	uint64_t ours = p->reserved + p->others_bytes;
 
-	if (!p->has_totals || e->size < ours || e->size < p->highest_used)
+	/* Between a call for memory and the event that it was for, reserved is not what it will be. */
+	if (!p->has_totals || p->gave || p->took || e->size < ours || e->size < p->highest_used)
 		return;
 	p->highest_used = e->size;
 	p->info.context = e->size - ours;
@@ -325,7 +326,7 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 			return err;
 	}
 	/* Whatever comes next, what was asked for the last one has come by now. */
-	if (e->kind != EVENT_ASKED && e->kind != EVENT_USED)
+	if (e->kind != EVENT_ASKED)
 		err = flush_pending(p);
 	if (err)
 		return err;

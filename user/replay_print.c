@@ -30,6 +30,15 @@ static void print_about(FILE *out, const struct replay_about *a)
 		fprintf(out, "recorded with settings that are not known: PyTorch's defaults are taken\n");
 }
 
+static void print_ooms(FILE *out, const struct replay_found *f)
+{
+	char b[32];
+
+	if (f->about->ooms)
+		fprintf(out, "Memory ran out %s times when it was recorded%s\n", text__count(b, sizeof(b), f->about->ooms),
+			f->vram ? "; what the program did then is what is replayed." : ": without --vram what was asked for then is given here.");
+}
+
 static void print_truth(FILE *out, const struct replay_truth *t)
 {
 	char b[3][32];
@@ -99,6 +108,7 @@ void replay_text__print(FILE *out, const struct replay_found *f)
 
 	print_about(out, f->about);
 	print_truth(out, &f->about->truth);
+	print_ooms(out, f);
 	if (f->vram)
 		fprintf(out, "A device of %s, of which others than PyTorch take what they took.\n", text__bytes(b, sizeof(b), f->vram));
 	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Frag.", "Segm.", "Retries", "Settings");
@@ -198,6 +208,7 @@ int replay_json__print(FILE *out, const struct replay_found *f)
 	json__string(j, "alloc_conf", a->alloc_conf);
 	json__uint(j, "events", a->events);
 	json__uint(j, "lost", a->lost);
+	json__uint(j, "ooms", a->ooms);
 	json__uint(j, "peak_allocated", a->peak_allocated);
 	json__uint(j, "peak_reserved", a->peak_reserved);
 	json__uint(j, "before_attach", a->before);

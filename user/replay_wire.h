@@ -67,6 +67,7 @@ enum replay_flag {
 	REPLAY_FRACTION = 1 << 2, /* as after torch.cuda.set_per_process_memory_fraction(1.0) */
 	REPLAY_CURVE = 1 << 3,	  /* REPLAY_POINT wherever reserved changes */
 	REPLAY_EXPANDABLE = 1 << 4,
+	REPLAY_REFUSE = 1 << 5,	  /* what ran out of memory when it was recorded does so again, whatever the device's size */
 };
 
 enum replay_answer_kind { REPLAY_POINT = 1, REPLAY_DONE };

@@ -57,7 +57,7 @@ template <typename F> static bool guarded(struct allocator *a, F f)
 
 bool allocator__open(struct allocator *a, const char *lib, const struct allocator_slots *s)
 {
-	void *handle = dlopen(lib, RTLD_NOW | RTLD_LOCAL), **holder;
+	void *handle = dlopen(lib, RTLD_NOW | RTLD_LOCAL), **holder, *cache;
 
 	memset(a, 0, sizeof(*a));
 	slots = *s;
@@ -73,7 +73,13 @@ bool allocator__open(struct allocator *a, const char *lib, const struct allocato
 		return false;
 	}
 	a->table = *(void ***)a->object;
-	return guarded(a, [a] { ((void (*)(void *, int))a->table[slots.init])(a->object, 1); });
+	/* c10::cuda::detail::init_p2p_access_cache(int64_t): of those that have it, some map expandable segments by it. Otherwise libtorch_cuda calls it. */
+	cache = dlsym(handle, "_ZN3c104cuda6detail21init_p2p_access_cacheEl");
+	return guarded(a, [a, cache] {
+		if (cache)
+			((void (*)(int64_t))cache)(1);
+		((void (*)(void *, int))a->table[slots.init])(a->object, 1);
+	});
 }
 
 enum allocator_outcome allocator__alloc(struct allocator *a, size_t size, void *stream, void **ret)

@@ -179,6 +179,21 @@ uint64_t device__used(void)
 	return usage()->device[0].used;
 }
 
+size_t device__fill(void **ptr)
+{
+	size_t n = 0;
+	uint64_t left;
+
+	for (uint64_t size = 1ULL << 42; size >= DRYRUN_GRANULE && n < DEVICE_PIECES;) {
+		left = usage()->device[0].total - usage()->device[0].used;
+		if (size <= left && device__take(size, &ptr[n]))
+			n++;
+		else
+			size /= 2;
+	}
+	return n;
+}
+
 uint64_t device__refused(void)
 {
 	return usage()->device[0].refused;

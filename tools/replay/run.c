@@ -152,12 +152,16 @@ static bool release(struct replayer *r)
 static bool recorded_oom(struct replayer *r)
 {
 	enum allocator_outcome outcome;
-	void *ptr = NULL;
+	void *ptr = NULL, *rest[DEVICE_PIECES];
 	uint64_t size;
+	size_t n;
 
 	if (!at_event(r) || !replayer__number(r, &size) || !line(r))
 		return false;
+	n = r->flags & REPLAY_REFUSE ? device__fill(rest) : 0;
 	outcome = allocator__alloc(&r->allocator, size, replayer__stream(r), &ptr);
+	while (n)
+		device__give(rest[--n]);
 	if (outcome == ALLOCATOR_OK)
 		return !ptr || allocator__free(&r->allocator, ptr);
 	if (outcome == ALLOCATOR_OOM)

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Plans of replays: whose pool a block is of, where the cache was emptied, what was there at first; and which interpreter is trusted. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "replay_plan.h"
+#include "replay_plan_check.h"
+#include "replay_trust.h"
+
+#define MIB (1ULL << 20)
+#define GIB (1ULL << 30)
+#define BASE 0x7f0000000000ULL
+
+static struct event events[4096];
+static size_t n_events;
+static uint64_t allocated, reserved;
+
+static int begin(void **state)
+{
+	(void)state;
+	n_events = 0;
+	allocated = reserved = 0;
+	return 0;
+}
+
+static struct event *add(uint8_t kind, uint64_t addr, uint64_t size)
+{
+	struct event *e = &events[n_events++];
+
+	*e = (struct event){ .kind = kind, .device = { DEVICE_CUDA, 0 }, .addr = addr, .size = size, .time = n_events };
+	return e;
+}
+
+static struct event *alloc(uint64_t addr, uint64_t size)
+{
+	struct event *e = add(EVENT_ALLOC, addr, size);
+
+	allocated += size;
+	e->totals = true;
+	e->allocated = allocated;
+	e->reserved = reserved;
+	return e;
+}
+
+static void release(uint64_t addr, uint64_t size)
+{
+	struct event *e = add(EVENT_FREE, addr, size);
+
+	allocated -= size;
+	e->totals = true;
+	e->allocated = allocated;
+	e->reserved = reserved;
+}
+
+static void call(uint8_t kind, uint64_t addr, uint64_t size, uint8_t flags)
+{
+	struct event *e = add(kind, addr, size);
+
+	e->how = MEM_DEVICE;
+	e->flags = flags;
+	if (flags & MEM_BY_ALLOCATOR)
+		reserved += kind == EVENT_TAKE ? size : 0 - size;
+}
+
+static void segment(uint64_t addr, uint64_t size, uint64_t stream, uint64_t pool, uint8_t flags)
+{
+	struct event *e = add(EVENT_SEGMENT, addr, size);
+
+	e->cuda_stream = stream;
+	e->pool[0] = pool;
+	e->flags = flags;
+}
+
+static struct replay_plan_info planned(uint64_t total, const char *expected)
+{
+	int fd = memfd_create("plan", MFD_CLOEXEC);
+	struct replay_plan_maker *p = replay_plan__new(fd, 0, total);
+	struct replay_plan_info info;
+	char *text;
+
+	assert_non_null(p);
+	for (size_t i = 0; i < n_events; i++)
+		assert_int_equal(replay_plan__event(p, &events[i], i, 0), 0);
+	assert_int_equal(replay_plan__finish(p, &info), 0);
+	replay_plan__free(p);
+	text = plan_text(fd);
+	assert_non_null(text);
+	if (expected)
+		assert_string_equal(text, expected);
+	free(text);
+	close(fd);
+	return info;
+}
+
+static void test_blocks(void **state)
+{
+	struct replay_plan_info info;
+
+	(void)state;
+	call(EVENT_TAKE, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
+	alloc(BASE, 1024);
+	add(EVENT_ASKED, BASE, 0)->requested = 1000;
+	alloc(BASE + 1024, 512);
+	release(BASE, 1024);
+	alloc(BASE, 512);
+	release(0x1234000, 512); /* nobody told of it */
+	add(EVENT_ALLOC, BASE + 4096, 512)->device.type = DEVICE_CPU;
+	add(EVENT_ALLOC, BASE + 4096, 512)->device.index = 1;
+	info = planned(0, "pool 0\nreserved 2097152\nalloc 0 1024 1000 @1\nalloc 1 512 0 @3\nfree 0 @4\nalloc 0 512 0 @5\n");
+	assert_int_equal(info.events, 4);
+	assert_int_equal(info.asked, 1);
+	assert_int_equal(info.unknown_frees, 1);
+	assert_int_equal(info.peak_allocated, 1536);
+	assert_int_equal(info.peak_reserved, 2 * MIB);
+}
+
+/* A block is handed out where another lives: that one's free was missed. */
+static void test_missed_free(void **state)
+{
+	(void)state;
+	alloc(BASE, 512);
+	add(EVENT_LOST, 0, 3);
+	alloc(BASE, 1024);
+	assert_int_equal(planned(0, "pool 0\nreserved 0\nalloc 0 512 0 @0\nfree 0 @2\nalloc 0 1024 0 @2\n").mended, 1);
+}
+
+/* Segments are told of after blocks were handed out in them. */
+static void test_pools(void **state)
+{
+	struct replay_plan_info info;
+
+	(void)state;
+	for (uint64_t i = 0; i < 5; i++) {
+		call(EVENT_TAKE, BASE + i * 32 * MIB, 20 * MIB, MEM_BY_ALLOCATOR);
+		alloc(BASE + i * 32 * MIB, 4 * MIB);
+	}
+	segment(BASE + 32 * MIB, 20 * MIB, 0x5000, 0, 0);
+	segment(BASE + 64 * MIB, 20 * MIB, 0x5000, 7, 0);
+	segment(BASE, 20 * MIB, 0, 0, 0);
+	/* The second stream by the name that allocations have for it, once where it is known and once where not. */
+	alloc(BASE + 40 * MIB, MIB);
+	add(EVENT_ASKED, BASE + 40 * MIB, 0)->cuda_stream = 3;
+	alloc(BASE + 104 * MIB, MIB);
+	add(EVENT_ASKED, BASE + 104 * MIB, 0)->cuda_stream = 3;
+	info = planned(0, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\npool 1\nreserved 41943040\nalloc 1 4194304 0 @3\n"
+			  "pool 2\nreserved 62914560\nalloc 2 4194304 0 @5\npool 1\nreserved 83886080\nalloc 3 4194304 0 @7\n"
+			  "pool 0\nreserved 104857600\nalloc 4 4194304 0 @9\npool 1\nalloc 5 1048576 0 @13\npool 1\nalloc 6 1048576 0 @15\n");
+	assert_int_equal(info.pools, 3);
+	assert_int_equal(info.pools_unknown, 1);
+}
+
+static void full(uint64_t device)
+{
+	struct replay_plan_info info;
+
+	call(EVENT_TAKE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
+	alloc(BASE, 4 * MIB);
+	call(EVENT_TAKE, BASE + GIB, GIB, MEM_BY_ALLOCATOR);
+	alloc(BASE + GIB, GIB);
+	add(EVENT_USED, 0, reserved + 100 * MIB);
+	release(BASE + GIB, GIB);
+	call(EVENT_GIVE, BASE + GIB, GIB, MEM_BY_ALLOCATOR);
+	call(EVENT_TAKE, BASE + GIB, GIB + 512 * MIB, MEM_BY_ALLOCATOR);
+	alloc(BASE + GIB, GIB + 512 * MIB);
+	info = planned(device, NULL);
+	assert_true(info.context_known);
+	assert_int_equal(info.context, 100 * MIB);
+	assert_int_equal(info.retries, device == 2 * GIB);
+	assert_int_equal(info.empties, device != 2 * GIB);
+}
+
+/* Memory went back to CUDA before more was taken: because there was no room, or because the program had the cache emptied. */
+static void test_full_or_emptied(void **state)
+{
+	full(2 * GIB);
+	begin(state);
+	full(80 * GIB);
+	begin(state);
+	full(0);
+}
+
+static void test_emptied(void **state)
+{
+	struct replay_plan_info info;
+
+	(void)state;
+	call(EVENT_TAKE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
+	alloc(BASE, 4 * MIB);
+	release(BASE, 4 * MIB);
+	call(EVENT_GIVE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
+	call(EVENT_TAKE, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
+	alloc(BASE, 512);
+	reserved = 0; /* no call was seen */
+	release(BASE, 512);
+	info = planned(80 * GIB, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\nfree 0 @2\nempty\npool 0\nreserved 2097152\nalloc 0 512 0 @5\n"
+				 "empty\nreserved 0\nfree 0 @6\n");
+	assert_int_equal(info.empties, 2);
+}
+
+static void test_others(void **state)
+{
+	struct replay_plan_info info;
+
+	(void)state;
+	call(EVENT_TAKE, BASE, 32 * MIB, 0);
+	alloc(BASE + GIB, 512);
+	call(EVENT_GIVE, BASE, 0, 0);
+	call(EVENT_GIVE, BASE, 0, 0);
+	call(EVENT_TAKE, BASE, 64 * MIB, 0);
+	alloc(BASE + GIB + 512, 512);
+	info = planned(0, "take 33554432\npool 0\nreserved 0\nalloc 0 512 0 @1\ngive\ntake 67108864\nalloc 1 512 0 @5\n");
+	assert_false(info.context_known);
+}
+
+static void test_state(void **state)
+{
+	struct replay_plan_info info;
+	struct event *e;
+
+	(void)state;
+	segment(BASE + 2 * MIB, 20 * MIB, 0x5000, 0, 0);
+	segment(BASE, 2 * MIB, 0, 0, SEGMENT_SMALL);
+	segment(BASE + MIB, 4 * MIB, 0, 0, 0);	    /* lies over the others: no such thing */
+	segment(BASE + GIB + 5, 2 * MIB, 0, 0, 0);  /* nor has any such an address */
+	add(EVENT_BLOCK, BASE + 512, 1024);
+	add(EVENT_BLOCK, BASE + 1024, 512); /* in the one before */
+	add(EVENT_BLOCK, BASE + 4 * MIB, 2 * MIB)->flags = BLOCK_PENDING;
+	add(EVENT_BLOCK, BASE + 2 * MIB, MIB);
+	add(EVENT_BLOCK, BASE + 3 * GIB, MIB); /* in no segment */
+	e = add(EVENT_STATE, 0, 0);
+	e->totals = true;
+	e->flags = STATE_EXACT;
+	allocated = 3 * MIB;
+	reserved = 22 * MIB;
+	release(BASE + 512, 1024);
+	alloc(BASE + 8 * MIB, 512);
+	info = planned(0, "segment small 2097152: 512+1024\nsegment 20971520: 0+1048576 2097152+2097152 waits\nblock\nstate\n"
+			  "reserved 23068672\nfree 0 @10\npool 1\nalloc 0 512 0 @11\n");
+	assert_true(info.before_known);
+	assert_int_equal(info.before, 1024 + 2 * MIB);
+	assert_false(info.before_exact); /* the one that is in no segment */
+}
+
+static void test_trust(void **state)
+{
+	char dir[] = "/tmp/memtrace-trust-XXXXXX", path[64], link[64];
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/python", dir);
+	snprintf(link, sizeof(link), "%s/link", dir);
+	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0755);
+	assert_true(fd >= 0);
+	assert_int_equal(symlink(path, link), 0);
+	assert_int_equal(replay_trust__path(path), 0);
+	assert_int_equal(replay_trust__path(link), 0);
+	assert_int_equal(replay_trust__path("python"), -EINVAL);
+	assert_int_equal(replay_trust__path("/tmp/memtrace-trust-none"), -ENOENT);
+	assert_int_equal(fchmod(fd, 0757), 0); /* others may write it */
+	assert_int_equal(replay_trust__path(path), -EPERM);
+	assert_int_equal(replay_trust__path(link), -EPERM);
+	assert_int_equal(fchmod(fd, 0755), 0);
+	assert_int_equal(chmod(dir, 0777), 0); /* or put another in its place */
+	assert_int_equal(replay_trust__path(path), -EPERM);
+	if (!geteuid()) {
+		assert_int_equal(chmod(dir, 0755), 0);
+		assert_int_equal(fchown(fd, 12345, 12345), 0); /* or it is somebody's */
+		assert_int_equal(replay_trust__path(path), -EPERM);
+	}
+	close(fd);
+	unlink(link);
+	unlink(path);
+	rmdir(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_blocks, begin),	 cmocka_unit_test_setup(test_missed_free, begin),
+		cmocka_unit_test_setup(test_pools, begin),	 cmocka_unit_test_setup(test_full_or_emptied, begin),
+		cmocka_unit_test_setup(test_emptied, begin),	 cmocka_unit_test_setup(test_others, begin),
+		cmocka_unit_test_setup(test_state, begin),	 cmocka_unit_test(test_trust),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
