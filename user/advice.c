@@ -201,6 +201,7 @@ int advisor__event(void *advisor, const struct event *e)
 		return err;
 	case EVENT_ALLOC:
 	case EVENT_FREE:
+	case EVENT_OOM:
 	case EVENT_BLOCK:
 	case EVENT_TENSOR:
 		err = track_of(v, e->device, &t);

@@ -99,10 +99,15 @@ static void find_backwards(const struct window *w, const struct instances *s, ui
 	}
 }
 
-/* Is it kept for backward, and given back there? */
-static bool is_kept(const struct ablock *b, const struct call *call)
+/*
+ * Is it kept for backward, and given back there? Where the step ended out of memory before, what was there then would have
+ * been kept.
+ */
+static bool is_kept(const struct window *w, const struct ablock *b, const struct call *call)
 {
-	return of_forward(b) && b->gone != NEVER && call->back != NEVER && b->gone > call->leave && b->gone >= call->back;
+	if (call->back == NEVER)
+		return of_forward(b) && w->oom >= call->leave && b->gone > w->oom;
+	return of_forward(b) && b->gone != NEVER && b->gone > call->leave && b->gone >= call->back;
 }
 
 /* What they hold at most when they are computed again, which ends with the last block that is kept. */
@@ -123,7 +128,7 @@ static void find_again(const struct window *w, const struct instances *s, uint32
 		call->live += b->size;
 		if (call->live > call->most)
 			call->most = call->live;
-		if (is_kept(b, call))
+		if (is_kept(w, b, call))
 			call->again = call->most;
 	}
 }
@@ -131,6 +136,7 @@ static void find_again(const struct window *w, const struct instances *s, uint32
 struct sum {
 	uint32_t calls;
 	uint64_t kept, inputs;
+	bool cut; /* of a step that ended out of memory before its backward */
 };
 
 static int change_window(const struct window *w, const struct instances *s, uint32_t group, struct changes *ch, struct sum *sum)
@@ -149,18 +155,18 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		int64_t i = instance && s->all[instance - 1].group == group ? call_of(&c, instance, b->epoch, false) : -1;
 		struct call *call = i >= 0 ? &c.all[i] : NULL;
 
-		if (!call || call->back == NEVER)
+		if (!call || (call->back == NEVER && !w->oom))
 			continue;
 		if (call->output == k + 1) {
 			/* The input of the next one is kept where it was not. */
-			if (b->gone < call->back) {
+			if (b->gone < call->back && call->back != NEVER) {
 				changes__add(ch, b->gone, (int64_t)b->size, false);
 				changes__add(ch, call->back, -(int64_t)b->size, false);
 			}
 			sum->inputs += b->size;
 			continue;
 		}
-		if (!is_kept(b, call))
+		if (!is_kept(w, b, call))
 			continue;
 		call->kept += b->size;
 		sum->kept += b->size;
@@ -169,10 +175,11 @@ static int change_window(const struct window *w, const struct instances *s, uint
 	for (size_t i = 0; i < c.n && !err; i++) {
 		const struct call *call = &c.all[i];
 
-		if (call->back == NEVER || !call->kept)
+		if (!call->kept)
 			continue;
 		sum->calls++;
-		if (call->again > call->kept)
+		sum->cut |= call->back == NEVER;
+		if (call->back != NEVER && call->again > call->kept)
 			changes__add(ch, call->back, (int64_t)(call->again - call->kept), true);
 	}
 	free(c.all);
@@ -209,13 +216,14 @@ static int say(struct advising *a, const struct instances *s, uint32_t group, st
 	const struct instance_group *g = &s->groups[group];
 	char kept[24], inputs[24];
 	bool one = strchr(g->pattern, ',') == NULL;
-	struct advice of = { .kind = ADVICE_CHECKPOINT, .figure = ADVICE_ESTIMATE };
+	struct advice of = { .kind = ADVICE_CHECKPOINT, .figure = sum->cut ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
 	of.text = advice__say("checkpoint %s: x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
 			      one ? g->pattern : "these modules");
 	of.where = advice__say("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
 	of.basis = advice__say("%u calls in the step of the peak keep %s for backward; %s of inputs stay, and one call's own comes "
-			       "back at a time", sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs));
+			       "back at a time%s", sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs),
+			       sum->cut ? "; the step ended out of memory, and what its rest would have taken is not known" : "");
 	of.costs = costs_of(a, s, group);
 	return remedy__advise(a, r, &of);
 }

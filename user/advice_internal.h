@@ -37,6 +37,7 @@ struct window {
 	struct ablock *blocks;
 	uint32_t n, nblocks;
 	size_t capmoves, capblocks;
+	uint32_t oom;	/* place of the last move before the first out of memory in it; 0: there was none */
 	bool known;	/* base and peak are */
 	bool part;	/* of a step that is too long */
 	bool stepped;	/* a step ended where it begins */

@@ -98,7 +98,7 @@ static int advise_state(struct advising *a)
 
 		of.text = advice__say("optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or torchao.optim.AdamW8bit instead of %.*s",
 				      (int)m.len, m.optimizer);
-		of.where = advice__say("%.*s", (int)m.len, m.optimizer);
+		of.where = advice__say("%s", "");
 		of.basis = advice__say("%llu pairs of moments have %s; one byte an element and a scale for each 256 are %s less%s%s%s",
 				       (unsigned long long)m.n[0], advice__bytes(bytes, m.bytes), advice__bytes(less, m.less8),
 				       m.guessed ? ", if they are float32, which the recording does not say" : "",
@@ -253,7 +253,7 @@ static int advise_buckets(struct advising *a)
 		struct advice of = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_EXACT };
 
 		of.text = advice__say("gradients as views of DDP's buckets: DistributedDataParallel(..., gradient_as_bucket_view=True)");
-		of.where = advice__say("DistributedDataParallel");
+		of.where = advice__say("%s", "");
 		of.basis = advice__say("%llu buckets hold %s, the gradients have as much again",
 				       (unsigned long long)n, advice__bytes(bytes, buckets));
 		of.costs = advice__say("gradients cannot be detached in place");
@@ -282,8 +282,8 @@ int advise_cached(struct advising *a, const struct model_device *d)
 	if (!spare || spare < d->peak_reserved / 20)
 		return 0;
 	of.after = d->peak_allocated;
-	of.text = advice__say("other allocator settings: `memtrace-bpf replay FILE --search` tries them");
-	of.where = advice__say("PYTORCH_CUDA_ALLOC_CONF");
+	of.text = advice__say("other settings of the allocator (PYTORCH_CUDA_ALLOC_CONF): `memtrace-bpf replay FILE --search` tries them");
+	of.where = advice__say("%s", "");
 	of.basis = advice__say("the largest reserved less the largest allocated: what the allocator keeps beyond what is in use");
 	return advising__add(a, &of);
 }

@@ -54,7 +54,7 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 	fprintf(out, "%*s", INDENT, "");
 	wrap(out, line, width);
 	if (*a->where && a->kind != ADVICE_CHECKPOINT) {
-		fprintf(out, "%*s", INDENT, "at ");
+		fprintf(out, "%*s", INDENT, a->kind == ADVICE_BUFFERS ? "" : "at ");
 		wrap(out, a->where, width);
 	}
 	fprintf(out, "%*s", INDENT, "");

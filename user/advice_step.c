@@ -170,7 +170,10 @@ static int advise_logits(struct advising *a)
 
 /* ---- outputs that are held ---- */
 
-/* Places of a window's last step from forward to backward, by epoch: where the backward begins that an output is not needed after. */
+/*
+ * The backward that follows a place: where it begins, NEVER if there is none, and where the next allocation after it is made. What is given
+ * back in between may have been held by it.
+ */
 static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t *end)
 {
 	uint32_t begin = NEVER;
@@ -181,10 +184,10 @@ static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t 
 
 		if (w->moves[p] & 1)
 			continue;
-		if (b->phase == PHASE_BACKWARD) {
-			begin = begin == NEVER ? p : begin;
+		if (b->phase == PHASE_BACKWARD && begin == NEVER)
+			begin = p;
+		else if (b->phase != PHASE_BACKWARD && begin != NEVER) {
 			*end = p;
-		} else if (begin != NEVER && (b->phase == PHASE_FORWARD || b->phase == PHASE_OPTIMIZER)) {
 			break;
 		}
 	}
@@ -205,17 +208,20 @@ static bool is_held_over(const struct window *w, const struct ablock *b)
 
 struct held {
 	uint64_t bytes, largest, n;
+	uint64_t over; /* bytes held over from the step before */
 	uint32_t stack;
 };
 
-static void add_held(struct held *h, const struct ablock *b)
+/* Was one like it held over into this window? Then this one is into the next. */
+static bool has_precursor(const struct window *w, const struct ablock *of)
 {
-	h->bytes += b->size;
-	h->n++;
-	if (b->size <= h->largest)
-		return;
-	h->largest = b->size;
-	h->stack = b->stack;
+	for (uint32_t i = 0; i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		if (b->stack == of->stack && b->size == of->size && is_held_over(w, b))
+			return true;
+	}
+	return false;
 }
 
 /*
@@ -231,18 +237,25 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 
 		if (is_held_over(w, b)) {
 			changes__absent(ch, b, 0, b->gone);
-			add_held(h, b);
+			h->over += b->size;
 			continue;
 		}
 		if (!b->born || !from_forward(b) || b->size < w->peak / 1000)
 			continue;
 		if (b->born > end)
 			begin = backward_after(w, b->born, &end);
+		if (begin == NEVER || b->gone <= end)
+			continue;
 		/* What stays for good is something else. */
-		if (begin == NEVER || b->gone <= end || (b->gone == NEVER && track__still(t, b)))
+		if (b->gone == NEVER && track__still(t, b) && !has_precursor(w, b))
 			continue;
 		changes__absent(ch, b, begin, b->gone);
-		add_held(h, b);
+		h->bytes += b->size;
+		h->n++;
+		if (b->size <= h->largest)
+			continue;
+		h->largest = b->size;
+		h->stack = b->stack;
 	}
 }
 
@@ -265,8 +278,8 @@ static int advise_held(struct advising *a)
 
 		of.text = advice__say("let go of the output when the loss is there: del it before backward");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__say("%llu blocks of forward with %s are still there when its backward is over: a variable holds them, "
-				       "not autograd", (unsigned long long)most.n, advice__bytes(bytes, most.bytes));
+		of.basis = advice__say("%llu blocks of forward with %s are still there when the optimizer's step begins: a variable holds "
+				       "them, not autograd", (unsigned long long)most.n, advice__bytes(bytes, most.bytes));
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

@@ -167,7 +167,7 @@ static int end_window(struct track *t, bool stepped, bool part)
 	if (err)
 		return err;
 	keep(t);
-	w->n = w->nblocks = 0;
+	w->n = w->nblocks = w->oom = 0;
 	w->signature = w->peak = 0;
 	w->known = false;
 	w->part = part;
@@ -320,6 +320,9 @@ int track__event(struct track *t, const struct model *m, const struct event *e)
 		return told(t, e);
 	case EVENT_TENSOR:
 		return tensor(t, e);
+	case EVENT_OOM:
+		w->oom = w->oom ? w->oom : w->n;
+		return 0;
 	case EVENT_ALLOC:
 	case EVENT_FREE:
 		break;
