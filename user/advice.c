@@ -253,7 +253,7 @@ int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
 	list.reserved = d.has_totals ? d.peak_reserved : 0;
 	list.unnamed = d.before_attach;
 	if (a.t) {
-		err = track__step(a.t);
+		err = track__end(a.t);
 		for (uint32_t i = 0; i < a.t->nkept; i++)
 			a.peak = a.t->kept[i].peak > a.peak ? a.t->kept[i].peak : a.peak;
 		list.steps = a.t->nkept;

@@ -9,6 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define UNSPLIT (UINT64_C(1) << 20) /* a block of more than this may have as much beyond what was asked for */
+
+static bool as_large(uint64_t a, uint64_t b)
+{
+	return a == b || (a > UNSPLIT && b > UNSPLIT && (a > b ? a - b : b - a) <= UNSPLIT);
+}
+
 /* Places in a window; NEVER: there is none. */
 struct places {
 	uint32_t forward, backward; /* first allocation in that phase */
@@ -53,13 +60,30 @@ static uint32_t comes_anew(const struct window *w, const struct ablock *g, uint3
 		uint32_t number = w->moves[p] >> 1;
 		const struct ablock *b = &w->blocks[number];
 
-		if (w->moves[p] & 1 || taken[number] || b->phase != PHASE_BACKWARD || b->size != g->size || b->module != g->owner ||
+		if (w->moves[p] & 1 || taken[number] || b->phase != PHASE_BACKWARD || !as_large(b->size, g->size) || b->module != (g->owner ? g->owner : g->module) ||
 		    b->gone == NEVER)
 			continue;
 		taken[number] = 1;
-		return b->gone;
+		return b->gone + 1;
 	}
 	return from;
+}
+
+/*
+ * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in the module of a parameter that is as large.
+ */
+static bool is_gradient(const struct advising *a, const struct ablock *b)
+{
+	const struct ablock *p;
+
+	if (b->category)
+		return b->category == CATEGORY_GRADIENT && !strstr(dict__str(a->d, b->name), " and ");
+	if (!b->window || b->phase != PHASE_BACKWARD || !b->module)
+		return false;
+	for (uint32_t i = 0; (p = track__lasting(a->t, &i));)
+		if (p->category == CATEGORY_PARAMETER && p->owner == b->module && as_large(p->size, b->size))
+			return true;
+	return false;
 }
 
 static int change_never(struct advising *a, const struct window *w, const struct places *at, struct changes *ch, struct found *f)
@@ -69,11 +93,11 @@ static int change_never(struct advising *a, const struct window *w, const struct
 
 	if (!taken)
 		return -ENOMEM;
-	for (uint32_t i = 0; (b = track__live(a->t, &i));) {
+	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
 		uint32_t again;
 
 		/* Several in one storage are given back all together, or not at all. */
-		if (b->category != CATEGORY_GRADIENT || b->window >= w->number || strstr(dict__str(a->d, b->name), " and "))
+		if (b->window >= w->number || !is_gradient(a, b))
 			continue;
 		again = comes_anew(w, b, at->backward, taken);
 		changes__add(ch, 0, -(int64_t)b->size, false);

@@ -37,6 +37,7 @@ struct window {
 	struct ablock *blocks;
 	uint32_t n, nblocks;
 	size_t capmoves, capblocks;
+	uint32_t end;	/* place behind the last one, where a step ended; NEVER: none did */
 	uint32_t oom;	/* place of the last move before the first out of memory in it; 0: there was none */
 	bool known;	/* base and peak are */
 	bool part;	/* of a step that is too long */
@@ -55,6 +56,9 @@ struct track { /* of a device */
 	uint64_t total;	    /* allocated */
 	uint64_t others;    /* the largest peak of a window that is not kept */
 	uint64_t unlike;    /* windows that are not kept, and unlike those that are */
+	struct ablock *lasting; /* what was live when the last step ended, and what of the rest the program's objects named */
+	uint32_t nlasting;
+	struct map64 *lasting_at; /* window and place -> number */
 	uint8_t after;
 	uint32_t epoch;
 	bool any, too_long;
@@ -71,11 +75,15 @@ int track__new(struct device d, struct track **ret);
 void track__free(struct track *t);
 int track__event(struct track *t, const struct model *m, const struct event *e);
 int track__step(struct track *t); /* a step ended, or all did */
-/* What is live now: i from 0, in no order. NULL: no more. */
-const struct ablock *track__live(const struct track *t, uint32_t *i);
-
-/* Is this block of a window still there? */
-bool track__still(const struct track *t, const struct ablock *b);
+/*
+ * All events came. What was there when the last step ended is to be had from here on: a program that ends gives back what it had, and
+ * that is no part of any step.
+ */
+int track__end(struct track *t);
+/* Of that: i from 0, in no order. NULL: no more. */
+const struct ablock *track__lasting(const struct track *t, uint32_t *i);
+/* Is this block of a window part of it? */
+bool track__lasts(const struct track *t, const struct ablock *b);
 
 struct change {
 	uint32_t at;   /* before the move at this place; 0: from the beginning */

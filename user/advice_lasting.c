@@ -29,22 +29,30 @@ static uint64_t rounded(uint64_t bytes)
 
 /* ---- the optimizer's state ---- */
 
-/* "AdamW" of "AdamW exp_avg of layers.3.weight"; 0: it is no moment of Adam's, 1 or 2 which one. */
-static int moment_of(const char *name, size_t *optimizer)
+/* "AdamW" of "AdamW exp_avg of layers.3.weight" */
+static bool is_moment_by_name(const char *name, size_t *optimizer)
 {
 	const char *p = strchr(name, ' ');
 
-	if (!p)
-		return 0;
+	if (!p || (strncmp(p, " exp_avg of ", 12) != 0 && strncmp(p, " exp_avg_sq of ", 15) != 0))
+		return false;
 	*optimizer = (size_t)(p - name);
-	if (!strncmp(p, " exp_avg of ", 12))
-		return 1;
-	return !strncmp(p, " exp_avg_sq of ", 15) ? 2 : 0;
+	return true;
+}
+
+/* Where nothing names it: Adam's own makes two for a parameter, of the same kind as that, in its first step. */
+static bool is_moment_by_line(const struct dict *d, const struct ablock *b)
+{
+	return b->window && b->phase == PHASE_OPTIMIZER && !b->name && b->size > ROUND &&
+	       (stack__is_in(d, b->stack, "torch/optim/adam.py", "_init_group") ||
+		stack__is_in(d, b->stack, "torch/optim/adamw.py", "_init_group"));
 }
 
 struct moments {
-	uint64_t n[2], bytes, less8, less16;
+	uint64_t n, bytes, less8, less16;
+	uint32_t of_parameters; /* bytes of an element of all parameters; 0: they differ, or are not known */
 	bool guessed;	       /* the size of an element is not known of all */
+	bool by_line;	       /* some have no name */
 	const char *optimizer; /* a name that begins with it */
 	size_t len;
 };
@@ -57,11 +65,12 @@ static uint64_t in_8bit(uint64_t elements)
 
 static void add_moment(const struct track *t, const struct ablock *b, struct moments *m, struct remedy *r)
 {
-	uint32_t item = b->item ? b->item : 4;
-	uint64_t elements = b->tensor_size / item, small;
+	uint32_t item = b->item ? b->item : m->of_parameters ? m->of_parameters : 4;
+	uint64_t elements = (b->tensor_size ? b->tensor_size : b->size) / item, small;
 
+	m->n++;
 	m->bytes += b->size;
-	m->guessed |= !b->item;
+	m->guessed |= !b->item && !m->of_parameters;
 	if (item < 2 || !elements)
 		return;
 	if (item > 2 && rounded(elements * 2) < b->size)
@@ -73,34 +82,48 @@ static void add_moment(const struct track *t, const struct ablock *b, struct mom
 	shrink(t, r, b, b->size - small);
 }
 
+static uint32_t item_of_parameters(const struct track *t)
+{
+	const struct ablock *b;
+	uint32_t item = 0;
+
+	for (uint32_t i = 0; (b = track__lasting(t, &i));) {
+		if (b->category != CATEGORY_PARAMETER)
+			continue;
+		if (!b->item || (item && b->item != item))
+			return 0;
+		item = b->item;
+	}
+	return item;
+}
+
 static int advise_state(struct advising *a)
 {
-	struct moments m = { 0 };
+	struct moments m = { .of_parameters = item_of_parameters(a->t), .optimizer = "Adam", .len = 4 };
 	struct remedy r = { 0 };
 	const struct ablock *b;
 	int err = 0;
 
-	for (uint32_t i = 0; (b = track__live(a->t, &i));) {
+	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
 		const char *name = dict__str(a->d, b->name);
-		size_t len;
-		int which = b->category == CATEGORY_OPTIMIZER_STATE ? moment_of(name, &len) : 0;
+		bool by_line = is_moment_by_line(a->d, b);
 
-		if (!which)
+		if (!by_line && (b->category != CATEGORY_OPTIMIZER_STATE || !is_moment_by_name(name, &m.len)))
 			continue;
-		m.n[which - 1]++;
-		m.optimizer = name;
-		m.len = len;
+		m.by_line |= by_line;
+		m.optimizer = by_line ? m.optimizer : name;
 		add_moment(a->t, b, &m, &r);
 	}
-	if (m.n[0] && m.n[0] == m.n[1] && m.less8) {
+	if (m.n > 1 && m.less8) {
 		char bytes[24], less[24], less16[24];
 		struct advice of = { .kind = ADVICE_OPTIMIZER_8BIT, .figure = m.guessed ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
 		of.text = advice__say("optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or torchao.optim.AdamW8bit instead of %.*s",
 				      (int)m.len, m.optimizer);
 		of.where = advice__say("%s", "");
-		of.basis = advice__say("%llu pairs of moments have %s; one byte an element and a scale for each 256 are %s less%s%s%s",
-				       (unsigned long long)m.n[0], advice__bytes(bytes, m.bytes), advice__bytes(less, m.less8),
+		of.basis = advice__say("%llu moments%s have %s; one byte an element and a scale for each %d are %s less%s%s%s",
+				       (unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
+				       advice__bytes(bytes, m.bytes), STATE_BLOCK, advice__bytes(less, m.less8),
 				       m.guessed ? ", if they are float32, which the recording does not say" : "",
 				       m.less16 ? "; in bfloat16 " : "",
 				       m.less16 ? advice__bytes(less16, m.less16) : "");
@@ -181,7 +204,7 @@ static int advise_buffers(struct advising *a)
 	const struct ablock *b;
 	int err = 0;
 
-	for (uint32_t i = 0; !err && (b = track__live(a->t, &i));) {
+	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
 		const char *name = last_part(dict__str(a->d, b->name));
 
 		if (b->category != CATEGORY_BUFFER || !*name || is_own(name) || strstr(name, " and "))
@@ -230,28 +253,44 @@ static bool is_bucket(const struct advising *a, const struct ablock *b)
 		stack__is_in(a->d, b->stack, "torch/nn/parallel/distributed.py", "_pre_forward"));
 }
 
+/* Gradients would lie in the buckets, which are there all the time: what backward makes is copied there and given back. */
+static void without_gradients(const struct window *w, const struct track *t, struct changes *ch)
+{
+	for (uint32_t k = 0; k < w->nblocks; k++) {
+		const struct ablock *b = &w->blocks[k];
+
+		if (b->phase != PHASE_BACKWARD || b->size <= ROUND || !b->module)
+			continue;
+		if (!b->born && b->window && w->stepped)
+			changes__absent(ch, b, 0, b->gone);
+		else if (b->born && b->gone == NEVER && w->end != NEVER && !track__lasts(t, b))
+			changes__absent(ch, b, b->born + 1, NEVER);
+	}
+}
+
 /* Gradients that are views of buckets are one tensor there: "grad of a and 12 more". */
 static int advise_buckets(struct advising *a)
 {
-	uint64_t buckets = 0, gradients = 0, viewed = 0, n = 0;
+	uint64_t buckets = 0, parameters = 0, viewed = 0, n = 0;
 	const struct ablock *b;
 	struct remedy r = { 0 };
 	int err = 0;
 
-	for (uint32_t i = 0; (b = track__live(a->t, &i));) {
+	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
 		if (is_bucket(a, b)) {
 			buckets += b->size;
 			viewed += b->category == CATEGORY_GRADIENT ? b->size : 0;
 			n++;
-			shrink(a->t, &r, b, b->size);
 		}
-		gradients += b->category == CATEGORY_PARAMETER ? b->size : 0;
+		parameters += b->category == CATEGORY_PARAMETER ? b->size : 0;
 	}
 	/* The parameters that take part are those of the buckets; there may be others. */
-	if (n && !viewed && buckets <= gradients + gradients / 8 && buckets >= gradients / 8) {
+	if (n && !viewed && buckets <= parameters + parameters / 8 && buckets >= parameters / 8) {
 		char bytes[24];
-		struct advice of = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_EXACT };
+		struct advice of = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_ESTIMATE };
 
+		for (uint32_t i = 0; i < a->t->nkept; i++)
+			without_gradients(&a->t->kept[i], a->t, &r.c[i]);
 		of.text = advice__say("gradients as views of DDP's buckets: DistributedDataParallel(..., gradient_as_bucket_view=True)");
 		of.where = advice__say("%s", "");
 		of.basis = advice__say("%llu buckets hold %s, the gradients have as much again",

@@ -171,14 +171,14 @@ static int advise_logits(struct advising *a)
 /* ---- outputs that are held ---- */
 
 /*
- * The backward that follows a place: where it begins, NEVER if there is none, and where the next allocation after it is made. What is given
- * back in between may have been held by it.
+ * The backward that follows a place: where it begins, NEVER if there is none, and where the next allocation after it is made, or the step
+ * ends. What is given back in between may have been held by it.
  */
 static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t *end)
 {
 	uint32_t begin = NEVER;
 
-	*end = NEVER;
+	*end = w->end;
 	for (uint32_t p = place; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
 
@@ -246,8 +246,8 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 			begin = backward_after(w, b->born, &end);
 		if (begin == NEVER || b->gone <= end)
 			continue;
-		/* What stays for good is something else. */
-		if (b->gone == NEVER && track__still(t, b) && !has_precursor(w, b))
+		/* What stays for good is something else; of the last step nobody knows what would have stayed. */
+		if (b->gone == NEVER && track__lasts(t, b) && !has_precursor(w, b))
 			continue;
 		changes__absent(ch, b, begin, b->gone);
 		h->bytes += b->size;

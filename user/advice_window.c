@@ -37,6 +37,8 @@ void track__free(struct track *t)
 	if (!t)
 		return;
 	map64__free(t->at);
+	map64__free(t->lasting_at);
+	free(t->lasting);
 	free(t->old);
 	window__free(&t->now);
 	for (uint32_t i = 0; i < t->nkept; i++)
@@ -80,24 +82,6 @@ static struct ablock *block_at(const struct track *t, uint64_t addr)
 	return i & 1 ? &t->now.blocks[i >> 1] : &t->old[i >> 1];
 }
 
-const struct ablock *track__live(const struct track *t, uint32_t *i)
-{
-	while (*i < t->nold) {
-		const struct ablock *b = &t->old[(*i)++];
-
-		if (b->gone == NEVER)
-			return b;
-	}
-	return NULL;
-}
-
-bool track__still(const struct track *t, const struct ablock *b)
-{
-	const struct ablock *now = block_at(t, b->addr);
-
-	return now && now->window == b->window && now->place == b->place;
-}
-
 /* ---- windows ---- */
 
 static bool alike(const struct window *a, const struct window *b)
@@ -125,7 +109,8 @@ static void keep(struct track *t)
 {
 	struct window *w = &t->now, *least = NULL;
 
-	if (!w->known || !w->n)
+	/* Where nothing is allocated, there is no more than at the end of the one before. */
+	if (!w->known || !w->signature)
 		return;
 	if (w->part) {
 		t->too_long |= w->peak > t->others;
@@ -161,6 +146,7 @@ static int end_window(struct track *t, bool stepped, bool part)
 	int err = 0;
 
 	w->part |= part;
+	w->end = stepped ? w->n + 1 : NEVER;
 	for (uint32_t i = 0; i < w->nblocks && !err; i++)
 		if (w->blocks[i].gone == NEVER)
 			err = put_old(t, w->blocks[i]);
@@ -181,6 +167,51 @@ int track__step(struct track *t)
 	/* What comes after the step is no part of it. */
 	return end_window(t, true, false);
 }
+
+/* ---- what lasts ---- */
+
+const struct ablock *track__lasting(const struct track *t, uint32_t *i)
+{
+	return *i < t->nlasting ? &t->lasting[(*i)++] : NULL;
+}
+
+static uint64_t identity(const struct ablock *b)
+{
+	return b->window << 32 | b->place;
+}
+
+bool track__lasts(const struct track *t, const struct ablock *b)
+{
+	uint64_t i;
+
+	return b->window && map64__get(t->lasting_at, identity(b), &i);
+}
+
+static int add_lasting(struct track *t, const struct ablock *b)
+{
+	t->lasting[t->nlasting++] = *b;
+	return b->window ? map64__set(t->lasting_at, identity(b), t->nlasting - 1) : 0;
+}
+
+int track__end(struct track *t)
+{
+	const struct window *w = &t->now;
+	int err = 0;
+
+	t->lasting_at = map64__new();
+	t->lasting = malloc(((size_t)t->nold + w->nblocks + 1) * sizeof(*t->lasting));
+	if (!t->lasting || !t->lasting_at)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->nold && !err; i++)
+		if (t->old[i].gone == NEVER)
+			err = add_lasting(t, &t->old[i]);
+	for (uint32_t i = 0; i < w->nblocks && !err; i++)
+		if (!w->blocks[i].born || w->blocks[i].gone == NEVER || w->blocks[i].category)
+			err = add_lasting(t, &w->blocks[i]);
+	return err ? err : end_window(t, false, false);
+}
+
+/* ---- events ---- */
 
 static int add_move(struct window *w, uint32_t block, bool goes)
 {
@@ -208,8 +239,6 @@ static void begin_move(struct track *t)
 	w->known = true;
 	w->base = w->peak = t->total;
 }
-
-/* ---- events ---- */
 
 static int free_block(struct track *t, uint64_t addr, uint64_t size)
 {
