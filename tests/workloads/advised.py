@@ -5,8 +5,8 @@ One way to waste memory at a time, and the remedy: what `report --advice` says o
     memtrace-bpf run --dry-run-cuda -o wasted.mtr -- python tests/workloads/advised.py outputs
     memtrace-bpf run --dry-run-cuda --no-trace -- python tests/workloads/advised.py outputs --remedied
 
-`all` has every waste of a single process but those of the optimizer's step and of activations. At its end it prints, as one JSON line, what
-PyTorch itself says of the peak.
+`all` has every waste of a single process but those of the optimizer. At its end it prints, as one JSON line, what PyTorch itself says of the
+peak.
 
 torch >= 2.1, Python >= 3.8.
 """
@@ -121,7 +121,7 @@ def parallel(a, model):
 
 def main():
     a = parse_args()
-    everything = ("late", "buffers", "logits", "outputs")
+    everything = ("checkpoint", "late", "buffers", "logits", "outputs")
 
     def has(waste):
         return not a.remedied and (a.waste == waste or (a.waste == "all" and waste in everything))
@@ -129,7 +129,7 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
     masks = "each" if has("buffers") else "one" if a.waste in ("buffers", "all") else "none"
-    model = Model(a, masks, a.waste == "checkpoint" and a.remedied or a.waste in ("all", "foreach", "ddp")).cuda()
+    model = Model(a, masks, not has("checkpoint") and a.waste in ("checkpoint", "all", "foreach", "ddp")).cuda()
     if a.waste == "ddp":
         model = parallel(a, model)
     optimizer = make_optimizer(a, has, model)

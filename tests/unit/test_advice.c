@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Advice, on a made-up training job that is run twice: wasteful, and with the remedy. What is said of the first has to be the peak of the
+ * second, to the byte where that is claimed. Then on nonsense.
+ */
+#include "unit/model_world.h"
+
+#include "advice_internal.h"
+
+#define LAYERS 6
+#define STEPS 3
+#define STATE (32 * 1024)
+#define MASK 3000
+#define LOGITS 9000
+
+struct job {
+	bool plain;	/* not checkpointed */
+	bool late, zeroed; /* gradients: given back after forward, never */
+	bool held;	/* the logits, until the next ones are there */
+	bool masks;	/* one each */
+	bool foreach;
+	bool eval;	/* a forward without backward in between, with a peak of its own */
+	uint64_t grad;
+	uint8_t item;	/* bytes of an element of Adam's moments; 0: no state */
+	bool small;	/* they are in 8 bit */
+};
+
+struct play {
+	struct world w;
+	struct analysis a;
+	struct advisor *v;
+	struct job job;
+	uint32_t blocks[LAYERS], inner[LAYERS], head;
+	uint32_t fwd[LAYERS], deep[LAYERS], logits, loss, other, init, opt, engine[LAYERS];
+	uint32_t node[LAYERS];
+	uint64_t next, peak;
+	uint64_t sizes[4096];
+};
+
+static void tell(struct play *p, struct event e)
+{
+	p->w.time += MS;
+	e.time = p->w.time;
+	e.thread = e.thread ? e.thread : p->w.main_thread;
+	assert_int_equal(advisor__event(p->v, &e), 0);
+	assert_int_equal(model__event(p->w.m, &e), 0);
+}
+
+static uint64_t take(struct play *p, uint64_t size, uint32_t stack, uint32_t node)
+{
+	uint64_t addr = p->next++;
+
+	assert_true(addr < 4096);
+	p->sizes[addr] = size;
+	p->w.allocated[0] += size;
+	p->peak = p->w.allocated[0] > p->peak ? p->w.allocated[0] : p->peak;
+	tell(p, (struct event){ .kind = EVENT_ALLOC, .device = CUDA(0), .addr = addr << 12, .size = size, .stack = stack, .node = node,
+				.walk = node ? MT_WALK_NO_FRAME : MT_WALK_OK, .thread = node ? p->w.autograd_thread : 0, .totals = true, .allocated = p->w.allocated[0],
+				.reserved = 1 << 20 });
+	return addr;
+}
+
+static void give(struct play *p, uint64_t addr)
+{
+	p->w.allocated[0] -= p->sizes[addr];
+	tell(p, (struct event){ .kind = EVENT_FREE, .device = CUDA(0), .addr = addr << 12, .size = p->sizes[addr], .totals = true,
+				.allocated = p->w.allocated[0], .reserved = 1 << 20 });
+}
+
+static void name(struct play *p, uint64_t addr, enum category c, const char *text, uint32_t mod, uint8_t item)
+{
+	tell(p, (struct event){ .kind = EVENT_TENSOR, .device = CUDA(0), .addr = addr << 12, .size = p->sizes[addr], .category = c,
+				.name = str(&p->w, text), .module = mod, .flags = item ? (uint8_t)(1 + __builtin_ctz(item)) : 0 });
+}
+
+static uint32_t in_module(struct play *p, const char *file, uint32_t mod)
+{
+	struct frame_spec f[] = { { .file = "/u/train.py", .func = "main" },
+				  { .file = SP "nn/modules/module.py", .func = "_call_impl", .module = mod },
+				  { .file = file, .func = "Block.forward" } };
+
+	return stack_of(&p->w, f, N(f), MT_WALK_OK);
+}
+
+static void make_stacks(struct play *p)
+{
+	struct frame_spec opt[] = { { .file = "/u/train.py", .func = "main" }, { .file = SP "optim/adam.py", .func = "AdamW.step" },
+				    { .file = SP "optim/adam.py", .func = "_multi_tensor_adam" } };
+	struct frame_spec loss[] = { { .file = "/u/train.py", .func = "main" }, { .file = SP "nn/functional.py", .func = "cross_entropy" } };
+
+	for (int i = 0; i < LAYERS; i++) {
+		char text[32];
+		struct frame_spec f[] = { { .file = "/u/train.py", .func = "main" },
+					  { .file = SP "autograd/graph.py", .func = "_engine_run_backward" },
+					  { .file = SP "nn/modules/module.py", .func = "_call_impl" },
+					  { .file = "/u/model.py", .func = "Block.forward" } };
+
+		snprintf(text, sizeof(text), "blocks.%d", i);
+		p->blocks[i] = module(&p->w, text, "Block", "Net");
+		snprintf(text, sizeof(text), "blocks.%d.mlp.0", i);
+		p->inner[i] = module(&p->w, text, "Linear", "Net");
+		p->fwd[i] = in_module(p, "/u/model.py", p->blocks[i]);
+		p->deep[i] = in_module(p, "/u/model.py", p->inner[i]);
+		f[2].module = p->blocks[i];
+		p->engine[i] = stack_of(&p->w, f, N(f), MT_WALK_OK);
+		p->node[i] = dict__node(p->w.d, (struct dict_node){ .cls = str(&p->w, "AddmmBackward0"), .stack = p->deep[i] });
+	}
+	p->head = module(&p->w, "head", "Linear", "Net");
+	p->logits = in_module(p, "/u/model.py", p->head);
+	p->loss = stack_of(&p->w, loss, N(loss), MT_WALK_OK);
+	p->opt = stack_of(&p->w, opt, N(opt), MT_WALK_OK);
+	opt[2].func = "Adam._init_group";
+	p->init = stack_of(&p->w, opt, N(opt), MT_WALK_OK);
+	p->other = simple(&p->w, "/u/train.py", "main", 1);
+}
+
+struct kept {
+	uint64_t kept[LAYERS][3], out[LAYERS], grad[LAYERS], logits, old_logits;
+	bool graded, held;
+};
+
+/* What a block keeps, and something on its way before the last of it. */
+static void forward_block(struct play *p, struct kept *k, int i, bool again, bool keeps)
+{
+	uint32_t deep = again ? p->engine[i] : p->deep[i];
+	uint64_t way;
+
+	k->kept[i][0] = take(p, 1000, deep, 0);
+	way = take(p, 700, deep, 0);
+	k->kept[i][1] = take(p, 400, deep, 0);
+	give(p, way);
+	k->kept[i][2] = take(p, 50, deep, 0);
+	if (!again)
+		k->out[i] = take(p, 100, p->fwd[i], 0);
+	for (int n = 0; n < 3 && !keeps; n++)
+		give(p, k->kept[i][n]);
+}
+
+static void evaluate(struct play *p)
+{
+	uint64_t all[LAYERS];
+
+	for (int i = 0; i < LAYERS; i++)
+		all[i] = take(p, 900, p->fwd[i], 0);
+	for (int i = 0; i < LAYERS; i++)
+		give(p, all[i]);
+}
+
+static void zero_grad(struct play *p, struct kept *k)
+{
+	for (int i = 0; i < LAYERS && k->graded && !p->job.zeroed; i++)
+		give(p, k->grad[i]);
+	k->graded &= p->job.zeroed;
+}
+
+static void backward(struct play *p, struct kept *k)
+{
+	uint64_t way;
+
+	for (int i = LAYERS - 1; i >= 0; i--) {
+		if (!p->job.plain)
+			forward_block(p, k, i, true, true);
+		way = take(p, 300, 0, p->node[i]);
+		for (int n = 0; n < 3; n++)
+			give(p, k->kept[i][n]);
+		if (k->graded) {
+			give(p, take(p, p->job.grad, 0, p->node[i]));
+		} else {
+			k->grad[i] = take(p, p->job.grad, 0, p->node[i]);
+		}
+		give(p, way);
+		give(p, k->out[i]);
+	}
+	k->graded = true;
+}
+
+static void optimize(struct play *p, int step)
+{
+	uint64_t way[LAYERS];
+
+	for (int i = 0; i < 2 * LAYERS && !step && p->job.item; i++) {
+		uint64_t n = STATE / p->job.item;
+
+		if (p->job.small) {
+			take(p, n, p->other, 0);
+			take(p, (n / 256 * 4 + 511) / 512 * 512, p->other, 0);
+			continue;
+		}
+		name(p, take(p, STATE, p->init, 0), CATEGORY_OPTIMIZER_STATE, i % 2 ? "AdamW exp_avg_sq of w" : "AdamW exp_avg of w",
+		     p->blocks[i / 2], p->job.item);
+	}
+	for (int i = 0; i < LAYERS; i++)
+		way[i] = p->job.foreach ? take(p, 8000, p->opt, 0) : 0;
+	for (int i = 0; i < LAYERS && p->job.foreach; i++)
+		give(p, way[i]);
+	tell(p, (struct event){ .kind = EVENT_STEP });
+}
+
+static void step(struct play *p, struct kept *k, int n)
+{
+	uint64_t loss;
+
+	if (!p->job.late)
+		zero_grad(p, k);
+	if (p->job.eval)
+		evaluate(p);
+	for (int i = 0; i < LAYERS; i++)
+		forward_block(p, k, i, false, p->job.plain);
+	k->old_logits = k->logits;
+	k->logits = take(p, LOGITS, p->logits, 0);
+	if (k->held)
+		give(p, k->old_logits);
+	loss = take(p, 16, p->other, 0);
+	k->held = p->job.held;
+	if (p->job.late)
+		zero_grad(p, k);
+	if (!k->held)
+		give(p, k->logits);
+	backward(p, k);
+	give(p, loss);
+	optimize(p, n);
+}
+
+static struct advice_list play(struct job job, uint64_t *peak)
+{
+	struct play p = { .w = world__new(AT_PEAK, 0), .job = job, .next = 1 };
+	struct advice_list list;
+	struct kept k = { 0 };
+
+	p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
+	p.v = advisor__new(&p.a);
+	assert_non_null(p.v);
+	make_stacks(&p);
+	for (int i = 0; i < LAYERS; i++) {
+		uint64_t mask = job.masks || !i ? take(&p, MASK, p.other, 0) : 0;
+
+		name(&p, take(&p, job.grad, p.other, 0), CATEGORY_PARAMETER, "w", p.inner[i], 4);
+		if (mask)
+			name(&p, mask, CATEGORY_BUFFER, "blocks.0.mask", p.blocks[i], 4);
+	}
+	for (int n = 0; n < STEPS; n++)
+		step(&p, &k, n);
+	model__finish(p.w.m, p.w.time);
+	assert_int_equal(advisor__finish(p.v, 0, &list), 0);
+	assert_int_equal(list.peak, p.peak);
+	*peak = p.peak;
+	advisor__free(p.v);
+	world__free(&p.w);
+	return list;
+}
+
+static const struct advice *of_kind(const struct advice_list *list, enum advice_kind kind)
+{
+	for (size_t i = 0; i < list->n; i++)
+		if (list->all[i].kind == kind)
+			return &list->all[i];
+	return NULL;
+}
+
+/* The bad job gets this advice, and its peak would be that of the good one, which does not get it. */
+static void compare(struct job bad, struct job good, enum advice_kind kind, enum advice_figure figure)
+{
+	uint64_t bad_peak, good_peak;
+	struct advice_list b = play(bad, &bad_peak), g = play(good, &good_peak);
+	const struct advice *a = of_kind(&b, kind);
+
+	assert_non_null(a);
+	assert_int_equal(a->figure, figure);
+	assert_int_equal(a->after, good_peak);
+	assert_int_equal(a->saves, bad_peak - good_peak);
+	assert_null(of_kind(&g, kind));
+	for (size_t i = 0; i < b.n; i++) {
+		assert_true(b.all[i].saves + b.all[i].after == (b.all[i].of_reserved ? b.reserved : bad_peak));
+		assert_true(*b.all[i].text && *b.all[i].basis);
+	}
+	advice__free_list(&b);
+	advice__free_list(&g);
+}
+
+static void test_checkpoint(void **state)
+{
+	(void)state;
+	compare((struct job){ .plain = true, .grad = 64 }, (struct job){ .grad = 64 }, ADVICE_CHECKPOINT, ADVICE_ESTIMATE);
+	/* The peak moves to where the remedy does nothing. */
+	compare((struct job){ .plain = true, .grad = 64, .eval = true }, (struct job){ .grad = 64, .eval = true }, ADVICE_CHECKPOINT,
+		ADVICE_ESTIMATE);
+}
+
+static void test_gradients(void **state)
+{
+	(void)state;
+	compare((struct job){ .late = true, .grad = 5000 }, (struct job){ .grad = 5000 }, ADVICE_GRADIENTS_LATE, ADVICE_EXACT);
+	compare((struct job){ .zeroed = true, .grad = 5000 }, (struct job){ .grad = 5000 }, ADVICE_GRADIENTS_LATE, ADVICE_ESTIMATE);
+}
+
+static void test_held(void **state)
+{
+	(void)state;
+	compare((struct job){ .plain = true, .held = true, .grad = 64 }, (struct job){ .plain = true, .grad = 64 }, ADVICE_OUTPUTS_HELD,
+		ADVICE_UP_TO);
+}
+
+static void test_buffers(void **state)
+{
+	(void)state;
+	compare((struct job){ .masks = true, .grad = 64 }, (struct job){ .grad = 64 }, ADVICE_BUFFERS, ADVICE_UP_TO);
+}
+
+static void test_foreach(void **state)
+{
+	(void)state;
+	compare((struct job){ .foreach = true, .grad = 64 }, (struct job){ .grad = 64 }, ADVICE_OPTIMIZER_FOREACH, ADVICE_EXACT);
+}
+
+static void test_state(void **state)
+{
+	(void)state;
+	for (uint8_t item = 2; item <= 4; item += 2)
+		compare((struct job){ .item = item, .grad = 64 }, (struct job){ .item = item, .small = true, .grad = 64 },
+			ADVICE_OPTIMIZER_8BIT, ADVICE_ESTIMATE);
+}
+
+/* Whatever comes, it ends, and no figure is more than there is. */
+static void test_nonsense(void **state)
+{
+	uint64_t seed = 88172645463325252;
+
+	(void)state;
+	for (int round = 0; round < 200; round++) {
+		struct play p = { .w = world__new(AT_PEAK, 0), .next = 1 };
+		struct advice_list list;
+
+		p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
+		p.v = advisor__new(&p.a);
+		make_stacks(&p);
+		for (int n = 0; n < 300; n++) {
+			struct event e = { .totals = round % 2 };
+			const uint32_t *stacks = p.fwd;
+
+			seed ^= seed << 13;
+			seed ^= seed >> 7;
+			seed ^= seed << 17;
+			e.kind = 1 + seed % (EVENT_KINDS - 1);
+			e.kind = seed >> 60 ? (seed >> 8 & 1 ? EVENT_ALLOC : EVENT_FREE) : e.kind;
+			e.device = seed >> 9 & 7 ? CUDA(seed >> 12 & 1) : CPU;
+			e.addr = seed >> 16 & 31;
+			e.size = seed >> 24 & 7 ? seed >> 32 & 0xffff : seed >> 3;
+			e.stack = seed >> 21 & 1 ? stacks[seed >> 40 & 31] : seed >> 40;
+			e.node = seed >> 22 & 3 ? 0 : p.node[seed >> 45 & 3];
+			e.category = seed >> 50 & 7;
+			e.name = seed >> 53 & 31;
+			e.module = seed >> 48 & 31;
+			e.flags = seed >> 55;
+			e.allocated = seed >> 7;
+			e.reserved = seed >> 5;
+			tell(&p, e);
+		}
+		model__finish(p.w.m, p.w.time);
+		for (size_t i = 0; i < model__devices(p.w.m) && i < 1; i++) {
+			FILE *null = fopen("/dev/null", "w");
+
+			assert_int_equal(advisor__finish(p.v, i, &list), 0);
+			advice__text(null, &list, 80);
+			fclose(null);
+			advice__free_list(&list);
+		}
+		advisor__free(p.v);
+		world__free(&p.w);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_checkpoint), cmocka_unit_test(test_gradients), cmocka_unit_test(test_held),
+		cmocka_unit_test(test_buffers),	   cmocka_unit_test(test_foreach),   cmocka_unit_test(test_state),
+		cmocka_unit_test(test_nonsense),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+Compares what `report --advice` says that a remedy saves with what it does save: each job of tests/workloads/advised.py is
+recorded without and with its remedy, in the dry run. Prints the table of docs/ESTIMATE.md, section "Advice". Needs what `run` needs, and no GPU.
+Exits with 1 where advice is missing, is given where the remedy is there already, or is off by more than it may be: an upper bound by
+which less was saved than it says is right, any other has to be within 5 % of the peak.
+
+    tools/advice_truth.py [--only PATTERN] [--role main]
+"""
+import argparse
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
+import harness  # noqa: E402
+
+# name, what the workload is told, kind of advice
+JOBS = (
+    ("checkpoint", ["checkpoint", "--batch", "8"], "checkpoint"),
+    ("checkpoint, autocast", ["checkpoint", "--batch", "8", "--amp"], "checkpoint"),
+    ("checkpoint, 12 layers of width 512", ["checkpoint", "--layers", "12", "--width", "512"], "checkpoint"),
+    ("state in 8 bit", ["state", "--width", "512"], "optimizer_8bit"),
+    ("fused=True", ["foreach", "--width", "1024", "--batch", "1", "--context", "64"], "optimizer_foreach"),
+    ("zero_grad() after forward", ["late", "--vocab", "8000", "--width", "512", "--batch", "1"], "gradients_late"),
+    ("set_to_none=False", ["zeroed", "--vocab", "8000", "--width", "512", "--batch", "1"], "gradients_late"),
+    ("a mask for each block", ["buffers"], "buffers"),
+    ("cross entropy in 8 parts", ["logits", "--vocab", "32000"], "logits"),
+    ("output held", ["outputs", "--vocab", "8000"], "outputs_held"),
+    ("DDP's buckets", ["ddp", "--width", "512", "--batch", "1"], "ddp_buckets"),
+)
+LARGEST_ERROR = 0.05  # of the peak
+
+
+def recorded(arguments, role):
+    """What PyTorch says of the peak, and the advice by its kind."""
+    path = harness.scratch("advised.mtr")
+    workload = os.path.join(harness.WORKLOADS, "advised.py")
+    code, out, err = harness.tool("run", "--dry-run-cuda", "-f", "-o", path, "--", harness.python(role), workload, *arguments, root=True, seconds=600)
+    harness.equal(code, 0, "exit code of run (%s)" % err[-800:])
+    told = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+    code, out, err = harness.tool("report", "--advice", "--format", "json", "--device", "cuda:0", path, root=True)
+    harness.equal(code, 0, "exit code of report (%s)" % err[-800:])
+    doc = json.loads(out)
+    device = [d for d in doc["devices"] if d["device"] == "cuda:0"][0]
+    harness.equal(device["peak_allocated"], told["max_memory_allocated"], "the peak")
+    return told["max_memory_allocated"], {a["kind"]: a for a in doc["advice"]}
+
+
+def mib(n):
+    return "%.1f" % (n / (1 << 20))
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--only", default="")
+    p.add_argument("--role", default="main")
+    args = p.parse_args()
+    bad = 0
+    print("| remedy | peak | figure | said to save | saved | error, of the peak | said again with the remedy |\n|---|---:|---|---:|---:|---:|---|")
+    for name, arguments, kind in JOBS:
+        if not re.search(args.only, name):
+            continue
+        peak, advice = recorded(arguments, args.role)
+        after, left = recorded(arguments + ["--remedied"], args.role)
+        if kind not in advice:
+            print("| %s | %s | none | | %s | | |" % (name, mib(peak), mib(peak - after)), flush=True)
+            bad += 1
+            continue
+        said, saved = advice[kind], peak - after
+        error = (said["saves_bytes"] - saved) / peak
+        wrong = error < -LARGEST_ERROR or (error > LARGEST_ERROR and said["figure"] != "upper_bound")
+        bad += wrong or kind in left
+        print("| %s | %s | %s | %s | %s | %+.2f %%%s | %s |" % (name, mib(peak), said["figure"].replace("_", " "), mib(said["saves_bytes"]), mib(saved),
+                                                         100 * error, " (!)" if wrong else "", mib(left[kind]["saves_bytes"]) if kind in left else "no"),
+              flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
