@@ -17,7 +17,7 @@ def peak_of(out):
 
 def recorded(name, *arguments):
     path = scratch(name + ".mtr")
-    code, out, err = tool("run", "--dry-run-cuda", "-o", path, "--", python(), WORKLOAD, *arguments, root=True, seconds=120)
+    code, out, err = tool("run", "--dry-run-cuda", "-o", path, "--", python(), WORKLOAD, *arguments, root=True, seconds=400)
     equal(code, 0, "exit code of run (%s)" % err[-800:])
     doc = report(path, "--advice", "--device", "cuda:0")
     device = [d for d in doc["devices"] if d["device"] == "cuda:0"][0]
@@ -47,7 +47,7 @@ def test_wasteful():
 
 def test_checkpoint_is_as_said():
     _, peak, advice = recorded("plain", "checkpoint", *OPTIONS)
-    code, out, err = tool("run", "--dry-run-cuda", "--no-trace", "--", python(), WORKLOAD, "checkpoint", *OPTIONS, "--remedied", seconds=120)
+    code, out, err = tool("run", "--dry-run-cuda", "--no-trace", "--", python(), WORKLOAD, "checkpoint", *OPTIONS, "--remedied", seconds=400)
     equal(code, 0, "exit code of run (%s)" % err[-800:])
     said, after = advice["checkpoint"]["peak_after"], peak_of(out)
     check(abs(said - after) < peak * 0.05, "peak %d, said to be %d then, was %d", peak, said, after)
