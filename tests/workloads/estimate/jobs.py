@@ -37,6 +37,7 @@ JOBS = (
     Job("HF Trainer, fp16, evaluation, saving", "trainer.py trainer --amp fp16 --accumulate 2 --steps 4", HF),
     Job("HF Trainer, bf16, checkpoints", "trainer.py trainer --amp bf16 --checkpoint --steps 4", HF),
     Job("HF Trainer, BERT base, 2 x 16", "trainer.py trainer --bert --plain --batch 2 --length 16 --examples 500 --steps 5", HF),
+    Job("HF Trainer, GPT-2 124M, 2 x 16", "trainer.py trainer --gpt2 --plain --batch 2 --length 16 --examples 500 --steps 5", HF),
     Job("accelerate, fp32, evaluation, saving", "trainer.py accelerate --accumulate 2 --steps 4", ("transformers", "accelerate")),
     Job("ResNet-50, 32 images", "resnet50.py", ("torchvision",)),
     Job("ResNet-50, bf16, channels last, 128 images", "resnet50.py --amp bf16 --channels-last --batch 128", ("torchvision",)),

@@ -92,10 +92,16 @@ def main():
     p.add_argument("loop", choices=sorted(LOOPS))
     p.add_argument("--plain", action="store_true", help="the Trainer: only its steps")
     p.add_argument("--bert", action="store_true", help="BERT base instead of a small GPT-2")
+    p.add_argument("--gpt2", action="store_true", help="GPT-2 124M, as transformers has it")
     args = p.parse_args()
     if args.bert:
         args.vocab = transformers.BertConfig().vocab_size
         model = transformers.BertForMaskedLM(transformers.BertConfig(attn_implementation="eager"))
+    elif args.gpt2:
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(attn_implementation="eager"))
+        for block in model.transformer.h:  # as transformers 4 had it
+            block.attn.register_buffer("bias", torch.ones(1, 1, 1024, 1024, dtype=torch.bool).tril(), persistent=False)
+            block.attn.register_buffer("masked_bias", torch.tensor(-1e4), persistent=False)
     else:
         model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=args.layers, n_head=4, n_embd=args.width, n_positions=args.length,
                                                                      vocab_size=args.vocab, use_cache=False))
