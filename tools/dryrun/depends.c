@@ -29,6 +29,7 @@ struct key {
 	struct key *next;
 	const void *caller;
 	uint64_t hash; /* of the lines, and of what size a read has as far as that matters */
+	uint64_t count;
 	struct entry *entry; /* NULL: nothing depends on it */
 	struct truth truth;
 };
@@ -172,7 +173,7 @@ void depends__read(void *to, size_t size, const void *caller)
 		dryrun__unmodelled("places that read results, beyond 8192");
 		return;
 	}
-	truth__put(&k->truth, to, size);
+	truth__put(&k->truth, __atomic_add_fetch(&k->count, 1, __ATOMIC_RELAXED), to, size);
 	if (!k->entry)
 		return;
 	depends__lock();

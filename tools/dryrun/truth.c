@@ -48,16 +48,27 @@ static bool is_negated(const char *text)
 	return false;
 }
 
+/* Of a name with its classes before it. */
+static const char *last_part(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return dot ? dot + 1 : name;
+}
+
 /*
  * One truth value. An assertion is taken to hold, a check of arguments too, and what is looked at for being finite is so:
  * zeros are. `not` turns it round, as in `assert not ...`.
  */
 static bool is_true(const struct operation *op, const struct python_read *read)
 {
+	const char *asks = last_part(read->inner.function), *at;
 	char line[MAX_LINE] = "";
-	const char *at;
 
 	if (op->checks || strstr(read->inner.file, "/torch/distributions/"))
+		return true;
+	/* Whether a mask leaves out nothing, which decides what attention is done with: there is no padding. */
+	if (strstr(read->inner.file, "/transformers/") && !strcmp(asks, "_ignore_causal_mask_sdpa"))
 		return true;
 	if (!read_source(&read->inner, line))
 		return false;
@@ -86,13 +97,13 @@ void truth__of(struct truth *truth, const struct operation *op, const struct pyt
 		else
 			dryrun__unmodelled("MEMTRACE_DRYRUN_VALUES: a number with a point in 1 or 2 bytes, or a number in 3, 5, 6 or 7");
 	} else if (size == 1 && is_true(op, read)) {
-		*truth = (struct truth){ 1, { 1 } };
+		*truth = (struct truth){ 1, { 1 }, 1 };
 		dryrun__log("assumed true_at %s:%d", place->file, place->line);
 	}
 }
 
-void truth__put(const struct truth *truth, void *to, size_t size)
+void truth__put(const struct truth *truth, uint64_t count, void *to, size_t size)
 {
-	if (truth->size && truth->size == size)
+	if (truth->size && truth->size == size && count >= truth->from)
 		memcpy(to, truth->bytes, size);
 }

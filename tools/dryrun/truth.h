@@ -9,14 +9,15 @@
 struct truth {
 	unsigned char size; /* 0: zeros */
 	unsigned char bytes[8];
+	uint64_t from; /* the read from which on these are what is read, the first is 1 */
 };
 
 /* Whether reads of that size may be anything but zeros. */
 bool truth__wanted(size_t size);
 /* What reads of size bytes at a place get. Writes a line into the log where that is not zero. */
 void truth__of(struct truth *truth, const struct operation *op, const struct python_read *read, size_t size);
-/* Into the host's memory, where the zeros are. */
-void truth__put(const struct truth *truth, void *to, size_t size);
+/* Into the host's memory, where the zeros are; count: which read of the place it is. */
+void truth__put(const struct truth *truth, uint64_t count, void *to, size_t size);
 
 /* ---- values.c: MEMTRACE_DRYRUN_VALUES ---- */
 
@@ -25,6 +26,7 @@ struct said {
 	size_t file_size;
 	long line;
 	double number;
+	unsigned long long from;
 	bool is_float; /* it has a point */
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, more after a comma or a semicolon. */
+/* MEMTRACE_DRYRUN_VALUES: FILE:LINE=VALUE, or VALUE@READ from that read on; more after a comma or a semicolon. */
 #include "truth.h"
 #include "dryrun.h"
 
@@ -7,6 +7,27 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* true, false, a number; and the read from which on it is so. */
+static bool read_value(char *text, struct said *said)
+{
+	char *at = strchr(text, '@'), *rest = NULL;
+
+	said->from = 1;
+	if (at) {
+		said->from = strtoull(at + 1, &rest, 10);
+		if (!isdigit((unsigned char)at[1]) || *rest || !said->from)
+			return false;
+		*at = '\0';
+	}
+	said->is_float = false;
+	said->number = !strcmp(text, "true");
+	if (said->number > 0 || !strcmp(text, "false"))
+		return true;
+	said->is_float = strpbrk(text, ".eE") != NULL;
+	said->number = strtod(text, &rest);
+	return rest != text && !*rest && isfinite(said->number) && fabs(said->number) < 9e15 && !isspace((unsigned char)*text);
+}
 
 /* The first of a list; where the next begins, NULL: it is not understood. */
 static const char *read_one(const char *text, struct said *said)
@@ -23,18 +44,11 @@ static const char *read_one(const char *text, struct said *said)
 	said->file_size = (size_t)(colon - text);
 	said->line = strtol(colon + 1, &rest, 10);
 	size = (size_t)(end - equal - 1);
-	if (rest != equal || said->line < 1 || !isdigit((unsigned char)colon[1]) || !size || size >= sizeof(value))
+	if (rest != equal || said->line < 1 || !isdigit((unsigned char)colon[1]) || size >= sizeof(value))
 		return NULL;
 	memcpy(value, equal + 1, size);
 	value[size] = '\0';
-	said->is_float = strpbrk(value, ".eE") && strcmp(value, "true") && strcmp(value, "false");
-	if (!strcmp(value, "true") || !strcmp(value, "false")) {
-		said->number = *value == 't';
-		rest = value + size;
-	} else {
-		said->number = strtod(value, &rest);
-	}
-	if (*rest || !isfinite(said->number) || fabs(said->number) > 9e15 || isspace((unsigned char)*value))
+	if (!read_value(value, said))
 		return NULL;
 	return *end ? end + 1 : end;
 }
@@ -86,5 +100,6 @@ bool values__encode(struct truth *truth, const struct said *said, size_t size)
 	else
 		return false;
 	truth->size = (unsigned char)size;
+	truth->from = said->from;
 	return true;
 }

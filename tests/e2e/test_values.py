@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""The dry run's log of what depends on values: each place that reads a kernel's result, and no other."""
+import json
+import os
+import re
+import subprocess
+
+from harness import OUT, WORKLOADS, check, equal, python, run, scratch, spawn
+
+FOLDER = os.path.join(OUT, "dryrun")
+PRELOAD = [os.path.join(FOLDER, n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")]
+SCRIPT = os.path.join(WORKLOADS, "values.py")
+
+
+def lines():
+    with open(SCRIPT, encoding="utf-8") as f:
+        return f.read().splitlines()
+
+
+def at(text):
+    found = [n for n, line in enumerate(lines(), 1) if text in line]
+    equal(len(found), 1, "lines with %r" % text)
+    return found[0]
+
+
+def expected():
+    """What the comments say: sort, operation and line."""
+    wanted = set()
+    for n, line in enumerate(lines(), 1):
+        comment = re.search(r"# (shape|value) ([\w, ]+)$", line)
+        if comment:
+            wanted |= {(comment[1], op, n) for op in comment[2].split(", ")}
+    return wanted
+
+
+def job(role, log, *command, **more):
+    env = dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), PYTHONUNBUFFERED="1", MEMTRACE_DRYRUN_LOG=log, **more)
+    if os.path.exists(log):
+        os.unlink(log)
+    p = spawn([python(role), "-W", "ignore", *command], env=env, stdin=subprocess.DEVNULL)
+    code = p.wait(120)
+    check(code == 0, "the script ended with %s: %s", code, p.tail(p.stderr()))
+    with open(log, encoding="utf-8") as f:
+        return p.stdout(), f.read().splitlines()
+
+
+def depends(log):
+    """The largest count of each place."""
+    counts = {}
+    for line in log:
+        parts = line.split("\t")
+        if parts[0] == "depends":
+            equal(len(parts), 7, "fields of %r" % line)
+            _, sort, operation, count, path, number, function = parts
+            key = (sort, operation, path, int(number), function)
+            counts[key] = max(counts.get(key, 0), int(count))
+    return counts
+
+
+def looks(role):
+    first, loop = at("seen[\"said\"]"), at("while not bool(")
+    out, log = job(role, scratch("log"), SCRIPT,
+                   MEMTRACE_DRYRUN_VALUES="values.py:%d=2.5;workloads/values.py:%d=true@7" % (first, loop))
+    seen = json.loads([line for line in out.splitlines() if line.startswith("{")][-1])
+    equal(seen, {"item": 0, "bool": False, "list": 0, "both": False, "nonzero": [0, 1], "index": [0], "known": [4, [3, 4, 5], [3, 4, 5]],
+                 "part": [3, 4, 5], "said": [2.5, seen["said"][1], 2.5, False], "turns": 6, "backward": 0}, "what the script saw")
+    # A whole number is read where its bytes are those of the number with a point: nothing says which of them it is.
+    check(seen["said"][1] != 0, "the third number that was said")
+    counts = depends(log)
+    equal({(sort, operation, n) for sort, operation, path, n, _ in counts if path.endswith("values.py")}, expected(), "what depends on values")
+    equal(sorted({path for _, _, path, _, _ in counts}), [SCRIPT], "files")
+    reads = {n: count for (_, _, _, n, _), count in counts.items()}
+    equal(reads[at("x.max().tolist()")], 5, "reads in the loop, with those that its end tells")
+    equal(reads[loop], 7, "questions of the loop that was told when to end")
+    equal({k[4].split(".")[-1] for k in counts if k[3] == at("seen[\"backward\"]")}, {"backward"}, "the function in autograd's thread")
+    assumed = [line.split() for line in log if line.startswith("assumed")]
+    places = {sort: {int(a[2].rsplit(":", 1)[1]) for a in assumed if a[1] == sort} for sort in ("true_at", "value_at")}
+    # Whether PyTorch looks at these repeats differs by its version.
+    equal(places["true_at"] - {at("torch.repeat_interleave(")},
+          {at(t) for t in ("assert torch.isfinite", "if not torch.isfinite", "distributions.Normal")}, "truth values that were assumed")
+    equal(places["value_at"], {first, loop}, "values that were told")
+
+
+def test_looks_main():
+    looks("main")
+
+
+def test_looks_old():
+    """Python 3.8, whose frames are asked otherwise."""
+    looks("old")
+
+
+def test_without_python_lines():
+    """No interpreter: the place is not known, and the read is counted."""
+    log = scratch("plain")
+    if os.path.exists(log):
+        os.unlink(log)
+    script = r"""
+import ctypes, sys
+cuda = ctypes.CDLL(sys.argv[1])
+V, S = ctypes.c_void_p, ctypes.c_size_t
+at, host = V(), ctypes.create_string_buffer(64)
+assert cuda.cudaMalloc(ctypes.byref(at), S(4096)) == 0
+def read(n, offset=0):
+    assert cuda.cudaMemcpy(host, V(at.value + offset), S(n), 2) == 0
+    return host.raw[:n]
+cuda.cudaMemset(at, 7, S(10))
+assert read(10) == bytes([7] * 10)
+assert cuda.cudaMemcpy(V(at.value + 4090), b"abcdef", S(6), 1) == 0
+assert read(6, 4090) == b"abcdef"
+assert cuda.cudaMemcpy(V(at.value + 63), V(at.value + 1), S(9), 3) == 0
+assert read(9, 63) == bytes([7] * 9)
+""" + "\n" * 7 + r"""
+read(11); read(10, 62)
+"""
+    done = subprocess.run([python("main"), "-c", script, PRELOAD[0]], capture_output=True, text=True, timeout=60, check=False,
+                          env=dict(os.environ, LD_PRELOAD=" ".join(PRELOAD), MEMTRACE_DRYRUN_LOG=log))
+    equal((done.returncode, done.stderr), (0, ""), "exit and messages")
+    with open(log, encoding="utf-8") as f:
+        counts = depends(f.read().splitlines())
+    equal({(k[0], k[2], k[4]): n for k, n in counts.items()}, {("value", "<string>", "read"): 2}, "what was read and not known")
+
+
+if __name__ == "__main__":
+    run(globals())
