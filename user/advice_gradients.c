@@ -11,6 +11,8 @@
 
 #define UNSPLIT (UINT64_C(1) << 20) /* a block of more than this may have as much beyond what was asked for */
 
+#define LOOK 256 /* so many of a module are looked at for each */
+
 static bool as_large(uint64_t a, uint64_t b)
 {
 	return a == b || (a > UNSPLIT && b > UNSPLIT && (a > b ? a - b : b - a) <= UNSPLIT);
@@ -50,63 +52,128 @@ static bool is_late(const struct window *w, const struct ablock *b, const struct
 	       b->category != CATEGORY_PARAMETER && b->category != CATEGORY_OPTIMIZER_STATE && b->category != CATEGORY_BUFFER;
 }
 
-/*
- * Where the gradient of a parameter would come anew: backward makes a block of its size in the parameter's module, adds it to what is
- * there, and gives it back; with nothing there it would stay. Each is taken once.
- */
-static uint32_t comes_anew(const struct window *w, const struct ablock *g, uint32_t from, uint8_t *taken)
-{
-	for (uint32_t p = from; p <= w->n; p++) {
-		uint32_t number = w->moves[p] >> 1;
-		const struct ablock *b = &w->blocks[number];
+/* Blocks by the module that they are of. */
+struct by_module {
+	struct entry {
+		uint32_t module, number;
+	} *all;
+	size_t n;
+};
 
-		if (w->moves[p] & 1 || taken[number] || b->phase != PHASE_BACKWARD || !as_large(b->size, g->size) || b->module != (g->owner ? g->owner : g->module) ||
-		    b->gone == NEVER)
+static int compare(const void *x, const void *y)
+{
+	const struct entry *a = x, *b = y;
+
+	if (a->module != b->module)
+		return a->module < b->module ? -1 : 1;
+	return (a->number > b->number) - (a->number < b->number);
+}
+
+/* The first one of a module, or where it would be. */
+static size_t first_of(const struct by_module *m, uint32_t module)
+{
+	size_t lo = 0, hi = m->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (m->all[mid].module < module)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
+/* Parameters: numbers are of t->lasting. */
+static int index_parameters(const struct track *t, struct by_module *ret)
+{
+	ret->all = malloc(((size_t)t->nlasting + 1) * sizeof(*ret->all));
+	if (!ret->all)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->nlasting; i++)
+		if (t->lasting[i].category == CATEGORY_PARAMETER)
+			ret->all[ret->n++] = (struct entry){ t->lasting[i].owner, i };
+	qsort(ret->all, ret->n, sizeof(*ret->all), compare);
+	return 0;
+}
+
+/* What a window's backward makes and gives back: numbers are of its blocks, which are in the order in which they came. */
+static int index_passing(const struct window *w, uint32_t from, struct by_module *ret)
+{
+	ret->all = malloc(((size_t)w->nblocks + 1) * sizeof(*ret->all));
+	if (!ret->all)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		if (b->born >= from && b->phase == PHASE_BACKWARD && b->gone != NEVER)
+			ret->all[ret->n++] = (struct entry){ b->module, i };
+	}
+	qsort(ret->all, ret->n, sizeof(*ret->all), compare);
+	return 0;
+}
+
+/*
+ * Where the gradient of a parameter would come anew: backward makes a block of its size in the parameter's module, adds it to
+ * what is there, and gives it back; with nothing there it would stay. Each is taken once.
+ */
+static uint32_t comes_anew(const struct window *w, const struct ablock *g, const struct by_module *passing, uint8_t *taken,
+			   uint32_t from)
+{
+	uint32_t module = g->owner ? g->owner : g->module;
+	size_t first = first_of(passing, module);
+
+	for (size_t i = first; i < passing->n && i < first + LOOK && passing->all[i].module == module; i++) {
+		uint32_t number = passing->all[i].number;
+
+		if (taken[number] || !as_large(w->blocks[number].size, g->size))
 			continue;
 		taken[number] = 1;
-		return b->gone + 1;
+		return w->blocks[number].gone + 1;
 	}
 	return from;
 }
 
 /*
- * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in the module of a parameter that is as large.
+ * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in the module of a parameter
+ * that is as large. Several in one storage are given back all together, or not at all.
  */
-static bool is_gradient(const struct advising *a, const struct ablock *b)
+static bool is_gradient(const struct advising *a, const struct ablock *b, const struct by_module *parameters)
 {
-	const struct ablock *p;
+	size_t first = first_of(parameters, b->module);
 
 	if (b->category)
 		return b->category == CATEGORY_GRADIENT && !strstr(dict__str(a->d, b->name), " and ");
 	if (!b->window || b->phase != PHASE_BACKWARD || !b->module)
 		return false;
-	for (uint32_t i = 0; (p = track__lasting(a->t, &i));)
-		if (p->category == CATEGORY_PARAMETER && p->owner == b->module && as_large(p->size, b->size))
+	for (size_t i = first; i < parameters->n && i < first + LOOK && parameters->all[i].module == b->module; i++)
+		if (as_large(a->t->lasting[parameters->all[i].number].size, b->size))
 			return true;
 	return false;
 }
 
 static int change_never(struct advising *a, const struct window *w, const struct places *at, struct changes *ch, struct found *f)
 {
+	struct by_module parameters = { 0 }, passing = { 0 };
 	uint8_t *taken = calloc((size_t)w->nblocks + 1, 1);
+	int err = taken ? index_parameters(a->t, &parameters) : -ENOMEM;
 	const struct ablock *b;
 
-	if (!taken)
-		return -ENOMEM;
-	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
-		uint32_t again;
-
-		/* Several in one storage are given back all together, or not at all. */
-		if (b->window >= w->number || !is_gradient(a, b))
+	if (!err)
+		err = index_passing(w, at->backward, &passing);
+	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
+		if (b->window >= w->number || !is_gradient(a, b, &parameters))
 			continue;
-		again = comes_anew(w, b, at->backward, taken);
 		changes__add(ch, 0, -(int64_t)b->size, false);
-		changes__add(ch, again, (int64_t)b->size, false);
+		changes__add(ch, comes_anew(w, b, &passing, taken, at->backward), (int64_t)b->size, false);
 		f->never += b->size;
 		f->n++;
 	}
 	free(taken);
-	return 0;
+	free(parameters.all);
+	free(passing.all);
+	return err;
 }
 
 static int change_window(struct advising *a, const struct window *w, struct changes *ch, struct found *f)

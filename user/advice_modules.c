@@ -13,7 +13,7 @@
 #include "lib/array.h"
 
 #define LEVELS 2
-#define GROUPS 64
+#define GROUPS 32
 #define INSTANCES 65536
 #define PATTERN_MAX 200
 

@@ -89,21 +89,37 @@ static int advise_foreach(struct advising *a)
 
 /* ---- logits ---- */
 
-/* The largest block that a cross entropy makes in forward: its log-probabilities are as large as the logits. 0: there is none. */
+#define PARTS 4
+
+static bool of_cross_entropy(const struct advising *a, const struct ablock *b)
+{
+	return b->born && b->phase != PHASE_BACKWARD && stack__is_in(a->d, b->stack, "torch/nn/functional.py", "cross_entropy");
+}
+
+/*
+ * The largest block that a cross entropy makes in forward: its log-probabilities are as large as the logits. 0: there is none, or
+ * so many alike in one forward that it is computed in parts already.
+ */
 static uint64_t logits_size(const struct advising *a, const struct window *w, uint32_t *stack)
 {
-	uint64_t size = 0;
+	const struct ablock *largest = NULL;
+	uint32_t parts = 0;
 
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
-		if (!b->born || b->phase == PHASE_BACKWARD || b->size <= size ||
-		    !stack__is_in(a->d, b->stack, "torch/nn/functional.py", "cross_entropy"))
-			continue;
-		size = b->size;
-		*stack = b->stack;
+		if ((!largest || b->size > largest->size) && of_cross_entropy(a, b))
+			largest = b;
 	}
-	return size;
+	for (uint32_t i = 0; largest && i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
+
+		parts += b->epoch == largest->epoch && b->size >= largest->size / 2 && of_cross_entropy(a, b);
+	}
+	if (!largest || parts >= PARTS)
+		return 0;
+	*stack = largest->stack;
+	return largest->size;
 }
 
 /* As large as the logits, also in half or twice as wide a type, or a position a sequence less. */

@@ -70,6 +70,8 @@ static const struct {
 	{ cmd_leaks, { "leaks", "--by", "category", "--min-growth", "0", "--format", "json" }, 'j' },
 	{ cmd_leaks, { "leaks", "--by", "stack", "--format", "json", "--steps" }, 'j' },
 	{ cmd_leaks, { "leaks", "--by", "module", "--min-confidence", "low" }, 't' },
+	{ cmd_report, { "report", "--advice" }, 't' },
+	{ cmd_report, { "report", "--advice", "--format", "json", "--device", "cuda:0" }, 'j' },
 };
 #define NR_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
