@@ -55,6 +55,10 @@ def recorded(script, arguments, role):
     return told, {a["kind"]: a for a in doc["advice"]}
 
 
+def mib(n):
+    return "%.1f" % (n / (1 << 20))
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--only", default="")
