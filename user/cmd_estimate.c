@@ -315,6 +315,21 @@ static void say_failed(const struct estimate *e)
 	log_err("the command %s: what was seen until then is no estimate", how);
 }
 
+/* PyTorch was never there. */
+static void say_nothing(const struct estimate *e)
+{
+	static const char *const ends[] = {
+		[RUN_ENDED] = "the command ended",
+		[RUN_TIME] = "the command was stopped after --max-time",
+		[RUN_HOST_MEMORY] = "the command was stopped as it took more of this machine's memory than --max-host-memory",
+		[RUN_INTERRUPTED] = "the command was interrupted",
+	};
+	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end] : NULL;
+
+	log_err("%s without having imported PyTorch in its first process: there is nothing to estimate%s", end ? end : ends[RUN_ENDED],
+		e->run.killed_workers ? "; give the command that it started itself" : "");
+}
+
 /* Its exit status: for scripts that ask whether it fits. */
 static int status_of(const struct estimate *e)
 {
@@ -328,7 +343,7 @@ static int answer(const struct estimate *e)
 	int err;
 
 	if (!e->full) {
-		log_err("the command ended without importing PyTorch in its first process: there is nothing to estimate");
+		say_nothing(e);
 		return EXIT_UNUSABLE;
 	}
 	err = e->args->format == ESTIMATE_JSON ? estimate_json(stdout, e) : estimate_text(stdout, e);

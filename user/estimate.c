@@ -203,6 +203,27 @@ static enum verdict judge(const struct estimate *e)
 	return verdict__of(&f);
 }
 
+#define TAIL 2048 /* bytes of what a script has said, at its end */
+
+/* The last lines of what the script said where nobody saw it. */
+static void show_tail(const struct estimate *e)
+{
+	char path[128], buf[TAIL + 1], clean[4 * TAIL + 1], *line, *at;
+	FILE *f = fopen(estimate__path(e, "try.txt", path, sizeof(path)), "re");
+	size_t n;
+
+	if (!f)
+		return;
+	if (fseek(f, -TAIL, SEEK_END))
+		rewind(f);
+	n = fread(buf, 1, TAIL, f);
+	fclose(f);
+	buf[n] = '\0';
+	for (at = buf; (line = strsep(&at, "\n"));)
+		if (*line)
+			log_info("  %s", text__clean(clean, sizeof(clean), line, strlen(line)));
+}
+
 /* It did not fit: what does it want? */
 static int run_full(struct estimate *e)
 {
@@ -211,6 +232,8 @@ static int run_full(struct estimate *e)
 	log_info("it does not fit: once more with as much as it wants");
 	e->full_vram = DRYRUN_VRAM_MAX;
 	status = estimate__try(e, "full.mtr", e->full_vram, false, &e->full_run);
+	if (status || !e->full_run.attached || estimate__failed(&e->full_run))
+		show_tail(e);
 	if (status || !e->full_run.attached) {
 		log_err("the run with as much memory as it wants could not be made");
 		return status ? status : EXIT_FAILED;

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""What `estimate` says of a script, against what PyTorch itself counts in that script and against dry runs by themselves."""
+import glob
+import json
+import os
+import re
+
+from harness import OUT, WORKLOADS, Skip, check, equal, python, run, scratch, tool
+
+MIB = 1 << 20
+JOB = os.path.join(WORKLOADS, "estimate_job.py")
+CONTEXT = 512 * MIB  # the default
+GRANULE = 2 * MIB
+PARAMETERS = 2 * 512 * 2048 * 4
+ALLOCATED = ("weights", "gradients", "optimizer_state", "activations", "inputs", "temporary", "other")
+
+
+def estimate(*options, job=(), expect=0, form="json"):
+    """The answer, what the script printed, and all of standard error."""
+    if not os.path.exists(os.path.join(OUT, "dryrun", "libcuda.so.1")):
+        raise Skip("the dry run's libraries are not built")
+    code, out, err = tool("estimate", "--format", form, *options, "--", python(), "-u", JOB, *job, root=True, seconds=300)
+    equal(code, expect, "exit of estimate; it said %s" % err[-1500:])
+    said = [json.loads(line) for line in err.splitlines() if line.startswith('{"step"')]
+    return json.loads(out) if form == "json" else out, said, err
+
+
+def dry_run(vram, steps):
+    """Without us: does the script run to its end?"""
+    code, _, err = tool("run", "--dry-run-cuda", "--no-trace", "--vram", "%dM" % (vram // MIB), "--", python(), JOB, "--steps", str(steps),
+                        seconds=120)
+    check(code == 0 or "OutOfMemoryError" in err, "a dry run with %d MiB: %s", vram // MIB, err[-800:])
+    return code == 0
+
+
+def alive(word):
+    """Processes with this word in their command line."""
+    found = []
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(path, "rb") as f:
+                if word.encode() in f.read():
+                    found.append(path)
+        except OSError:
+            pass
+    return found
+
+
+def adds_up(doc, device):
+    parts = device["parts"]
+    equal(sum(parts[k] for k in ALLOCATED), device["peak_allocated"], "parts of what is allocated")
+    equal(device["peak_allocated"] + parts["cached"], device["peak_reserved"], "allocated and cached")
+    equal(sum(parts.values()), device["needs"], "all parts")
+    equal(doc["on"]["vram"] - device["needs"], device["left"], "what is left")
+    equal(sum(r["bytes"] for r in doc["report"]["rows"]), device["peak_allocated"], "rows of lines")
+
+
+def test_fits():
+    saved, kept = scratch("saved-by-the-script"), scratch("kept.mtr")
+    doc, said, err = estimate("--vram", "2G", "-o", kept, job=("--saved", saved, "--workers", "1"))
+    equal((doc["verdict"], doc["lower_bound"], doc["overflow"]), ("fits", False, None), "verdict")
+    device, ran = doc["devices"][0], doc["run"]
+    equal(ran["end"], "repeated", "how the run ended")
+    first, last = ran["equal"]["first"], ran["equal"]["last"]
+    equal((ran["steps"], last - first), (last, 2), "steps that were equal")
+    # PyTorch's own counters in that very step: to the byte. Steps with two backward passes each.
+    own = {s["step"]: s for s in said}
+    equal((device["peak_allocated"], device["peak_reserved"]), (own[last]["allocated"], own[last]["reserved"]), "peaks")
+    equal({own[s]["now"] for s in range(first, last + 1)}, {own[last]["now"]}, "what PyTorch had at the ends of equal steps")
+    adds_up(doc, device)
+    equal((device["parts"]["weights"], device["parts"]["optimizer_state"], device["parts"]["context"]),
+          (PARAMETERS, 2 * PARAMETERS, CONTEXT), "weights, optimizer's state, context")
+    check(not os.path.exists(saved), "the script was run to its end")
+    check(not alive(saved), "processes that were left: %s; %s", alive(saved), err[-500:])
+    check(doc["advice"] is not None and "smallest" in doc, "keys: %s", sorted(doc))
+    # The recording that was kept is of these figures.
+    os.chmod(kept, 0o600)
+    code, out, err = tool("report", "--format", "json", kept)
+    equal(code, 0, "report of the recording: %s" % err)
+    equal((json.loads(out)["allocated"], json.loads(out)["capture"]["steps"]), (device["peak_allocated"], last), "report of the recording")
+    code, _, err = tool("estimate", "-o", kept, "--", "true")
+    check(code == 1 and "exist" in err, "an output that is there: %d, %s", code, err)
+
+
+def test_does_not_fit():
+    """The line, and the smallest memory: that runs by itself, and not with one granule less."""
+    doc, _, err = estimate("--vram", "544M", expect=4)
+    equal(doc["verdict"], "does_not_fit", "verdict")
+    over = doc["overflow"]
+    frames = re.findall(r'File "[^"]*estimate_job\.py", line (\d+)', err[:err.rindex("OutOfMemoryError")])
+    equal((os.path.basename(over["file"]), over["line"]), ("estimate_job.py", int(frames[-1])), "the line that overflows")
+    check(over["phase"] in ("forward", "backward", "optimizer") and over["asked"] > 0, "what overflows: %s", over)
+    device = doc["devices"][0]
+    adds_up(doc, device)
+    check(device["left"] < 0 and not doc["lower_bound"], "what is left: %s", device)
+    smallest = doc["smallest"]
+    check(smallest["vram"] and smallest["less_refused"], "the smallest: %s", smallest)
+    check(544 * MIB < smallest["vram"] <= device["needs"] + GRANULE, "the smallest: %s of %s", smallest, device["needs"])
+    equal((dry_run(smallest["vram"], 8), dry_run(smallest["vram"] - GRANULE, 8)), (True, False), "dry runs by themselves")
+
+
+def test_refused_and_caught():
+    """A script that asks for less when it is refused does fit; that is told. It is stopped after the steps that were asked for."""
+    out, said, _ = estimate("--vram", "1G", "--steps", "2", "--top", "3", job=("--greedy", "4096"), form="text")
+    check(out.startswith("fits: "), "the answer: %s", out[:300])
+    check(re.search(r"\d+ requests? of memory (was|were) refused, and the script went on", out), "the answer: %s", out[:500])
+    check("2 steps of an optimizer" in out and "What overflows" in out and "not run" in out, "the answer: %s", out)
+    check(len(said) >= 2, "what the script printed: %s", said)
+    check("\033[" not in out, "colours: %r", out[:200])
+
+
+def test_script_fails():
+    """Its own error is seen, and nothing is called an estimate."""
+    out, said, err = estimate("--vram", "2G", "--no-search", job=("--fail",), expect=2, form="text")
+    check("ValueError: this script is wrong" in err and "no estimate" in err and "exit status 1" in err, "what was said: %s", err[-800:])
+    check(out.startswith("not known: ") and "a lower bound: it failed" in out, "the answer: %s", out[:400])
+    equal(len(said), 1, "steps that it made")
+
+
+def test_bounds():
+    """Scripts that take too long or too much, here before PyTorch is there at all."""
+    hold = "import time\nx = bytearray(64 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\ntime.sleep(120)"
+    for options, words in ((("--max-time", "1s"), "--max-time"), (("--max-host-memory", "32M"), "--max-host-memory")):
+        code, out, err = tool("estimate", *options, "--", python(), "-c", hold, root=True, seconds=60)
+        equal((code, out), (2, ""), "%s: exit, output; %s" % (options, err))
+        check("stopped" in err and words in err, "what was said: %s", err)
+    check(not alive("bytearray(64 << 20)"), "left behind: %s", alive("bytearray(64 << 20)"))
+
+
+def test_usage():
+    for options in (("--device", "toaster"), ("--sm", "9.9"), ("--vram", "1M"), ("--vram", "9T"), ("--format", "xml"), ("--rank", "-1"),
+                    ("--min-vram", "--no-search"), ("--devices", "65"), ("--max-time", "0"), ("--tracer", "strace"), ("-o", "-"),
+                    ("--vram", "256M")):
+        code, out, err = tool("estimate", *options, "--", "true")
+        equal((code, out), (64, ""), "exit of %s, output; it said %s" % (options, err))
+    check("h100" in tool("estimate", "--device", "toaster", "--", "true")[2], "devices that are known are not said")
+    code, _, err = tool("estimate", "--", "/nowhere/at/all", root=True)
+    check(code == 127 and "/nowhere/at/all" in err, "no such command: %d, %s", code, err)
+
+
+if __name__ == "__main__":
+    run(globals())
