@@ -84,10 +84,20 @@ def percent(got, truth):
 
 
 def exact(r):
-    ours, torch = r["ours"], r["torch"]
-    same = all(ours[k] == torch[k] for k in ("allocated", "reserved")) and ours["drift"] == 0
-    e = r.get("estimate")
-    return same and (e is None or all(e[k] == torch[k] for k in ("allocated", "reserved")))
+    """The recording to the byte; estimate, too, unless it had stopped before something larger came."""
+    ours, torch, e = r["ours"], r["torch"], r.get("estimate")
+    same = counters(ours) == counters(torch) and ours["drift"] == 0
+    early = e is not None and e.get("end") == "repeated" and all(e[k] <= torch[k] for k in ours if k != "drift")
+    return same and (e is None or early or counters(e) == counters(torch))
+
+
+def ours_cell(r):
+    ours, torch, e = r["ours"], r["torch"], r.get("estimate")
+    if not exact(r):
+        return "**%s, %s**" % tuple(gib((ours if counters(ours) != counters(torch) else e)[k]) for k in ("allocated", "reserved"))
+    if e is None or counters(e) == counters(torch):
+        return "to the byte"
+    return "to the byte; `estimate` stopped after step %d: %s" % (e["steps"], ", ".join(percent(e[k], torch[k]) for k in ("allocated", "reserved")))
 
 
 def failed(text, notes):
@@ -116,14 +126,14 @@ def table(state):
             continue
         t, fake = r["torch"], state.get("fake", job.name) or {}
         cells = [job.name, "%s, %s" % (gib(t["allocated"]), gib(t["reserved"])),
-                 "to the byte" if exact(r) else "**%s, %s**" % (gib(r["ours"]["allocated"]), gib(r["ours"]["reserved"])),
+                 ours_cell(r),
                  "%.0f%s; %.2f" % (r["seconds"], ", %.0f" % r["estimate"]["seconds"] if "estimate" in r else "", r["rss"] / 2 ** 30)]
         for tracker in ("memtracker", "dispatch"):
             f = fake.get(tracker)
             both = [fake_cell(f, t[k], notes) for k in ("allocated", "reserved")]
             cells.append(both[0] if both[0] == both[1] else ", ".join(both))
         lines.append("| " + " | ".join(cells + ["not measured"]) + " |")
-        if "no GPU" in fake:
+        if "no GPU" in fake and not any(a.startswith(job.script) for a in alone):
             alone.append("%s: %s" % (job.script, fake_cell(fake["no GPU"], t["allocated"], notes)))
     lines += ["", "Storages with no device below them: %s." % "; ".join(alone), ""]
     for i, note in enumerate(notes):

@@ -90,7 +90,8 @@ def estimated(job, *options, role=None):
     except ValueError:
         raise Failed("estimate, exit %d: %s" % (done.returncode, done.stderr[-300:])) from None
     device = next(d for d in answer["devices"] if d["device"] == "cuda:0")
-    return {"allocated": device["peak_allocated"], "reserved": device["peak_reserved"], "seconds": round(time.monotonic() - begin, 1)}
+    return {"allocated": device["peak_allocated"], "reserved": device["peak_reserved"], "seconds": round(time.monotonic() - begin, 1),
+            "end": answer["run"]["end"], "steps": answer["run"]["steps"]}
 
 
 def faked(job, tracker, below, role=None):
