@@ -28,8 +28,9 @@ EXPORT void _ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE(void *, int64_
 
 /* c10::reportOutOfMemoryToProfiler(int64_t, size_t, size_t, c10::Device) */
 EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t size, size_t allocated, size_t reserved, uint16_t device);
-EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t, size_t allocated, size_t reserved, uint16_t)
+EXPORT void _ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE(int64_t size, size_t allocated, size_t reserved, uint16_t)
 {
+	allocator_totals.did_not_fit = size < 0 ? 0 : (uint64_t)size;
 	allocator_totals.allocated = allocated;
 	allocator_totals.reserved = reserved;
 	allocator_totals.ooms++;

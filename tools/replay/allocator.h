@@ -37,6 +37,7 @@ struct allocator_totals {
 	uint64_t size; /* of the block of the last event */
 	uint64_t told; /* events so far */
 	uint64_t ooms;
+	uint64_t did_not_fit; /* bytes, of the last of these: rounded as the block would have been */
 };
 extern struct allocator_totals allocator_totals;
 

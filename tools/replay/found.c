@@ -15,18 +15,28 @@
 #define LARGE_SEGMENT (10ULL << 20) /* from this size on a segment is as large as what was asked for */
 #define GRAIN 512
 
-static bool keep_hole(struct replayer *r, void *ptr)
+#define MAX_GAP (256ULL << 30) /* of addresses within one expandable segment */
+
+static bool keep(struct replayer_blocks *b, void *ptr)
 {
-	if (r->n_holes == r->cap_holes) {
-		size_t cap = r->cap_holes ? 2 * r->cap_holes : 1024;
-		void **v = realloc(r->holes, cap * sizeof(*v));
+	if (b->n == b->cap) {
+		size_t cap = b->cap ? 2 * b->cap : 1024;
+		void **v = realloc(b->v, cap * sizeof(*v));
 
 		if (!v)
 			return false;
-		r->holes = v;
-		r->cap_holes = cap;
+		b->v = v;
+		b->cap = cap;
 	}
-	r->holes[r->n_holes++] = ptr;
+	b->v[b->n++] = ptr;
+	return true;
+}
+
+static bool free_all(struct replayer *r, struct replayer_blocks *b)
+{
+	while (b->n)
+		if (!allocator__free(&r->allocator, b->v[--b->n]))
+			return false;
 	return true;
 }
 
@@ -36,13 +46,13 @@ static bool take(struct replayer *r, uint64_t size, void **ptr)
 	return allocator__alloc(&r->allocator, size, replayer__stream(r), ptr) == ALLOCATOR_OK;
 }
 
-static bool fill(struct replayer *r, uint64_t size, bool small)
+static bool fill(struct replayer *r, struct replayer_blocks *with, uint64_t size, bool small)
 {
 	while (size) {
 		uint64_t n = small && size > SMALL_BLOCK ? SMALL_BLOCK : size;
 		void *ptr;
 
-		if (!take(r, n, &ptr) || !keep_hole(r, ptr))
+		if (!take(r, n, &ptr) || !keep(with, ptr))
 			return false;
 		size -= n;
 	}
@@ -66,13 +76,57 @@ static bool put(struct replayer *r, const struct found *b)
 
 	if (!take(r, b->size, &ptr))
 		return false;
-	return b->slot ? replayer__put(r, b->slot - 1, ptr, b->asked) : keep_hole(r, ptr);
+	return b->slot ? replayer__put(r, b->slot - 1, ptr, b->asked) : keep(&r->holes, ptr);
+}
+
+/* The cut of a segment: the blocks in it, and after each the hole before the next. */
+static bool cut(struct replayer *r, uint64_t size, bool small, uint64_t n)
+{
+	struct found b, next = { 0 };
+	uint64_t hole;
+
+	if (!n)
+		return fill(r, &r->holes, size, small);
+	if (!read_block(r, &b) || b.offset > size || !fill(r, &r->holes, b.offset, small))
+		return false;
+	for (uint64_t i = 0; i < n; i++, b = next) {
+		next.offset = size;
+		if (i + 1 < n && !read_block(r, &next))
+			return false;
+		if (b.size > size || b.offset > size - b.size || next.offset < b.offset + b.size || next.offset > size)
+			return false;
+		hole = next.offset - b.offset - b.size;
+		/* No request for so little goes to the pool for large blocks: it is what is left of a larger one. */
+		if (!small && hole && hole <= SMALL_BLOCK) {
+			void *both;
+
+			if (!take(r, b.size + hole, &both) || !allocator__free(&r->allocator, both))
+				return false;
+			hole = 0;
+		}
+		if (!put(r, &b) || !fill(r, &r->holes, hole, small))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * An expandable segment is one range of addresses, in which memory is mapped here and there: what is told of are the pieces that are.
+ * The range grows at its end, so what is between two of them is built, too, and given back at last.
+ */
+static bool expandable(struct replayer *r, uint64_t addr, uint64_t size, bool small, uint64_t n)
+{
+	uint64_t *end = &r->mapped_to[2 * r->pool + small];
+	bool ok = true;
+
+	if (*end && addr > *end && addr - *end < MAX_GAP)
+		ok = fill(r, &r->gaps, addr - *end, small);
+	*end = addr + size;
+	return ok && cut(r, size, small, n);
 }
 
 static bool as_found(struct replayer *r, uint64_t addr, uint64_t size, bool small, uint64_t n)
 {
-	struct found b;
-	uint64_t at = 0;
 	void *whole;
 
 	device__place(addr, size);
@@ -80,16 +134,7 @@ static bool as_found(struct replayer *r, uint64_t addr, uint64_t size, bool smal
 		if (!take(r, size, &whole) || !allocator__free(&r->allocator, whole))
 			return false;
 	}
-	for (uint64_t i = 0; i < n; i++) {
-		if (!read_block(r, &b) || b.offset < at || b.size > size || b.offset > size - b.size)
-			return false;
-		if (b.offset > at && !fill(r, b.offset - at, small))
-			return false;
-		if (!put(r, &b))
-			return false;
-		at = b.offset + b.size;
-	}
-	return at == size || fill(r, size - at, small);
+	return cut(r, size, small, n);
 }
 
 bool replayer__segment(struct replayer *r)
@@ -100,8 +145,8 @@ bool replayer__segment(struct replayer *r)
 	    !replayer__number(r, &n) || !size || size % GRAIN)
 		return false;
 	replayer__choose(r, segment);
-	if (r->flags & REPLAY_AS_FOUND && !(r->flags & REPLAY_EXPANDABLE))
-		return as_found(r, addr, size, small, n);
+	if (r->flags & REPLAY_AS_FOUND)
+		return r->flags & REPLAY_EXPANDABLE ? expandable(r, addr, size, small, n) : as_found(r, addr, size, small, n);
 	for (uint64_t i = 0; i < n; i++) {
 		struct found b;
 
@@ -124,9 +169,10 @@ bool replayer__state(struct replayer *r)
 
 	if (!replayer__number(r, &allocated) || !replayer__number(r, &reserved))
 		return false;
-	while (r->n_holes)
-		if (!allocator__free(&r->allocator, r->holes[--r->n_holes]))
-			return false;
+	if (r->gaps.n && (!free_all(r, &r->gaps) || !allocator__empty(&r->allocator)))
+		return false;
+	if (!free_all(r, &r->holes))
+		return false;
 	r->allocated = allocator_totals.allocated;
 	r->reserved = allocator_totals.reserved;
 	/* What it took to build it is no part of the story. */

@@ -9,6 +9,11 @@ struct replay_slot {
 	uint64_t asked;
 };
 
+struct replayer_blocks {
+	void **v;
+	size_t n, cap;
+};
+
 struct replayer {
 	const struct replay_plan *plan;
 	const uint8_t *at, *end, *pool_of;
@@ -18,8 +23,9 @@ struct replayer {
 	void **takes;
 	void **streams; /* by pool; the first is the default stream */
 	uint32_t pool;
-	void **holes; /* while what was there at first is built */
-	size_t n_holes, cap_holes;
+	/* While what was there at first is built. */
+	struct replayer_blocks holes, gaps; /* gaps: where nothing is mapped in an expandable segment */
+	uint64_t *mapped_to; /* by pool, for large and for small blocks: where its expandable segment has come to */
 	/* The event that it is at. */
 	uint64_t event, time, stack, node;
 	uint64_t allocated, reserved, requested; /* now */

@@ -93,7 +93,7 @@ static void looked(struct replayer *r, uint64_t recorded_size)
 		a->largest = difference;
 }
 
-static void note_oom(struct replayer *r, uint64_t asked)
+static void note_oom(struct replayer *r)
 {
 	struct replay_answer *a = &r->answer;
 
@@ -102,7 +102,7 @@ static void note_oom(struct replayer *r, uint64_t asked)
 	a->oom = 1;
 	a->oom_event = r->event;
 	a->oom_time = r->time;
-	a->oom_asked = asked;
+	a->oom_asked = allocator_totals.did_not_fit;
 	a->oom_allocated = allocator_totals.allocated;
 	a->oom_reserved = allocator_totals.reserved;
 	a->oom_stack = r->stack;
@@ -120,7 +120,7 @@ static int alloc(struct replayer *r)
 		return -1;
 	outcome = allocator__alloc(&r->allocator, asked ? asked : size, replayer__stream(r), &ptr);
 	if (outcome == ALLOCATOR_OOM) {
-		note_oom(r, asked ? asked : size);
+		note_oom(r);
 		return 0;
 	}
 	if (outcome != ALLOCATOR_OK || !replayer__put(r, slot, ptr, asked))
@@ -165,7 +165,7 @@ static bool recorded_oom(struct replayer *r)
 	if (outcome == ALLOCATOR_OK)
 		return !ptr || allocator__free(&r->allocator, ptr);
 	if (outcome == ALLOCATOR_OOM)
-		note_oom(r, size);
+		note_oom(r);
 	return outcome == ALLOCATOR_OOM;
 }
 
@@ -250,7 +250,8 @@ static bool make_ready(struct replayer *r)
 	r->slots = calloc((size_t)r->plan->slots + 1, sizeof(*r->slots));
 	r->takes = calloc((size_t)r->plan->takes + 1, sizeof(*r->takes));
 	r->streams = calloc((size_t)r->plan->pools + 1, sizeof(*r->streams));
-	if (!r->slots || !r->takes || !r->streams)
+	r->mapped_to = calloc(2 * ((size_t)r->plan->pools + 1), sizeof(*r->mapped_to));
+	if (!r->slots || !r->takes || !r->streams || !r->mapped_to)
 		return false;
 	for (uint32_t i = 1; i < r->plan->pools; i++)
 		if (!device__stream(&r->streams[i]))
