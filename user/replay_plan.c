@@ -116,6 +116,7 @@ static int flush_pending(struct replay_plan_maker *p)
 	}
 	seg = plan_pools__find(&p->pools, e->addr);
 	number = seg ? seg->number : 0;
+	plan_pools__has(&p->pools, number, e->size);
 	if (!err && number != p->segment)
 		err = plan_out__op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, 1);
 	p->segment = number;
@@ -239,10 +240,12 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 	}
 	/* Expandable segments: whatever is mapped there is of one stream. */
 	if (e->how == MEM_RESERVED)
-		return plan_pools__add(&p->pools, e->addr, e->size);
+		return plan_pools__add(&p->pools, e->addr, e->size, true);
+	if (e->how == MEM_MAPPED)
+		plan_pools__extend(&p->pools, e->addr, e->size);
 	if (e->how != MEM_DEVICE)
 		return 0;
-	err = plan_pools__add(&p->pools, e->addr, e->size);
+	err = plan_pools__add(&p->pools, e->addr, e->size, false);
 	return err ? err : plan_out__op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, 2);
 }
 
@@ -275,7 +278,7 @@ static int on_segment(struct replay_plan_maker *p, const struct event *e)
 	int err = 0;
 
 	if (!seg) {
-		err = plan_pools__add(&p->pools, e->addr, e->size);
+		err = plan_pools__add(&p->pools, e->addr, e->size, false);
 		seg = plan_pools__find(&p->pools, e->addr);
 	}
 	if (seg)

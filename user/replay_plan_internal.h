@@ -33,9 +33,13 @@ struct plan_segment {
 	uint32_t number; /* never used again; 0 is of blocks in no known segment */
 };
 
+enum plan_size { PLAN_ANY, PLAN_SMALL, PLAN_LARGE, PLAN_SIZES };
+
 struct plan_owner { /* of a segment, by its number */
 	uint32_t pool1; /* 1 + its pool; 0: nobody has said */
 	bool has_asked;
+	bool range;	/* the addresses of an expandable segment: a pool has one for small and one for large blocks */
+	uint8_t size;	/* enum plan_size of the blocks in it */
 	uint64_t asked; /* stream, as an allocation in it named it */
 };
 
@@ -56,7 +60,9 @@ struct plan_pools {
 int plan_pools__init(struct plan_pools *p);
 void plan_pools__free(struct plan_pools *p);
 /* A segment is there; what lay there before is not. -ENOMEM. */
-int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size);
+int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size, bool range);
+/* Memory was mapped right behind one: it is the same one, and larger. Nothing where there is none, or no room. */
+void plan_pools__extend(struct plan_pools *p, uint64_t addr, uint64_t size);
 /* One that begins there is given back. False: there was none. */
 bool plan_pools__remove(struct plan_pools *p, uint64_t addr);
 /* NULL: in none. */
@@ -64,6 +70,8 @@ struct plan_segment *plan_pools__find(struct plan_pools *p, uint64_t addr);
 /* It is said to be of this stream and pool: of all of it, or, by an allocation, of its stream alone. */
 void plan_pools__is_of(struct plan_pools *p, uint32_t number, uint64_t stream, const uint64_t id[2]);
 void plan_pools__asked_of(struct plan_pools *p, uint32_t number, uint64_t stream);
+/* A block of that size was handed out in it. */
+void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size);
 /* At the end: the pool of each number; how many nobody knew is returned. owners[i].pool1 is not 0 any more. */
 unsigned plan_pools__settle(struct plan_pools *p);
 

@@ -12,6 +12,7 @@
 #include "replay_plan_internal.h"
 
 #define MAX_NUMBERS (1u << 24)
+#define SMALL_BLOCK (1ULL << 20) /* the largest of the pool for small blocks */
 
 int plan_pools__init(struct plan_pools *p)
 {
@@ -44,7 +45,7 @@ static size_t above(const struct plan_pools *p, uint64_t addr)
 	return low;
 }
 
-int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size)
+int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size, bool range)
 {
 	size_t from = above(p, addr), to = from;
 	uint32_t number = 0;
@@ -57,7 +58,7 @@ int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size)
 		if (array__grow(&p->owners, &p->cap_owners, p->n_owners + 1, sizeof(*p->owners)))
 			return -ENOMEM;
 		number = (uint32_t)p->n_owners;
-		p->owners[p->n_owners++] = (struct plan_owner){ 0 };
+		p->owners[p->n_owners++] = (struct plan_owner){ .range = range };
 	}
 	if (array__grow(&p->segments, &p->cap, p->n + 1, sizeof(*p->segments)))
 		return -ENOMEM;
@@ -65,6 +66,15 @@ int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size)
 	p->n += 1 + from - to;
 	p->segments[from] = (struct plan_segment){ addr, size, number };
 	return 0;
+}
+
+void plan_pools__extend(struct plan_pools *p, uint64_t addr, uint64_t size)
+{
+	size_t next = above(p, addr);
+	struct plan_segment *s = next ? &p->segments[next - 1] : NULL;
+
+	if (s && s->addr + s->size == addr && addr <= UINT64_MAX - size && (next == p->n || p->segments[next].addr >= addr + size))
+		s->size += size;
 }
 
 bool plan_pools__remove(struct plan_pools *p, uint64_t addr)
@@ -112,6 +122,43 @@ void plan_pools__asked_of(struct plan_pools *p, uint32_t number, uint64_t stream
 	}
 }
 
+void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size)
+{
+	if (number && !p->owners[number].size)
+		p->owners[number].size = size <= SMALL_BLOCK ? PLAN_SMALL : PLAN_LARGE;
+}
+
+/*
+ * Ranges of expandable segments of which nobody said whose they are: none of two for blocks of the same size is of the same pool. Which
+ * stream that is does not matter.
+ */
+static unsigned tell_ranges_apart(struct plan_pools *p)
+{
+	bool used[PLAN_SIZES][REPLAY_MAX_POOLS] = { 0 };
+	uint32_t next[PLAN_SIZES] = { 0 };
+	unsigned told = 0;
+
+	for (size_t i = 1; i < p->n_owners; i++)
+		if (p->owners[i].range && p->owners[i].pool1)
+			used[p->owners[i].size][p->owners[i].pool1 - 1] = true;
+	for (size_t i = 1; i < p->n_owners; i++) {
+		struct plan_owner *o = &p->owners[i];
+		uint32_t *n = &next[o->size];
+
+		if (!o->range || o->pool1)
+			continue;
+		while (*n < p->n_pools && used[o->size][*n])
+			++*n;
+		if (*n == p->n_pools)
+			pool_of(p, UINT64_MAX - *n, 0, 0);
+		if (*n == p->n_pools)
+			break; /* so many there are not */
+		o->pool1 = 1 + (*n)++;
+		told++;
+	}
+	return told;
+}
+
 /* The pool of a stream by the name that allocations have for it: that of a segment of which both are known. */
 static uint32_t pool_asked(struct plan_pools *p, uint64_t stream)
 {
@@ -143,6 +190,7 @@ unsigned plan_pools__settle(struct plan_pools *p)
 		}
 		o->pool1 = 1 + last_pool;
 	}
+	unknown -= tell_ranges_apart(p);
 	for (size_t i = 0; i < p->n_owners; i++)
 		if (!p->owners[i].pool1)
 			p->owners[i].pool1 = 1;

@@ -70,7 +70,7 @@ static int slot_of(struct replay_plan_maker *p, const struct event *block, uint6
 static int write_segment(struct replay_plan_maker *p, const struct event *s, const struct event *blocks, size_t n)
 {
 	struct plan_segment *seg;
-	int err = plan_pools__add(&p->pools, s->addr, s->size);
+	int err = plan_pools__add(&p->pools, s->addr, s->size, false);
 
 	if (err)
 		return err;
