@@ -693,6 +693,8 @@ int store__feed(struct store *s, struct store_client *c, const void *bytes, size
 	struct reader r;
 	int err;
 
+	if (!n)
+		return 0;
 	if (c->in.n + n > REQUEST_MAX)
 		return -EPROTO;
 	err = append(&c->in, bytes, n);

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""One rank of many, with none of its peers: its memory against closed forms, and what it hears."""
+import json
+import os
+import subprocess
+
+from harness import OUT, WORKLOADS, check, equal, python, run, scratch, spawn
+
+FOLDER = os.path.join(OUT, "dryrun")
+TOOL = os.path.join(OUT, "tests", "tools", "rank_of_many")
+
+
+def rank_of_many(world, rank, command, **env):
+    """What the rank printed, one JSON document a line. world 0: as the launcher's command line says."""
+    env = dict(os.environ, DRYRUN_PRELOAD="%s/libcuda.so.1 %s/libnvidia-ml.so.1" % (FOLDER, FOLDER), **env)
+    p = spawn([TOOL, str(world), str(rank), "0", *command], env=env, stdin=subprocess.DEVNULL)
+    code = p.wait(300)
+    check(code == 0, "rank %d of %d, %s, ended with %s: %s", rank, world, command[-1], code, p.tail(p.stderr()))
+    return [json.loads(line) for line in p.stdout().splitlines() if line.startswith("{")]
+
+
+def jobs(role, world, rank, *names):
+    command = [python(role), "-W", "ignore", os.path.join(WORKLOADS, "ranks_of_many.py"), *names]
+    found = rank_of_many(world, rank, command)
+    equal([j["job"] for j in found], list(names), "jobs that were run")
+    equal([(j["rank"], j["world"]) for j in found], [(rank, world)] * len(names), "rank and world as the jobs see them")
+    return found
+
+
+def near(job, share):
+    for got, form, when in ((job["peak"], job["at_peak"], "peak"), (job["end"], job["at_end"], "end")):
+        off = got - job["base"] - sum(form.values())
+        check(abs(off) <= share * got, "%s, rank %d of %d: %s is %d bytes, %+d than the closed form %s", job["job"], job["rank"],
+              job["world"], when, got, off, form)
+
+
+def test_sharded_of_64():
+    """Sharded weights, gradients and states, replicated ones, and columns and rows: to the byte."""
+    first = jobs("main", 64, 0, "fsdp2", "ddp_view", "tp")
+    for job in first:
+        near(job, 0)
+        equal(job["peaks"][1:], job["peaks"][1:2] * (len(job["peaks"]) - 1), "peaks of the steps of %s after the first" % job["job"])
+    last = jobs("main", 64, 63, "fsdp2")
+    equal(last[0]["peaks"], first[0]["peaks"], "peaks of the last rank and of the first")
+
+
+def test_newest():
+    """Another of PyTorch's process groups for NCCL, and a pipeline by hand, in which a rank hears from both sides."""
+    for job in jobs("newest", 8, 5, "fsdp2", "by_hand"):
+        near(job, 0.02)
+
+
+def test_what_is_heard():
+    """What this rank itself sends is taken for what the others send; what they really sent, where they were run before."""
+    n = 8
+    launch = [python("main"), "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", str(n),
+              os.path.join(WORKLOADS, "collectives.py")]
+    folder = scratch("peers")
+    os.mkdir(folder)
+    first, = rank_of_many(0, 0, launch, MEMTRACE_DRYRUN_PEERS=folder)
+    whole = {"from": 0, "list": list(range(20))}
+    equal(first, {"rank": 0, "world": n, "sum": [1.5 * n] * 3, "all": [{"rank": 0}] * 2, "half": [{"rank": 0}] * 2, "broadcast": whole,
+                  "first": [{"rank": 0}] * 2, "scatter": {"for": 0}, "shape": None}, "what rank 0 hears")
+    fifth, = rank_of_many(0, 5, launch, MEMTRACE_DRYRUN_PEERS=folder)
+    equal(fifth, {"rank": 5, "world": n, "sum": [1.5 * n] * 3, "all": [{"rank": 5}] * 2, "half": [{"rank": 5}] * 2, "broadcast": whole,
+                  "first": None, "scatter": {"for": 5}, "shape": [6, 300]}, "what rank 5 hears after rank 0")
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * libFuzzer target: any bytes as what two clients of the store send: a byte, whose lowest bit says which of them, its others and
+ * the next how many bytes follow. What is answered does not depend on how it was cut: a second store gets it in pieces of one.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "estimate_store.h"
+#include "terminal.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+struct side {
+	struct store *store;
+	struct store_client *clients[2];
+	uint64_t sum; /* over what was sent, but for identities, which are at random */
+	int err[2];
+};
+
+static int on_send(void *ctx, void *connection, const void *bytes, size_t n)
+{
+	struct side *s = ctx;
+
+	if (connection != &s->err[0] && connection != &s->err[1])
+		abort();
+	if (n && !bytes)
+		abort();
+	s->sum += n;
+	return 0;
+}
+
+static void on_gave_up(void *ctx, const char *key)
+{
+	(void)ctx;
+	if (!terminal__harmless(key, strlen(key)))
+		abort();
+}
+
+static void feed(struct side *s, unsigned which, const uint8_t *data, size_t n, uint64_t now)
+{
+	if (!s->err[which])
+		s->err[which] = store__feed(s->store, s->clients[which], data, n, now);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct side whole = { 0 }, pieces = { 0 }, *sides[] = { &whole, &pieces };
+	uint64_t now = 0;
+
+	if (size > 4000)
+		return 0;
+	for (unsigned i = 0; i < 2; i++) {
+		const struct store_opts opts = { .patience_ms = 50, .send = on_send, .gave_up = on_gave_up, .ctx = sides[i] };
+
+		sides[i]->store = store__new(&opts);
+		for (unsigned k = 0; k < 2; k++)
+			sides[i]->clients[k] = store__connect(sides[i]->store, &sides[i]->err[k]);
+	}
+	while (size >= 2) {
+		unsigned which = data[0] & 1;
+		size_t n = (data[0] >> 1 | (size_t)data[1] << 7) % 512;
+
+		data += 2;
+		size -= 2;
+		n = n < size ? n : size;
+		feed(&whole, which, data, n, now);
+		for (size_t i = 0; i < n; i++)
+			feed(&pieces, which, data + i, 1, now);
+		if (!whole.err[which] != !pieces.err[which] || (!whole.err[which] && whole.sum != pieces.sum))
+			abort();
+		/* Errors throw away what was to be said in the same call: from there on they need not agree. */
+		if (whole.err[which])
+			break;
+		data += n;
+		size -= n;
+		now += 20;
+		if (store__tick(whole.store, now) != store__tick(pieces.store, now))
+			abort();
+	}
+	for (unsigned i = 0; i < 2; i++)
+		store__free(sides[i]->store);
+	return 0;
+}
