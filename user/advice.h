@@ -2,9 +2,10 @@
 #ifndef MT_ADVICE_H
 #define MT_ADVICE_H
 /*
- * What would make the peak of a recording smaller, on the side of the model, each with its bytes. Found from the recording
- * alone: the allocations of the steps with the largest peaks are gone through once more as if the remedy were there, so that a peak
- * that moves elsewhere is seen. Needs memory for some steps and for what is live, not for each event.
+ * What would make the peak of a recording smaller, on the side of the model, each with its bytes. Found from the
+ * recording alone: the allocations of the steps with the largest peaks are gone through once more as if the remedy
+ * were there, so that a peak that moves elsewhere is seen. Needs memory for some steps and for what is live, not for
+ * each event.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,7 +46,7 @@ struct advice {
 	uint64_t saves;	  /* bytes of the peak, this remedy alone; those of several do not add up */
 	uint64_t after;	  /* the peak then */
 	char *text;	  /* what to write, in a line */
-	char *where;	  /* modules, or a line of the program: "blocks.* (Block)", "train.py:41 (step)"; "" where it is of no place */
+	char *where;	  /* modules, or a line: "blocks.* (Block)", "train.py:41 (step)"; "" where it is of no place */
 	char *basis;	  /* what was counted, what was supposed */
 	char *costs;	  /* what it costs; NULL: nothing to speak of */
 };
@@ -57,8 +58,8 @@ struct advice_list {
 	uint64_t peak, reserved; /* of the device */
 	uint64_t steps;		/* that were gone through again: those unlike one another */
 	uint64_t others;	/* the largest peak of a step that was not; 0: none */
-	uint64_t unnamed;	/* bytes that were there at the peak before the first event, and that nothing names: no advice speaks of them */
-	bool too_long;		/* the step of the peak has too many allocations to be gone through: what is missing is so for that */
+	uint64_t unnamed;	/* bytes that were there before the first event: advice speaks only of what names them */
+	bool too_long;		/* the step of the peak has too many allocations to be gone through: nothing is said of it */
 };
 
 #define ADVICE_LEAST_PERCENT 1 /* what saves less of the peak is not said */
@@ -69,7 +70,7 @@ struct advisor;
 struct advisor *advisor__new(const struct analysis *a);
 /* For analysis__run(), with the advisor as ctx: sees an event before the model does. 0 or -ENOMEM. */
 int advisor__event(void *advisor, const struct event *e);
-/* When the recording was run: advice for a device by its index in the model. 0 and *ret, for advice__free_list(), or -ENOMEM. */
+/* After the run: advice for a device by its index in the model. 0 and *ret, for advice__free_list(), or -ENOMEM. */
 int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret);
 void advisor__free(struct advisor *v); /* NULL is fine */
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Repeated modules whose forward would be computed again in backward: what they keep for backward is not there from the end of a
- * module's forward to the beginning of its backward; what it gives on to the next one stays, as that one's input. Then all that its forward
- * allocates comes once more, for a moment what of it is given back within the forward, too.
+ * Repeated modules whose forward would be computed again in backward: what they keep for backward is not there from
+ * the end of a module's forward to the beginning of its backward; what it gives on to the next one stays, as that
+ * one's input. Then all that its forward allocates comes once more, for a moment what of it is given back within the
+ * forward, too.
  */
 #include "advice_internal.h"
 
@@ -18,7 +19,8 @@ struct call {
 	uint32_t leave;	 /* place of the last allocation in its forward */
 	uint32_t back;	 /* where its backward begins; NEVER: it has none */
 	uint32_t output; /* 1 + the block that came last in it */
-	uint64_t live, most, again, kept; /* bytes of its forward: now, at most so far, at most when it is computed again, kept for backward */
+	uint64_t live, most; /* bytes of its forward: now, at most so far */
+	uint64_t again, kept; /* at most when it is computed again; kept for backward */
 };
 
 struct calls {
@@ -100,8 +102,8 @@ static void find_backwards(const struct window *w, const struct instances *s, ui
 }
 
 /*
- * Is it kept for backward, and given back there? Where the step ended out of memory before, what was there then would have
- * been kept.
+ * Is it kept for backward, and given back there? Where the step ended out of memory before, what was there then would
+ * have been kept.
  */
 static bool is_kept(const struct window *w, const struct ablock *b, const struct call *call)
 {
@@ -139,7 +141,8 @@ struct sum {
 	bool cut; /* of a step that ended out of memory before its backward */
 };
 
-static int change_window(const struct window *w, const struct instances *s, uint32_t group, struct changes *ch, struct sum *sum)
+static int change_window(const struct window *w, const struct instances *s, uint32_t group, struct changes *ch,
+			 struct sum *sum)
 {
 	struct calls c = { .at = map64__new() };
 	int err = c.at ? find_calls(w, s, group, &c) : -ENOMEM;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Gradients that are there when the next forward begins: zero_grad() comes after it, or sets them to zero instead of giving them
- * back. From the step to the forward there is nothing that needs them; with set_to_none=True each comes anew where backward makes it.
+ * Gradients that are there when the next forward begins: zero_grad() comes after it, or sets them to zero instead of
+ * giving them back. From the step to the forward there is nothing that needs them; with set_to_none=True each comes
+ * anew where backward makes it.
  */
 #include "advice_internal.h"
 
@@ -115,8 +116,8 @@ static int index_passing(const struct window *w, uint32_t from, struct by_module
 }
 
 /*
- * Where the gradient of a parameter would come anew: backward makes a block of its size in the parameter's module, adds it to
- * what is there, and gives it back; with nothing there it would stay. Each is taken once.
+ * Where the gradient of a parameter would come anew: backward makes a block of its size in the parameter's module,
+ * adds it to what is there, and gives it back; with nothing there it would stay. Each is taken once.
  */
 static uint32_t comes_anew(const struct window *w, const struct ablock *g, const struct by_module *passing, uint8_t *taken,
 			   uint32_t from)
@@ -136,8 +137,8 @@ static uint32_t comes_anew(const struct window *w, const struct ablock *g, const
 }
 
 /*
- * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in the module of a parameter
- * that is as large. Several in one storage are given back all together, or not at all.
+ * Is a block that stays the gradient of a parameter? Where nothing names it: backward made it in the module of a
+ * parameter that is as large. Several in one storage are given back all together, or not at all.
  */
 static bool is_gradient(const struct advising *a, const struct ablock *b, const struct by_module *parameters)
 {
@@ -153,7 +154,8 @@ static bool is_gradient(const struct advising *a, const struct ablock *b, const 
 	return false;
 }
 
-static int change_never(struct advising *a, const struct window *w, const struct places *at, struct changes *ch, struct found *f)
+static int change_never(struct advising *a, const struct window *w, const struct places *at, struct changes *ch,
+			struct found *f)
 {
 	struct by_module parameters = { 0 }, passing = { 0 };
 	uint8_t *taken = calloc((size_t)w->nblocks + 1, 1);
@@ -215,9 +217,9 @@ int advise_gradients(struct advising *a)
 
 		of.text = advice__say("gradients away before forward: optimizer.zero_grad(set_to_none=True) right after optimizer.step()");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__say("%llu gradients with %s are there when the next forward begins%s", (unsigned long long)most.n,
-				       advice__bytes(bytes, most.late + most.never),
-				       most.never ? ", and are never given back" : "");
+		of.basis = advice__say("%llu gradient%s with %s there when the next forward begins%s",
+				       (unsigned long long)most.n, most.n == 1 ? "" : "s",
+				       advice__bytes(bytes, most.late + most.never), most.never ? ", and never given back" : "");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

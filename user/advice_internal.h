@@ -2,9 +2,10 @@
 #ifndef MT_ADVICE_INTERNAL_H
 #define MT_ADVICE_INTERNAL_H
 /*
- * What the files of advice share. A window is what a device's allocator did from the end of one step to the end of the next.
- * Those with the largest peaks are kept, one of those that are alike. A remedy is a list of changes to a window: so many bytes
- * less from here on, so many more from there; going through the window with them gives the peak that there would be.
+ * What the files of advice share. A window is what a device's allocator did from the end of one step to the end of
+ * the next. Those with the largest peaks are kept, one of those that are alike. A remedy is a list of changes to a
+ * window: so many bytes less from here on, so many more from there; going through the window with them gives the peak
+ * that there would be.
  */
 #include "advice.h"
 #include "lib/map64.h"
@@ -76,8 +77,8 @@ void track__free(struct track *t);
 int track__event(struct track *t, const struct model *m, const struct event *e);
 int track__step(struct track *t); /* a step ended, or all did */
 /*
- * All events came. What was there when the last step ended is to be had from here on: a program that ends gives back what it had, and
- * that is no part of any step.
+ * All events came. What was there when the last step ended is to be had from here on: a program that ends gives back
+ * what it had, and that is no part of any step.
  */
 int track__end(struct track *t);
 /* Of that: i from 0, in no order. NULL: no more. */
@@ -139,8 +140,8 @@ int advise_step(struct advising *a);	/* what lives within a step: optimizer's te
 int advise_cached(struct advising *a, const struct model_device *d);
 
 /*
- * A remedy, as changes to each kept window, by its place among those: what the peak would be. Where a window that is not kept had a larger
- * one, *sure is false.
+ * A remedy, as changes to each kept window, by its place among those: what the peak would be. Where a window that is
+ * not kept had a larger one, *sure is false.
  */
 struct remedy {
 	struct changes c[WINDOWS_KEPT];
@@ -148,8 +149,8 @@ struct remedy {
 int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bool *sure);
 void remedy__free(struct remedy *r);
 /*
- * The same, and where it saves enough into the list. *of: kind, figure and the texts, which it takes; an exact figure becomes an upper
- * bound where it is not sure. 0 or -ENOMEM.
+ * The same, and where it saves enough into the list. *of: kind, figure and the texts, which it takes; an exact figure
+ * becomes an upper bound where it is not sure. 0 or -ENOMEM.
  */
 int remedy__advise(struct advising *a, struct remedy *r, struct advice *of);
 int advising__add(struct advising *a, const struct advice *of); /* the texts are the list's then, also on -ENOMEM */

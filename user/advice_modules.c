@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What of a model is repeated: modules with a number for a name, as nn.ModuleList and nn.Sequential give them ("blocks.3"). Those of one class,
- * as many numbers deep, are a group: "layer1.0" and "layer4.2" are both a Bottleneck.
+ * What of a model is repeated: modules with a number for a name, as nn.ModuleList and nn.Sequential give them
+ * ("blocks.3"). Those of one class, as many numbers deep, are a group: "layer1.0" and "layer4.2" are both a
+ * Bottleneck.
  */
 #include "advice_internal.h"
 

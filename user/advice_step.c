@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What comes and goes within a step: the optimizer's temporaries, what is as large as the vocabulary, outputs that a variable holds. */
+/* What comes and goes within a step: the optimizer's temporaries, logits, outputs that a variable holds. */
 #include "advice_internal.h"
 
 #include <errno.h>
@@ -77,8 +77,8 @@ static int advise_foreach(struct advising *a)
 		of.text = fused ? advice__say("one kernel for the optimizer's step: fused=True (or foreach=False, slower)") :
 				  advice__say("the optimizer's step parameter by parameter: foreach=False");
 		of.where = advice__line(a, stack);
-		of.basis = advice__say("%llu temporary blocks of %s in the step of the peak, up to %s each", (unsigned long long)n,
-				       optimizer, advice__bytes(bytes, largest));
+		of.basis = advice__say("%llu temporary block%s of %s in the step of the peak, up to %s each",
+				       (unsigned long long)n, n == 1 ? "" : "s", optimizer, advice__bytes(bytes, largest));
 		if (!fused)
 			of.costs = advice__say("a slower step of the optimizer");
 		err = remedy__advise(a, &r, &of);
@@ -97,8 +97,8 @@ static bool of_cross_entropy(const struct advising *a, const struct ablock *b)
 }
 
 /*
- * The largest block that a cross entropy makes in forward: its log-probabilities are as large as the logits. 0: there is none, or
- * so many alike in one forward that it is computed in parts already.
+ * The largest block that a cross entropy makes in forward: its log-probabilities are as large as the logits. 0: there
+ * is none, or so many alike in one forward that it is computed in parts already.
  */
 static uint64_t logits_size(const struct advising *a, const struct window *w, uint32_t *stack)
 {
@@ -174,8 +174,8 @@ static int advise_logits(struct advising *a)
 		of.text = advice__say("cross entropy in parts: head and loss together, for some of the positions at a time (a fused linear "
 				      "cross entropy, or torch.utils.checkpoint around both)");
 		of.where = advice__line(a, stack);
-		of.basis = advice__say("%u blocks of about %s in the step of the peak; reckoned with %d parts of them", n,
-				       advice__bytes(bytes, logits), CHUNKS);
+		of.basis = advice__say("%u block%s of about %s in the step of the peak; reckoned with %d parts of them", n,
+				       n == 1 ? "" : "s", advice__bytes(bytes, logits), CHUNKS);
 		of.costs = advice__say("logits are computed twice where the parts are not fused");
 		err = remedy__advise(a, &r, &of);
 	}
@@ -187,8 +187,8 @@ static int advise_logits(struct advising *a)
 /* ---- outputs that are held ---- */
 
 /*
- * The backward that follows a place: where it begins, NEVER if there is none, and where the next allocation after it is made, or the step
- * ends. What is given back in between may have been held by it.
+ * The backward that follows a place: where it begins, NEVER if there is none, and where the next allocation after it
+ * is made, or the step ends. What is given back in between may have been held by it.
  */
 static uint32_t backward_after(const struct window *w, uint32_t place, uint32_t *end)
 {
@@ -241,8 +241,8 @@ static bool has_precursor(const struct window *w, const struct ablock *of)
 }
 
 /*
- * What is left of a step's forward beyond its backward is held by a variable, in this step and on into the next. In this step it would
- * go with the beginning of backward at the earliest.
+ * What is left of a step's forward beyond its backward is held by a variable, in this step and on into the next. In
+ * this step it would go with the beginning of backward at the earliest.
  */
 static void change_held(const struct track *t, const struct window *w, struct changes *ch, struct held *h)
 {
@@ -294,8 +294,9 @@ static int advise_held(struct advising *a)
 
 		of.text = advice__say("let go of the output when the loss is there: del it before backward");
 		of.where = advice__line(a, most.stack);
-		of.basis = advice__say("%llu blocks of forward with %s are still there when the optimizer's step begins: a variable holds "
-				       "them, not autograd", (unsigned long long)most.n, advice__bytes(bytes, most.bytes));
+		of.basis = advice__say("%llu block%s of forward with %s %s still there when the optimizer's step begins: held by a "
+				       "variable, not by autograd", (unsigned long long)most.n, most.n == 1 ? "" : "s",
+				       advice__bytes(bytes, most.bytes), most.n == 1 ? "is" : "are");
 		err = remedy__advise(a, &r, &of);
 	}
 	remedy__free(&r);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Advice, on a made-up training job that is run twice: wasteful, and with the remedy. What is said of the first has to be the peak of the
- * second, to the byte where that is claimed. Then on nonsense.
+ * Advice, on a made-up training job that is run twice: wasteful, and with the remedy. What is said of the first has
+ * to be the peak of the second, to the byte where that is claimed. Then on nonsense.
  */
 #include "unit/model_world.h"
 
