@@ -138,6 +138,7 @@ static void find_again(const struct window *w, const struct instances *s, uint32
 struct sum {
 	uint32_t calls;
 	uint64_t kept, inputs;
+	uint32_t stack; /* of a block that is kept */
 	bool cut; /* of a step that ended out of memory before its backward */
 };
 
@@ -173,6 +174,7 @@ static int change_window(const struct window *w, const struct instances *s, uint
 			continue;
 		call->kept += b->size;
 		sum->kept += b->size;
+		sum->stack = b->stack;
 		changes__absent(ch, b, call->leave + 1, call->back);
 	}
 	for (size_t i = 0; i < c.n && !err; i++) {
@@ -214,6 +216,17 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 			   100.0 * (double)forward / (double)step);
 }
 
+/* Hugging Face's models bring checkpointing along. */
+static bool is_of_transformers(const struct dict *d, uint32_t stack)
+{
+	struct dict_stack s = dict__get_stack(d, stack);
+
+	for (uint32_t i = 0; i < s.n; i++)
+		if (strstr(dict__str(d, dict__get_loc(d, s.frames[i].loc).file), "/transformers/models/"))
+			return true;
+	return false;
+}
+
 static int say(struct advising *a, const struct instances *s, uint32_t group, struct remedy *r, const struct sum *sum)
 {
 	const struct instance_group *g = &s->groups[group];
@@ -221,8 +234,10 @@ static int say(struct advising *a, const struct instances *s, uint32_t group, st
 	bool one = strchr(g->pattern, ',') == NULL;
 	struct advice of = { .kind = ADVICE_CHECKPOINT, .figure = sum->cut ? ADVICE_UP_TO : ADVICE_ESTIMATE };
 
-	of.text = advice__say("checkpoint %s: x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-			      one ? g->pattern : "these modules");
+	of.text = advice__say("checkpoint %s: %s", one ? g->pattern : "these modules",
+			      is_of_transformers(a->d, sum->stack) ?
+				      "model.gradient_checkpointing_enable()" :
+				      "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)");
 	of.where = advice__say("%s (%s)", g->pattern, *g->cls ? g->cls : "class not known");
 	of.basis = advice__say("%u calls in the step of the peak keep %s for backward; %s of inputs stay, and one call's own comes "
 			       "back at a time%s", sum->calls, advice__bytes(kept, sum->kept), advice__bytes(inputs, sum->inputs),

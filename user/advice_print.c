@@ -53,8 +53,11 @@ static void print_one(FILE *out, const struct advice *a, unsigned width)
 		 text__bytes(after, sizeof(after), a->after));
 	fprintf(out, "%*s", INDENT, "");
 	wrap(out, line, width);
-	if (*a->where && a->kind != ADVICE_CHECKPOINT) {
-		fprintf(out, "%*s", INDENT, a->kind == ADVICE_BUFFERS ? "" : "at ");
+	/* One pattern of modules is in the text. */
+	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ','))) {
+		bool modules = a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT;
+
+		fprintf(out, "%*s", INDENT, modules ? "" : "at ");
 		wrap(out, a->where, width);
 	}
 	fprintf(out, "%*s", INDENT, "");
