@@ -35,6 +35,12 @@ def greedy(rows):
             rows //= 2
 
 
+def lookups(n):
+    """The gradient of many lookups is sorted, by code that asks what it was compiled for."""
+    weight = torch.nn.Parameter(torch.zeros(100, 8, device="cuda"))
+    torch.nn.functional.embedding(torch.zeros(n, dtype=torch.long, device="cuda"), weight).sum().backward()
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--steps", type=int, default=40)
@@ -42,12 +48,15 @@ def main():
     p.add_argument("--batch", type=int, default=2048)
     p.add_argument("--accumulate", type=int, default=2)
     p.add_argument("--greedy", type=int, default=0, help="MiB to ask for, less where that is refused")
+    p.add_argument("--lookups", type=int, default=0, help="rows to look up, before all else")
     p.add_argument("--workers", type=int, default=0)
     p.add_argument("--fail", action="store_true", help="raise an error of its own in the second step")
     p.add_argument("--saved")
     args = p.parse_args()
     data = torch.utils.data.DataLoader([torch.zeros(4)] * 1000000, num_workers=args.workers) if args.workers else None
     batches = iter(data) if data else None
+    if args.lookups:
+        lookups(args.lookups)
     model = Net(args.width).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
     if args.greedy:

@@ -415,6 +415,18 @@ struct function_attributes { /* cudaFuncAttributes: 144 bytes in 12 and 13 */
 
 _Static_assert(sizeof(struct function_attributes) == 144, "cudaFuncAttributes");
 
+/*
+ * For what a function was compiled. PyTorch's wheels have no code for 8.9 and 10.3, where that for 8.6 and 10.0 runs; CUB refuses ("invalid
+ * device function") a version that it was not compiled for.
+ */
+static int code_version(void)
+{
+	const struct arch *a = props__arch();
+	int version = a->major * 10 + a->minor;
+
+	return version == 89 ? 86 : version == 103 ? 100 : version;
+}
+
 API(int, cudaFuncGetAttributes, struct function_attributes *out, const void *function)
 {
 	const struct arch *a = props__arch();
@@ -422,8 +434,8 @@ API(int, cudaFuncGetAttributes, struct function_attributes *out, const void *fun
 	*out = (struct function_attributes){
 		.max_threads = 1024,
 		.registers = 32,
-		.ptx_version = a->major * 10 + a->minor,
-		.binary_version = a->major * 10 + a->minor,
+		.ptx_version = code_version(),
+		.binary_version = code_version(),
 		.max_dynamic_shared = a->shared_block,
 		.carveout = -1,
 	};
