@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -258,6 +259,7 @@ def main():
     p.add_argument("--print", action="store_true", help="print the tables, write no file")
     args = p.parse_args()
     parts = args.parts.split(",")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
     state = State(not args.again)
     for job in jobs.JOBS:
         if re.search(args.only, job.name):

@@ -28,14 +28,23 @@ def execute(command, env=None):
             usage = wait(child, begin)
         finally:
             if child.returncode is None:
-                child.kill()
-                child.wait()
+                end(child)
         log.seek(0)
         text = log.read().decode("utf-8", "replace")
     lines = [line for line in text.splitlines() if line.startswith("{")]
     if child.returncode or not lines:
         raise Failed("exit %d: %s" % (child.returncode, " | ".join(text.splitlines()[-3:])[-400:]))
     return json.loads(lines[-1]), time.monotonic() - begin, usage.ru_maxrss * 1024
+
+
+def end(child):
+    """The program hands the signal on to the job; one that is killed leaves the job running."""
+    child.terminate()
+    try:
+        child.wait(20)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def wait(child, begin):
