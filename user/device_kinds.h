@@ -3,7 +3,7 @@
 #define MT_DEVICE_KINDS_H
 /*
  * Devices that an estimate can be made for (--device), and what is taken of their memory by others than PyTorch's allocator.
- * No figure in here was measured by us: each says where it is from. docs/ESTIMATE.md, "Devices", has the same tables.
+ * No figure of a device was measured by us: each says where it is from. docs/ESTIMATE.md, "Devices", has the same tables.
  */
 #include <stdbool.h>
 #include <stddef.h>
