@@ -5,6 +5,7 @@ to be noted. Prints one JSON line: what it saw, by name.
 """
 import io
 import json
+import resource
 import threading
 import warnings
 
@@ -110,7 +111,19 @@ def elsewhere():
     busy.join()
 
 
+def host():
+    """A model that is made on the host: how much larger the process gets, and what is not such a model's."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    model = torch.nn.Sequential(torch.nn.Linear(8192, 4096), torch.nn.Embedding(4096, 8192, padding_idx=0), torch.nn.Linear(64, 64))
+    seen["host_bytes"] = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    used = torch.randn(1 << 20)
+    seen["host"] = [model[2].weight.std().item() > 0, used.std().item() > 0.9, used.zero_().abs().max().item(),
+                    torch.empty(1 << 20).zero_().abs().max().item()]
+    model.cuda()
+    seen["begun"] = model[0].weight.numel() * 4 <= torch.cuda.memory_allocated()
+
+
 if __name__ == "__main__":
-    for job in (values, shapes, known, kept, large, checks, said, elsewhere):
+    for job in (host, values, shapes, known, kept, large, checks, said, elsewhere):
         job()
     print(json.dumps(seen))

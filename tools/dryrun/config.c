@@ -127,6 +127,18 @@ static void read_values(void)
 	config.values = value;
 }
 
+static void read_host_init(void)
+{
+	static const char name[] = "MEMTRACE_DRYRUN_HOST_INIT";
+	const char *value = getenv(name);
+
+	if (!value)
+		return;
+	if (strcmp(value, "0") && strcmp(value, "1"))
+		bad(name, value, "0 or 1");
+	config.host_init = *value == '1';
+}
+
 static void read_sm(void)
 {
 	static const char name[] = "MEMTRACE_DRYRUN_SM";
@@ -169,6 +181,7 @@ __attribute__((constructor)) static void read_environment(void)
 	read_sm();
 	read_processors();
 	read_name();
+	read_host_init();
 	read_values();
 	if (log && *log)
 		config.log = log;

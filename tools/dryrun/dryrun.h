@@ -57,6 +57,7 @@ struct dryrun_config {
 	int processors; /* 0: as the kind of device has */
 	char name[256];
 	const char *log; /* a path, "-" for stderr, NULL: nowhere */
+	bool host_init; /* a model's weights on the host are given their values */
 	const char *values; /* MEMTRACE_DRYRUN_VALUES; valid where it is set, NULL: none */
 };
 

@@ -67,8 +67,9 @@ static bool is_true(const struct operation *op, const struct python_read *read)
 
 	if (op->checks || strstr(read->inner.file, "/torch/distributions/"))
 		return true;
-	/* Whether a mask leaves out nothing, which decides what attention is done with: there is no padding. */
-	if (strstr(read->inner.file, "/transformers/") && !strcmp(asks, "_ignore_causal_mask_sdpa"))
+	/* Whether a mask leaves out nothing, and a row is one sequence: that decides what attention is done with. */
+	if (strstr(read->inner.file, "/transformers/") &&
+	    (!strcmp(asks, "_ignore_causal_mask_sdpa") || !strcmp(asks, "find_packed_sequence_indices")))
 		return true;
 	if (!read_source(&read->inner, line))
 		return false;
