@@ -14,7 +14,8 @@ cd "$(dirname "$0")/.." || exit 1
 OUTPUT=${OUTPUT:-.output}
 export OUTPUT
 LOGS=$OUTPUT/test-logs
-# The longest first, then the others by name; two at a time, as most of a file's time is spent waiting for a job.
+# The longest first, then the others by name; one more at a time than there are cores, as half of a file's time is spent waiting.
+AT_ONCE=${MEMTRACE_TESTS_AT_ONCE:-$(($(nproc) + 1))}
 LONGEST=(unit test_lossless test_dump test_reuse test_harm test_windows http_contract test_run test_backward test_dryrun_libs http_api test_live test_leaks
 	test_tui test_long http_dashboard test_calls test_children test_truth test_dryrun test_attribution test_many test_errors test_census test_train test_page)
 # By themselves: what they look at would be of whoever else is at work.
@@ -158,12 +159,12 @@ may_begin() {
 	done
 }
 
-# At most two at a time, each one's lines when it has ended.
+# So many at a time, each one's lines when it has ended.
 run_together() {
 	local -a waiting=("$@")
 	local i
 	while [ ${#waiting[@]} -gt 0 ]; do
-		[ ${#under_way[@]} -lt 2 ] || end_one
+		[ ${#under_way[@]} -lt $AT_ONCE ] || end_one
 		for i in "${!waiting[@]}"; do
 			may_begin "${waiting[i]}" || continue
 			: >"$LOGS/${waiting[i]}.log"

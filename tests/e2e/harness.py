@@ -320,6 +320,23 @@ def workload(name, *args, role="main", cwd=None):
     return spawn([python(role), os.path.join(WORKLOADS, name), *args], env=env, cwd=cwd)
 
 
+TINY = ("--batch", "2", "--context", "32", "--width", "32", "--layers", "2", "--heads", "2")
+_training = []
+
+
+def training():
+    """
+    A training job that goes on, past its first step, for all tests of a file that have no other wish: most of what one costs is its `import torch`. A test
+    that ends it, or must find it as it began, makes its own.
+    """
+    if not _training or not _training[-1].alive():
+        job = workload("train_gpt.py", "--seconds", "600", *TINY)
+        job.kept = True
+        job.wait_line("^step 20 ", 120)
+        _training.append(job)
+    return _training[-1]
+
+
 def compiled(name, as_name="", options=()):
     """A program of tests/programs as a library; as_name: one more file of it."""
     path = scratch((as_name or name) + ".so")
@@ -333,7 +350,6 @@ def compiled(name, as_name="", options=()):
     return path
 
 
-TINY = ("--batch", "2", "--context", "32", "--width", "32", "--layers", "2", "--heads", "2")
 
 
 CODE = ("libc10.so", "libpython", "libtorch_python.so", "libtorch_cpu.so", "python3")

@@ -10,8 +10,8 @@ import sys
 import time
 
 import harness
-from harness import (IS_ROOT, Skip, check, device, equal, finish, interrupt, own, record, report, run, scratch, spawn, sudo,
-                     tool, workload)
+from harness import (Skip, check, device, equal, finish, interrupt, own, record, report, run, scratch, spawn, sudo,
+                     tool, training, workload)
 
 OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
 
@@ -102,8 +102,7 @@ def test_not_permitted():
     shutil.copy(harness.TOOL, copy)
     binary = os.path.join(copy, "memtrace-bpf")
     os.chmod(binary, 0o755)
-    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
-    target.wait_line("^step", 120)
+    target = training()
     prefix = sudo(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
     done = subprocess.run([*prefix, binary, "record", "-p", str(target.popen.pid), "-o", "/tmp/none-%d.mtr" % os.getpid()],
                           capture_output=True, text=True, timeout=30, check=False)
@@ -174,21 +173,18 @@ def test_output_exists():
     path = scratch("there.mtr")
     with open(path, "w", encoding="ascii") as f:
         f.write("precious")
-    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
-    target.wait_line("^step", 120)
+    target = training()
     refused(tool("record", "-p", str(target.popen.pid), "-o", path, root=True), FAILED, "exists", "-f", path)
     with open(path, encoding="ascii") as f:
         equal(f.read(), "precious", "the file that was there")
     code, _, err = tool("record", "-p", str(target.popen.pid), "-o", path, "-f", "-d", "500ms", root=True)
     equal(code, OK, "with -f: %s" % err[-300:])
     report(path)
-    target.signal(signal.SIGTERM)
-    equal(target.wait(30), 0, "the target's exit code")
+    check(target.alive(), "the target ended")
 
 
 def test_disk_full():
-    target = workload("train_gpt.py", "--seconds", "90", *harness.TINY)
-    target.wait_line("^step", 120)
+    target = training()
     pid = str(target.popen.pid)
     code, _, err = tool("record", "-p", pid, "-o", "/dev/full", "-f", "-d", "3s", root=True)
     check(code == FAILED and "no space left" in err.lower(), "-o /dev/full: %d, %r", code, err[-400:])
@@ -216,8 +212,7 @@ def test_disk_full():
 
 
 def test_report_to_full_disk():
-    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
-    target.wait_line("^step", 120)
+    target = training()
     path = scratch("small.mtr")
     equal(tool("record", "-p", str(target.popen.pid), "-o", path, "-d", "500ms", root=True)[0], OK, "record")
     own(path)
@@ -230,8 +225,7 @@ def test_report_to_full_disk():
 
 def test_closed_standard_files():
     """Where standard error is closed no message may end up in a file of ours; closed standard output is an error."""
-    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
-    target.wait_line("^step", 120)
+    target = training()
     path, page = scratch("closed.mtr"), scratch("closed.txt")
 
     def closed(files, *args, root=False):
@@ -262,8 +256,7 @@ def test_not_a_recording():
 
 def test_truncated_recording():
     """A recording cut anywhere opens, or is refused by name; it never crashes and never looks complete."""
-    target = workload("train_gpt.py", "--seconds", "60", *harness.TINY)
-    target.wait_line("^step", 120)
+    target = training()
     path = scratch("whole.mtr")
     equal(tool("record", "-p", str(target.popen.pid), "-o", path, "-d", "1500ms", root=True)[0], OK, "record")
     own(path)

@@ -7,13 +7,7 @@ import signal
 import time
 
 import harness
-from harness import TINY, check, equal, interrupt, patched_bytes, run, spawn, tool, workload
-
-
-def target():
-    t = workload("train_gpt.py", "--seconds", "90", *TINY)
-    t.wait_line("^step 20 ", 120)
-    return t
+from harness import TINY, check, equal, interrupt, patched_bytes, run, spawn, tool, training, workload
 
 
 def live(t, *options, **kwargs):
@@ -23,7 +17,7 @@ def live(t, *options, **kwargs):
 
 
 def test_blocks_and_summary():
-    t = target()
+    t = training()
     p = live(t, "-i", "500ms")
     begin = time.monotonic()
 
@@ -43,7 +37,7 @@ def test_blocks_and_summary():
 
 
 def test_json_lines():
-    t = target()
+    t = training()
     p = live(t, "-i", "300ms", "-n", "4", "--format", "json", "--top", "0", "--by", "function")
     equal(p.wait(20), 0, "exit code")
     lines = [json.loads(line) for line in p.stdout().splitlines()]
@@ -79,7 +73,8 @@ def where(pid):
 
 
 def test_target_end():
-    t = target()
+    t = workload("train_gpt.py", "--seconds", "90", *TINY)
+    t.wait_line("^step 20 ", 120)
     p = live(t)
     t.signal(signal.SIGTERM)
     begin = time.monotonic()
@@ -93,7 +88,7 @@ def test_target_end():
 
 
 def test_reader_goes_away():
-    t = target()
+    t = training()
     pipe = harness.pipe()
     p = live(t, "-i", "200ms", stdout=pipe.write)
     pipe.started()
@@ -103,7 +98,7 @@ def test_reader_goes_away():
 
 
 def test_output_full():
-    t = target()
+    t = training()
     with open("/dev/full", "wb") as full:
         p = live(t, "-i", "200ms", stdout=full)
         equal(p.wait(15), 1, "exit code when standard output is full")
@@ -112,7 +107,7 @@ def test_output_full():
 
 
 def test_check_process():
-    t = target()
+    t = training()
     code, out, err = tool("check", "-p", str(t.popen.pid), root=True)
     equal((code, err), (0, ""), "check -p")
     for word in ("Python", "PyTorch", "capabilities", "BPF"):
