@@ -268,6 +268,24 @@ def record(pid, output, *options, wait=True):
     return p
 
 
+def cpu_seconds(pid):
+    """What a process has computed so far; 0: it has gone."""
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
+            return sum(int(n) for n in f.read().rpartition(")")[2].split()[11:13]) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0
+
+
+def hold_up(recorder, pid, seconds):
+    """The recorder stands still until the process has computed for so long, however busy the machine is, or has ended."""
+    until, limit = cpu_seconds(pid) + seconds, time.monotonic() + 20
+    recorder.signal(signal.SIGSTOP)
+    while 0 < cpu_seconds(pid) < until and time.monotonic() < limit:
+        time.sleep(0.01)
+    recorder.signal(signal.SIGCONT)
+
+
 ATTACHED = r"(?i)\b(attached|recording)\b"
 
 

@@ -11,7 +11,7 @@ import signal
 import time
 
 import mtr_reader
-from harness import Skip, TOOL, WORKLOADS, check, equal, finish, python, record, report, run, scratch, spawn, tool
+from harness import Skip, TOOL, WORKLOADS, check, equal, finish, hold_up, python, record, report, run, scratch, spawn, tool
 from truth import dry_run
 
 JOBS = ("gpt", "encoder", "mixed", "exceptions", "again")
@@ -343,9 +343,7 @@ def test_losses():
     target.wait_line("^step 10", 120)
     recorder = record(target.popen.pid, lossy, "--ring-size", "64K")
     for _ in range(8):
-        recorder.signal(signal.SIGSTOP)
-        time.sleep(0.2)
-        recorder.signal(signal.SIGCONT)
+        hold_up(recorder, target.popen.pid, 0.2)
         time.sleep(0.3)
     finish(recorder)
     target.signal(signal.SIGTERM)
