@@ -10,14 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNSPLIT (UINT64_C(1) << 20) /* a block of more than this may have as much beyond what was asked for */
-
 #define LOOK 256 /* so many of a module are looked at for each */
-
-static bool as_large(uint64_t a, uint64_t b)
-{
-	return a == b || (a > UNSPLIT && b > UNSPLIT && (a > b ? a - b : b - a) <= UNSPLIT);
-}
 
 /* Places in a window; NEVER: there is none. */
 struct places {
@@ -128,7 +121,7 @@ static uint32_t comes_anew(const struct window *w, const struct ablock *g, const
 	for (size_t i = first; i < passing->n && i < first + LOOK && passing->all[i].module == module; i++) {
 		uint32_t number = passing->all[i].number;
 
-		if (taken[number] || !as_large(w->blocks[number].size, g->size))
+		if (taken[number] || !block__as_large(w->blocks[number].size, g->size))
 			continue;
 		taken[number] = 1;
 		return w->blocks[number].gone + 1;
@@ -149,7 +142,7 @@ static bool is_gradient(const struct advising *a, const struct ablock *b, const 
 	if (!b->window || b->phase != PHASE_BACKWARD || !b->module)
 		return false;
 	for (size_t i = first; i < parameters->n && i < first + LOOK && parameters->all[i].module == b->module; i++)
-		if (as_large(a->t->lasting[parameters->all[i].number].size, b->size))
+		if (block__as_large(a->t->lasting[parameters->all[i].number].size, b->size))
 			return true;
 	return false;
 }

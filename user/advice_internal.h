@@ -29,6 +29,13 @@ struct ablock {
 	uint8_t category, item; /* enum category; bytes of an element, 0: not known */
 };
 
+/* Of one size, as far as can be told: a large block may have what was not worth splitting off beyond what was asked for. */
+#define UNSPLIT (UINT64_C(1) << 20)
+static inline bool block__as_large(uint64_t a, uint64_t b)
+{
+	return a == b || (a > UNSPLIT && b > UNSPLIT && (a > b ? a - b : b - a) <= UNSPLIT);
+}
+
 struct window {
 	uint64_t number; /* from 1 */
 	uint64_t base;	 /* allocated when it begins */

@@ -234,7 +234,7 @@ static bool has_precursor(const struct window *w, const struct ablock *of)
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
 
-		if (b->stack == of->stack && b->size == of->size && is_held_over(w, b))
+		if (b->stack == of->stack && block__as_large(b->size, of->size) && is_held_over(w, b))
 			return true;
 	}
 	return false;

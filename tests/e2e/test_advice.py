@@ -8,7 +8,7 @@ from harness import WORKLOADS, check, equal, python, report, run, scratch, tool
 
 WORKLOAD = os.path.join(WORKLOADS, "advised.py")
 ALL = {"checkpoint", "gradients_late", "buffers", "logits", "outputs_held"}
-OPTIONS = ("--vocab", "6000", "--mask", "1536", "--steps", "3")
+OPTIONS = ("--vocab", "4000", "--mask", "1536", "--steps", "3")
 
 
 def peak_of(out):

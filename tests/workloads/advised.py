@@ -13,6 +13,7 @@ torch >= 2.1, Python >= 3.8.
 import argparse
 import json
 import os
+import time
 
 import torch
 import torch.nn as nn
@@ -96,6 +97,7 @@ def parse_args():
     p.add_argument("--remedied", action="store_true")
     p.add_argument("--amp", action="store_true")
     p.add_argument("--steps", type=int, default=4)
+    p.add_argument("--rest", type=float, default=1, help="seconds after the first step")
     p.add_argument("--batch", type=int, default=4)
     p.add_argument("--context", type=int, default=256)
     p.add_argument("--width", type=int, default=256)
@@ -121,7 +123,7 @@ def parallel(a, model):
 
 def main():
     a = parse_args()
-    everything = ("checkpoint", "late", "buffers", "logits", "outputs")
+    everything = ("checkpoint", "zeroed", "buffers", "logits", "outputs")
 
     def has(waste):
         return not a.remedied and (a.waste == waste or (a.waste == "all" and waste in everything))
@@ -134,7 +136,9 @@ def main():
         model = parallel(a, model)
     optimizer = make_optimizer(a, has, model)
     in_parts = a.waste in ("logits", "all") and a.remedied
-    for _ in range(a.steps):
+    for step in range(a.steps):
+        if step == 1:
+            time.sleep(a.rest)  # as long as a few steps of a real job: what is told of tensors is read beside them
         text = torch.randint(a.vocab, (a.batch, a.context + 1)).cuda()
         ids, targets = text[:, :-1], text[:, 1:]
         with torch.autocast("cuda", dtype=torch.bfloat16, enabled=a.amp):
