@@ -143,7 +143,7 @@ static void add_own(struct calls *c, const struct maps *m, const struct map *fil
 /* Would return probes end the process? Asked only where there is a filter, and each time: one may come late. */
 static bool filtered(struct session *s)
 {
-	if (!seccomp__mode(s->target.proc) || !seccomp__filters_returns())
+	if (s->opts.inside || !seccomp__mode(s->target.proc) || !seccomp__filters_returns())
 		return false;
 	if (!s->calls->told_filtered)
 		log_warn("calls into CUDA are not recorded: the process has a seccomp filter, and this kernel lets it decide about "
@@ -240,8 +240,8 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
 	err = attach_file(s, &f);
 	if (err) {
-		log_warn("the kernel refused probes on calls into %s: %s; what is taken there is not seen", file,
-			 strerror(-err));
+		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
+			 s->opts.inside ? "no breakpoints for" : "the kernel refused", file, strerror(-err));
 		return;
 	}
 	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");

@@ -36,6 +36,37 @@ static struct inside_probes *inside(const struct probes *p)
 
 /* ---- loading ---- */
 
+/* The process's memory, and its maps as of then: our library is in it. A descriptor, or -errno. */
+static int open_process(const struct inside_memory *m, pid_t pid, struct maps *maps)
+{
+	const struct mt_inside *at = m->at;
+	const struct map *lib;
+	struct proc *proc;
+	const char *base;
+	int fd, err;
+
+	if (pid != m->pid)
+		return -EINVAL;
+	fd = inside_sites__open(m);
+	if (fd < 0)
+		return fd;
+	proc = proc__open(pid);
+	err = proc ? proc__maps(proc, maps) : -errno;
+	proc__free(proc);
+	if (err)
+		goto fail;
+	/* Without its handler a breakpoint would end the process. */
+	lib = maps__find(maps, at->returns);
+	base = lib ? strrchr(lib->path, '/') : NULL;
+	if (base && lib->x && !strcmp(base + 1, MT_INSIDE_LIBRARY))
+		return fd;
+	maps__free(maps);
+	err = -ENOEXEC;
+fail:
+	close(fd);
+	return err;
+}
+
 static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
 {
 	return at <= v->size && size <= v->size - at;
@@ -81,23 +112,38 @@ static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 
 static const struct probes_place in_process;
 
+/* Is the library in the program that runs now, and has it begun? 0 or -errno, and why. */
+static int why_not(const struct inside_memory *m, const char **why)
+{
+	struct maps maps;
+	int fd;
+
+	*why = "the command cannot be recorded from inside: its library could not begin there";
+	if (m->at->problem)
+		return -(int)m->at->problem;
+	fd = m->at->image ? open_process(m, m->pid, &maps) : -ENOEXEC;
+	if (fd >= 0) {
+		maps__free(&maps);
+		close(fd);
+		return 0;
+	}
+	*why = fd == -ENOEXEC ? "the command cannot be recorded from inside: it has not taken our library (is it static, set-user-ID, without "
+				"the right to read it, or does something before it drop LD_PRELOAD?)" :
+				"the command cannot be recorded from inside: we may not write into its memory, though it is our child";
+	return fd;
+}
+
 struct probes *probes_inside__load(const struct probes_opts *opts, const char **why)
 {
 	struct inside_probes *ip;
 	int err;
 
+	err = why_not(opts->inside, why);
+	if (err) {
+		errno = -err;
+		return NULL;
+	}
 	*why = "out of memory";
-	if (opts->inside->at->problem) {
-		*why = "the command cannot be recorded from inside: its library could not begin there";
-		errno = (int)opts->inside->at->problem;
-		return NULL;
-	}
-	if (!opts->inside->at->image) {
-		*why = "the command cannot be recorded from inside: it has not taken our library (is it static, set-user-ID, without the "
-		       "right to read it, or does it drop LD_PRELOAD?)";
-		errno = ENOEXEC;
-		return NULL;
-	}
 	ip = calloc(1, sizeof(*ip));
 	if (!ip)
 		return NULL;
@@ -131,37 +177,6 @@ static void free_all(struct probes *p)
 }
 
 /* ---- attaching ---- */
-
-/* The process's memory, and its maps as of then: our library is in it. A descriptor, or -errno. */
-static int open_process(struct inside_probes *ip, pid_t pid, struct maps *maps)
-{
-	struct mt_inside *at = ip->m->at;
-	const struct map *lib;
-	struct proc *proc;
-	const char *base;
-	int fd, err;
-
-	if (pid != ip->m->pid)
-		return -EINVAL;
-	fd = inside_sites__open(ip->m);
-	if (fd < 0)
-		return fd;
-	proc = proc__open(pid);
-	err = proc ? proc__maps(proc, maps) : -errno;
-	proc__free(proc);
-	if (err)
-		goto fail;
-	/* Without its handler a breakpoint would end the process. */
-	lib = maps__find(maps, at->returns);
-	base = lib ? strrchr(lib->path, '/') : NULL;
-	if (base && lib->x && !strcmp(base + 1, MT_INSIDE_LIBRARY))
-		return fd;
-	maps__free(maps);
-	err = -ENOEXEC;
-fail:
-	close(fd);
-	return err;
-}
 
 static bool holds(const struct map *m, const struct file_id *file, uint64_t offset)
 {
@@ -212,7 +227,7 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 	};
 	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
 	struct maps maps;
-	int fd = open_process(inside(p), pid, &maps), err;
+	int fd = open_process(inside(p)->m, pid, &maps), err;
 
 	if (fd < 0)
 		return fd;
@@ -280,7 +295,7 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 	const struct map *m;
 	struct maps maps;
 	size_t i;
-	int fd = open_process(inside(p), pid, &maps), err = 0;
+	int fd = open_process(inside(p)->m, pid, &maps), err = 0;
 
 	if (fd < 0)
 		return fd;

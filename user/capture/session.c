@@ -143,7 +143,7 @@ void session__attach_optional(struct session *s, enum hook_id id)
 		return; /* with programs that others have attached */
 	err = probes__attach(s->probes, proc__pid(s->target.proc), h);
 	if (err)
-		log_debug("%s: the kernel refused the probe: %s", hook__name(id), strerror(-err));
+		log_debug("%s: the probe was refused: %s", hook__name(id), strerror(-err));
 }
 
 /* What can be found once torch is imported: where `self` of modules is to be had, where an optimizer's step ends. */
@@ -192,6 +192,9 @@ static int attach_all(struct session *s, struct failure *f)
 			continue;
 		}
 		err = probes__attach(s->probes, pid, h);
+		if (err && s->opts.inside)
+			return failure__set(f, EXIT_NOT_PERMITTED, err, "no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
+					    hook__name(h->id), h->file, h->offset, strerror(-err));
 		if (err == -EPERM || err == -EACCES)
 			return failure__set(f, EXIT_NOT_PERMITTED, err,
 					    "not permitted to probe PID %d: %s needed; run it with sudo", (int)pid,

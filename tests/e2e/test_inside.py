@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""`run --inside`: a command that records itself, by a user without privileges; the recording is the kernel's, to the byte."""
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+
+import harness
+from harness import IS_ROOT, OUT, REPO, Skip, check, device, equal, python, report, run, scratch, spawn, sudo, tool
+
+JOB = os.path.join(harness.WORKLOADS, "inside.py")
+NOT_PERMITTED, USAGE = 3, 64
+NOBODY = 65534
+
+# In a namespace of its own what lies below root's home can be reached by others, too.
+OPEN_HOME = """
+set -e
+mount --bind "$1" "$2/home"
+mount -t tmpfs -o mode=755 none "$1"
+n=$3; at=$1; from=$2/home
+shift 3
+while [ "$n" -gt 0 ]; do mkdir "$at/$1"; mount --bind "$from/$1" "$at/$1"; shift; n=$((n - 1)); done
+exec setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+"""
+
+
+def nobody():
+    """What a command line begins with that is run by a user without privileges, and a folder of that user's."""
+    if platform.machine() != "x86_64":
+        raise Skip("x86-64 only")
+    folder = scratch("nobody")
+    if not os.path.isdir(folder):
+        os.mkdir(folder)
+        os.mkdir(os.path.join(folder, "home"))
+    if not IS_ROOT:
+        return (), folder
+    if not shutil.which("setpriv") or not shutil.which("unshare"):
+        raise Skip("setpriv or unshare is not here")
+    os.chown(folder, NOBODY, NOBODY)
+    home = os.path.expanduser("~")
+    inner = sorted({p[len(home) + 1:].split("/")[0] for q in (python(), REPO, OUT, JOB) for p in (os.path.abspath(q), os.path.realpath(q))
+                    if p.startswith(home + "/")})
+    return ("unshare", "-m", "sh", "-c", OPEN_HOME, "sh", home, folder, str(len(inner)), *inner, "env", "HOME=" + folder), folder
+
+
+def record(name, *args, options=(), seconds=120):
+    """The recording of a job, made by nobody; what it printed and how it ended."""
+    prefix, folder = nobody()
+    path = os.path.join(folder, name + ".mtr")
+    code, out, err = tool("run", "--inside", "-o", path, *options, "--", *args, prefix=prefix, seconds=seconds)
+    return path, code, out, err
+
+
+def figures(doc, by):
+    """Of a report what is the same each time. Where lines are summed up, one of several stands for its group's source."""
+    devices = [{k: d[k] for k in ("device", "allocated", "reserved", "peak_allocated", "peak_reserved", "total_allocated", "allocs", "frees",
+                                  "segments", "ooms", "drift", "before_attach") if k in d} for d in doc["devices"]]
+    of_row = ("bytes", "count", "median", "file", "line", "function", "module", "module_class", "phase", "category", "stack")
+    rows = sorted(tuple(str(r.get(k)) for k in (*of_row, *(("source",) if by in ("line", "stack") else ()))) for r in doc["rows"])
+    layers = {n: {k: v for k, v in l.items() if isinstance(v, int)} for n, l in doc.get("layers", {}).items()}
+    phases = {n: {k: p[k] for k in ("peak_allocated", "allocated_delta", "count") if k in p} for n, p in doc.get("phases", {}).items()}
+    # Not how many events there are: what objects are for is told of as often as it is looked at.
+    return {"devices": devices, "rows": rows, "layers": layers, "phases": phases,
+            "lost": doc["capture"]["lost"], "attached_at": doc["capture"]["attached_at"], "stacks": doc["capture"]["stacks"],
+            "steps": doc["capture"].get("steps"), "complete": doc["capture"]["complete"]}
+
+
+def test_same_as_the_kernels():
+    """A training job in the dry run, which also has a thread, a forked child, a program that it runs, a handler of SIGTRAP."""
+    by_kernel = scratch("kernel.mtr")
+    code, said, err = tool("run", "--dry-run-cuda", "-o", by_kernel, "--", python(), JOB, "train", root=True, seconds=120)
+    equal(code, 0, "exit of the kernel's run, which said %r" % err[-800:])
+    path, code, out, err = record("train", python(), JOB, "train", options=("--dry-run-cuda",))
+    equal((code, out), (0, said), "exit and output of the run from inside, which said %r" % err[-800:])
+    check('"traps": 1' in said and '"child": 5' in said and '"program": "42\\n"' in said and '"handler": true' in said, "the job says %r", said)
+    for by in ("line", "stack", "module", "phase", "category"):
+        for at in ("peak", "end"):
+            a, b = (figures(report(p, at=at, by=by), by) for p in (by_kernel, path))
+            for what in a:
+                equal(b[what], a[what], "%s at %s by %s, from inside and by the kernel" % (what, at, by))
+    equal((a["attached_at"], a["lost"], a["complete"]), ("start", 0, True), "of both")
+    check(sum(d["allocs"] for d in a["devices"]) > 400 and a["steps"] == 4, "few allocations: %s, %s steps", a["devices"], a["steps"])
+
+
+def test_full_ring():
+    """Threads that are faster than the recorder wait for it: nothing is lost; at a sudden end what is in the ring is read."""
+    path, code, out, err = record("busy", "env", "sh", "-c", 'exec "$@"', "sh", python(), JOB, "busy", "4", "10000", options=("--ring-size", "64K"))
+    equal(code, 3, "exit, with %r" % err[-800:])
+    doc = report(path)
+    equal((doc["capture"]["lost"], doc["capture"]["attached_at"], doc["capture"]["complete"]), (0, "start", True), "lost, attached at, whole")
+    rows = [r for r in doc["rows"] if r["function"].startswith("busy.")]
+    equal(sum(r["bytes"] for r in rows), int(out), "bytes that are kept, by what the job says")
+    equal((sum(r["count"] for r in rows), device(doc)["allocs"] >= 40000), (40, True), "how many blocks, of 40000")
+
+
+def test_filtered():
+    """A process that may not read memory by the call for that: another way is taken."""
+    path, code, out, err = record("filtered", python(), JOB, "filtered")
+    equal(code, 3, "exit, with %r" % err[-800:])
+    rows = [r for r in report(path)["rows"] if r["function"].startswith("busy.")]
+    equal(sum(r["bytes"] for r in rows), int(out), "bytes that are kept, by what the job says")
+
+
+def test_recorder_killed():
+    """The job does not notice, though it fills the ring that nobody reads any more."""
+    prefix, folder = nobody()
+    path = os.path.join(folder, "killed.mtr")
+    p = spawn([*prefix, harness.TOOL, "run", "--inside", "--ring-size", "64K", "-o", path, "--", python(), JOB, "endless"])
+    p.wait_line("ready", 100)
+    p.wait_line("recording PID", 10, stream="err")
+    job = int(next(line for line in p.stderr().splitlines() if "recording PID" in line).split("PID ")[1].split()[0])
+    subprocess.run(sudo(["kill", "-KILL", str(p.popen.pid)]), check=True)
+    p.popen.wait()
+    with open("/proc/%d/stat" % job, encoding="utf-8") as f:
+        before = int(f.read().rsplit(")", 1)[1].split()[11])
+    try:
+        p.popen.stdin.write(b"\n")
+        p.popen.stdin.flush()
+        p.wait_line("done True", 30)
+    finally:
+        if os.path.exists("/proc/%d" % job) and "done" not in p.stdout():
+            os.kill(job, signal.SIGKILL)
+    check(before >= 0, "the job was there")
+
+
+def test_told():
+    """What cannot be recorded so is said, and runs all the same."""
+    prefix, folder = nobody()
+    for args in (("--children",), ("--no-trace",)):
+        code, _, err = tool("run", "--inside", *args, "--", "true")
+        check(code == USAGE and args[0] in err, "%s: %d, %r", args, code, err)
+    path, code, out, err = record("none", "sh", "-c", "echo $$; kill -TRAP $$")
+    equal(code, 128 + signal.SIGTRAP, "exit of one that ends itself, with %r" % err)
+    # Without the variable the library is in nobody.
+    path, code, out, err = record("lost", "env", "-u", "LD_PRELOAD", python(), "-c", "import torch; torch.empty(10); print('ran')")
+    equal((code, out), (0, "ran\n"), "exit and output of one without the library")
+    check("has not taken our library" in err, "not said: %r", err)
+    done = subprocess.run([sys.executable, "-c", "print(1)"], env=dict(os.environ, LD_PRELOAD=os.path.join(OUT, "inside", "libmemtrace-inside.so"),
+                          MEMTRACE_INSIDE="1:2:3"), capture_output=True, text=True, check=False)
+    equal((done.returncode, done.stdout, done.stderr), (0, "1\n", ""), "the library where nobody records")
+
+
+if __name__ == "__main__":
+    sys.exit(run(globals()))
