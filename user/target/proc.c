@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -487,9 +488,39 @@ static int only_regular(int fd, struct stat *st)
 	return fd;
 }
 
-static bool same_file(const struct stat *st, const struct map *m)
+static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, uint32_t dev_minor)
 {
-	return st->st_ino == m->inode && major(st->st_dev) == m->dev_major && minor(st->st_dev) == m->dev_minor;
+	return a->inode == inode && a->dev_major == dev_major && a->dev_minor == dev_minor;
+}
+
+/*
+ * What maps would say of this file. Where that is not what stat() says: overlayfs, which containers have, before Linux 6.8 shows
+ * the file below it, and btrfs the device of a volume.
+ */
+static bool is_mapped_as(int fd, const struct map *m)
+{
+	void *p = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+	const struct map *own;
+	struct maps maps;
+	char *text = NULL;
+	size_t len = 0;
+	bool ret = false;
+
+	if (p == MAP_FAILED)
+		return false;
+	if (!read_file(AT_FDCWD, "/proc/self/maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len) && !maps__parse(text, len, &maps)) {
+		own = maps__find(&maps, (uintptr_t)p);
+		ret = own && same_inode(own, m->inode, m->dev_major, m->dev_minor);
+		maps__free(&maps);
+	}
+	free(text);
+	munmap(p, 1);
+	return ret;
+}
+
+static bool same_file(int fd, const struct stat *st, const struct map *m)
+{
+	return same_inode(m, st->st_ino, major(st->st_dev), minor(st->st_dev)) || is_mapped_as(fd, m);
 }
 
 /* Symbolic links are resolved below the target's root: an absolute one must not lead into ours. */
@@ -552,7 +583,7 @@ int proc__open_map(const struct proc *p, const struct map *m)
 	fd = open_in_root(p, m->path, &st);
 	if (fd < 0)
 		return fd;
-	if (!same_file(&st, m)) {
+	if (!same_file(fd, &st, m)) {
 		close(fd);
 		return -ESTALE;
 	}
@@ -564,7 +595,7 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 	char name[96], path[PATH_MAX];
 	const char *use = name;
 	struct stat st;
-	int err;
+	int fd, err;
 
 	if (!m->inode)
 		return -ENOENT;
@@ -577,10 +608,13 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 		if (err)
 			return err;
 		/* resolved here in just the way the kernel is going to resolve it */
-		if (stat(path, &st))
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		if (fd < 0)
 			return -errno;
-		if (!same_file(&st, m))
-			return -ESTALE;
+		err = fstat(fd, &st) ? -errno : same_file(fd, &st, m) ? 0 : -ESTALE;
+		close(fd);
+		if (err)
+			return err;
 		use = path;
 	}
 	if (!S_ISREG(st.st_mode))
