@@ -19,7 +19,7 @@ AT_ONCE=${MEMTRACE_TESTS_AT_ONCE:-$(($(nproc) + 1))}
 LONGEST=(unit test_lossless test_dump test_reuse test_harm test_windows http_contract test_run test_backward test_dryrun_libs http_api test_live test_leaks
 	test_tui test_long http_dashboard test_calls test_children test_truth test_dryrun test_attribution test_many test_errors test_census test_train test_page)
 # By themselves: what they look at would be of whoever else is at work.
-ALONE=(test_hard test_chaos)
+ALONE=(test_inside test_hard test_chaos)
 MAIN_PATH=test_exact.test_torch_main # a run that skips this one has proved nothing
 passed=0 failed=0 skipped=0
 

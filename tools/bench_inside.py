@@ -42,6 +42,8 @@ def turn(python, options, bench):
         before = [] if options is None else [TOOL, "run", *options, "-q", "-o", os.path.join(folder, "x.mtr"), "--"]
         env = dict(os.environ, **({"MEMTRACE_BENCH": bench} if bench else {}))
         done = subprocess.run([*before, python, "-c", JOB], env=env, capture_output=True, text=True, check=True)
+        if options is not None and not os.listdir(folder):
+            sys.exit("nothing was recorded: %s" % done.stderr)
     return float(re.search(r"turn ([0-9.]+)", done.stdout).group(1))
 
 

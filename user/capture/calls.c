@@ -241,7 +241,8 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	err = attach_file(s, &f);
 	if (err) {
 		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
-			 s->opts.inside ? "no breakpoints for" : "the kernel refused", file, strerror(-err));
+			 s->opts.inside ? "no breakpoints for" : "the kernel refused", file,
+			 err == -EBUSY ? "others' are there" : strerror(-err));
 		return;
 	}
 	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");

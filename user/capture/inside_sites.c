@@ -170,6 +170,8 @@ static int make_site(struct inside_memory *m, int fd, struct mt_inside_site *s, 
 		n--;
 	if (err)
 		return err;
+	if (code[0] == BREAKPOINT)
+		return -EBUSY;
 	err = -ERANGE;
 	for (i = 0; i < 2 && err == -ERANGE; i++) {
 		slot = m->at->slots[i] + used * MT_INSIDE_SLOT;
@@ -245,17 +247,23 @@ void inside_sites__remove(struct inside_memory *m, int fd, uint64_t addr, enum m
 		take_out(s, fd, program, cookie);
 }
 
-void inside_sites__clear(struct inside_memory *m)
+size_t inside_sites__clear(struct inside_memory *m)
 {
 	int fd = inside_sites__open(m);
-	size_t i;
+	size_t i, taken = 0;
+	uint8_t now;
 
 	for (i = 0; i < MT_INSIDE_SITES; i++) {
-		if (m->at->site[i].addr)
-			take_out(&m->at->site[i], fd, 0, 0);
+		struct mt_inside_site *s = &m->at->site[i];
+
+		if (!s->addr)
+			continue;
+		taken += s->at[0].program && fd >= 0 && !get(fd, s->addr, &now, 1) && now != BREAKPOINT;
+		take_out(s, fd, 0, 0);
 	}
 	if (fd >= 0)
 		close(fd);
+	return taken;
 }
 
 int inside_sites__add_to(int fd, uint64_t addr, int n)

@@ -13,14 +13,15 @@
  */
 int inside_sites__open(const struct inside_memory *m);
 /*
- * A program at an address of the child's, which others may be at already. 0; -ENOTSUP: the instruction there cannot be made up for;
+ * A program at an address of the child's, which others may be at already. 0; -EBUSY: a breakpoint of somebody else's is there, as the
+ * kernel's are while it probes all processes; -ENOTSUP: the instruction there cannot be made up for;
  * -ENOSPC: there are enough; -ERANGE: it refers to what is too far from the copy; -errno of reading or writing.
  */
 int inside_sites__add(struct inside_memory *m, int fd, uint64_t addr, enum mt_inside_program program, uint64_t cookie);
 /* And out of there again. */
 void inside_sites__remove(struct inside_memory *m, int fd, uint64_t addr, enum mt_inside_program program, uint64_t cookie);
-/* Takes all of them out, but for the dynamic linker's. The process may have ended. */
-void inside_sites__clear(struct inside_memory *m);
+/* Takes all of them out, but for the dynamic linker's. The process may have ended. How many were not there any more. */
+size_t inside_sites__clear(struct inside_memory *m);
 /*
  * How the instruction at addr (n bytes of it and what follows) is made up for: all of *s but addr and at. slot: where a copy of
  * it would run; copy, MT_INSIDE_SLOT bytes: what is to be there, if s->way is MT_INSIDE_SLOT_RUN. Returns as inside_sites__add().

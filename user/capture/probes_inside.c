@@ -319,9 +319,12 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 static void detach(struct probes *p)
 {
 	struct inside_probes *ip = inside(p);
+	size_t gone = inside_sites__clear(ip->m);
 	int fd;
 
-	inside_sites__clear(ip->m);
+	if (gone)
+		log_warn("%zu breakpoints were not there any more: somebody else's probes have been in the same places, and events may be "
+			 "missing", gone);
 	fd = ip->n_semaphores ? inside_sites__open(ip->m) : -1;
 	while (fd >= 0 && ip->n_semaphores)
 		inside_sites__add_to(fd, ip->semaphore[--ip->n_semaphores], -1);

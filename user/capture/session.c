@@ -193,8 +193,10 @@ static int attach_all(struct session *s, struct failure *f)
 		}
 		err = probes__attach(s->probes, pid, h);
 		if (err && s->opts.inside)
-			return failure__set(f, EXIT_NOT_PERMITTED, err, "no breakpoint can be set on %s at %s+%#" PRIx64 ": %s",
-					    hook__name(h->id), h->file, h->offset, strerror(-err));
+			return failure__set(f, EXIT_NOT_PERMITTED, err, "no breakpoint can be set on %s at %s+%#" PRIx64 ": %s", hook__name(h->id), h->file, h->offset,
+					    err == -EBUSY ? "the kernel's probes are there, of a capture of all processes (--all, --name, "
+							    "--children, watch, serve): try again when that has ended, or have it recorded so" :
+							    strerror(-err));
 		if (err == -EPERM || err == -EACCES)
 			return failure__set(f, EXIT_NOT_PERMITTED, err,
 					    "not permitted to probe PID %d: %s needed; run it with sudo", (int)pid,
