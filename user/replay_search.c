@@ -12,7 +12,7 @@
 
 #define LEAST (20ULL << 20) /* less than one segment for small allocations of the large pool is no gain */
 
-#define EXPANDABLE "memory of such segments cannot be handed to other processes by CUDA's older IPC (PyTorch 2.5 and later can share it between its own); needs the driver's virtual memory"
+#define EXPANDABLE "cudaIpcGetMemHandle() knows nothing of such memory: what hands it to other processes has to use newer means; segments hold physical memory by 2 or 20 MiB, and mapping it takes time"
 #define SPLIT "blocks above that size are not split: what is cached of them serves only requests of about their size"
 #define ROUNDUP "each block takes up to so much more that it is reused by others of about its size"
 #define COLLECT "needs torch.cuda.set_per_process_memory_fraction() to be called; giving memory back and taking it anew costs time"
