@@ -120,6 +120,14 @@ static int find_truth(struct replay *r, struct failure *f)
 	t->at_peak = (int64_t)(a.peak_reserved - r->info.peak_reserved);
 	if (!t->equal)
 		explain(r, t);
+	/* It ended before anything was different. */
+	if (a.oom && !a.differ && a.events != r->info.events) {
+		t->first = a.oom_event;
+		t->first_time = a.oom_time;
+		t->first_recorded = r->info.peak_reserved;
+		t->first_replayed = a.oom_reserved;
+		snprintf(t->why, sizeof(t->why), "memory runs out there, which was not recorded: others may have had less of the device than is taken here");
+	}
 	return 0;
 }
 
