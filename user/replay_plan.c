@@ -359,9 +359,8 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 
 static int write_pools(struct replay_plan_maker *p)
 {
-	int err = 0;
+	int err = plan_pools__settle(&p->pools, &p->info.pools_unknown);
 
-	p->info.pools_unknown = plan_pools__settle(&p->pools);
 	for (size_t i = 0; i < p->pools.n_owners && !err; i++) {
 		uint32_t pool = p->pools.owners[i].pool1 - 1;
 

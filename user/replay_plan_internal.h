@@ -72,8 +72,8 @@ void plan_pools__is_of(struct plan_pools *p, uint32_t number, uint64_t stream, c
 void plan_pools__asked_of(struct plan_pools *p, uint32_t number, uint64_t stream);
 /* A block of that size was handed out in it. */
 void plan_pools__has(struct plan_pools *p, uint32_t number, uint64_t size);
-/* At the end: the pool of each number; how many nobody knew is returned. owners[i].pool1 is not 0 any more. */
-unsigned plan_pools__settle(struct plan_pools *p);
+/* At the end: the pool of each number, and how many nobody knew. owners[i].pool1 is not 0 any more. 0 or -ENOMEM. */
+int plan_pools__settle(struct plan_pools *p, unsigned *unknown);
 
 /* ---- replay_plan_state.c: what was there before the first event ---- */
 

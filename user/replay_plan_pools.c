@@ -12,6 +12,7 @@
 #include "replay_plan_internal.h"
 
 #define MAX_NUMBERS (1u << 24)
+#define MAX_SEGMENTS (1u << 17) /* at once; jobs have some 10,000 */
 #define SMALL_BLOCK (1ULL << 20) /* the largest of the pool for small blocks */
 
 int plan_pools__init(struct plan_pools *p)
@@ -50,7 +51,7 @@ int plan_pools__add(struct plan_pools *p, uint64_t addr, uint64_t size, bool ran
 	size_t from = above(p, addr), to = from;
 	uint32_t number = 0;
 
-	if (!size || addr > UINT64_MAX - size)
+	if (!size || addr > UINT64_MAX - size || p->n >= MAX_SEGMENTS)
 		return 0;
 	while (to < p->n && p->segments[to].addr < addr + size)
 		to++;
@@ -159,40 +160,59 @@ static unsigned tell_ranges_apart(struct plan_pools *p)
 	return told;
 }
 
-/* The pool of a stream by the name that allocations have for it: that of a segment of which both are known. */
-static uint32_t pool_asked(struct plan_pools *p, uint64_t stream)
+/*
+ * Streams by the name that allocations have for them: the pool of a segment of which both are known, else one of its own. names: what
+ * has been found out so far.
+ */
+static bool pool_asked(struct plan_pools *p, struct map64 *names, uint64_t stream, uint32_t *ret)
 {
-	for (size_t i = 1; i < p->n_owners; i++)
-		if (p->owners[i].pool1 && p->owners[i].has_asked && p->owners[i].asked == stream)
-			return p->owners[i].pool1 - 1;
-	return pool_of(p, stream, 0, 0);
+	uint64_t pool;
+
+	if (!map64__get(names, stream, &pool)) {
+		pool = pool_of(p, stream, 0, 0);
+		if (map64__set(names, stream, pool))
+			return false;
+	}
+	*ret = (uint32_t)pool;
+	return true;
 }
 
-unsigned plan_pools__settle(struct plan_pools *p)
+static int settle_asked(struct plan_pools *p, unsigned *unknown)
 {
-	uint64_t last = 0;
-	uint32_t last_pool = 0;
-	unsigned unknown = 0;
+	struct map64 *names = map64__new();
+	uint32_t pool;
+	int err = names ? 0 : -ENOMEM;
 
-	for (size_t i = 1; i < p->n_owners; i++) {
+	for (size_t i = 1; i < p->n_owners && !err; i++)
+		if (p->owners[i].pool1 && p->owners[i].has_asked)
+			err = map64__set(names, p->owners[i].asked, p->owners[i].pool1 - 1);
+	for (size_t i = 1; i < p->n_owners && !err; i++) {
 		struct plan_owner *o = &p->owners[i];
 
 		if (o->pool1)
 			continue;
-		if (!o->has_asked) {
-			unknown++;
-			continue;
-		}
-		/* Most are of the stream that the one before was of. */
-		if (o->asked != last) {
-			last_pool = pool_asked(p, o->asked);
-			last = o->asked;
-		}
-		o->pool1 = 1 + last_pool;
+		if (!o->has_asked)
+			++*unknown;
+		else if (pool_asked(p, names, o->asked, &pool))
+			o->pool1 = 1 + pool;
+		else
+			err = -ENOMEM;
 	}
-	unknown -= tell_ranges_apart(p);
+	map64__free(names);
+	return err;
+}
+
+int plan_pools__settle(struct plan_pools *p, unsigned *unknown)
+{
+	int err;
+
+	*unknown = 0;
+	err = settle_asked(p, unknown);
+	if (err)
+		return err;
+	*unknown -= tell_ranges_apart(p);
 	for (size_t i = 0; i < p->n_owners; i++)
 		if (!p->owners[i].pool1)
 			p->owners[i].pool1 = 1;
-	return unknown;
+	return 0;
 }

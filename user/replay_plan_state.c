@@ -125,7 +125,7 @@ int plan_state__write(struct replay_plan_maker *p, const struct event *e)
 		for (from = at; at < s->n_blocks && s->blocks[at].addr + s->blocks[at].size <= seg->addr + seg->size;)
 			at++;
 		if (!err)
-			err = write_segment(p, seg, s->blocks + from, at - from);
+			err = write_segment(p, seg, at > from ? &s->blocks[from] : NULL, at - from);
 	}
 	while (at < s->n_blocks && !err)
 		err = write_block(p, &s->blocks[at++]);
