@@ -35,7 +35,7 @@ static void print_ooms(FILE *out, const struct replay_found *f)
 	char b[32];
 
 	if (f->about->ooms)
-		fprintf(out, "Memory ran out %s times when it was recorded%s\n", text__count(b, sizeof(b), f->about->ooms),
+		fprintf(out, "Memory ran out %s time%s when it was recorded%s\n", text__count(b, sizeof(b), f->about->ooms), f->about->ooms == 1 ? "" : "s",
 			f->vram ? "; what the program did then is what is replayed." : ": without --vram what was asked for then is given here.");
 }
 

@@ -156,6 +156,46 @@ static void test_pools(void **state)
 	assert_int_equal(info.pools_unknown, 1);
 }
 
+static void range(uint64_t addr)
+{
+	struct event *e = add(EVENT_TAKE, addr, 64 * GIB);
+
+	e->how = MEM_RESERVED;
+	e->flags = MEM_BY_ALLOCATOR;
+	e->device.index = DEVICE_UNKNOWN;
+}
+
+/* Expandable segments that nobody told of: two for blocks of the same size are of two pools. */
+static void test_ranges(void **state)
+{
+	struct replay_plan_info info;
+
+	(void)state;
+	for (uint64_t i = 0; i < 4; i++) {
+		range(BASE + i * 64 * GIB);
+		alloc(BASE + i * 64 * GIB, i & 1 ? 4 * MIB : 512);
+	}
+	info = planned(0, "pool 0\nreserved 0\nalloc 0 512 0 @1\npool 0\nalloc 1 4194304 0 @3\npool 1\nalloc 2 512 0 @5\npool 1\nalloc 3 4194304 0 @7\n");
+	assert_int_equal(info.pools, 2);
+	assert_int_equal(info.pools_unknown, 0);
+}
+
+/* What was there before the first event grows: memory is mapped behind it. */
+static void test_range_grows(void **state)
+{
+	struct event *e;
+
+	(void)state;
+	segment(BASE, 20 * MIB, 0x5000, 0, SEGMENT_EXPANDABLE);
+	add(EVENT_STATE, 0, 0);
+	e = add(EVENT_TAKE, BASE + 20 * MIB, 20 * MIB);
+	e->how = MEM_MAPPED;
+	e->flags = MEM_BY_ALLOCATOR;
+	alloc(BASE + 30 * MIB, 4 * MIB);
+	alloc(BASE + 40 * MIB, 4 * MIB); /* behind it */
+	planned(0, "segment 20971520:\nstate\npool 1\nreserved 0\nalloc 0 4194304 0 @3\npool 0\nalloc 1 4194304 0 @4\n");
+}
+
 static void full(uint64_t device)
 {
 	struct replay_plan_info info;
@@ -287,6 +327,7 @@ int main(void)
 		cmocka_unit_test_setup(test_blocks, begin),	 cmocka_unit_test_setup(test_missed_free, begin),
 		cmocka_unit_test_setup(test_pools, begin),	 cmocka_unit_test_setup(test_full_or_emptied, begin),
 		cmocka_unit_test_setup(test_emptied, begin),	 cmocka_unit_test_setup(test_others, begin),
+		cmocka_unit_test_setup(test_ranges, begin),	 cmocka_unit_test_setup(test_range_grows, begin),
 		cmocka_unit_test_setup(test_state, begin),	 cmocka_unit_test(test_trust),
 	};
 
