@@ -46,7 +46,7 @@ static const struct argp_option options[] = {
 	{ "no-search", OPT_NO_SEARCH, NULL, 0, "Do not, where it does not", 2 },
 	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)", 2 },
 	{ "tracer", OPT_TRACER, "WHICH", 0,
-	  "auto (default), inside: the script records itself, which needs no privileges, or bpf: the kernel does", 2 },
+	  "bpf: the kernel records, inside: the script itself does, which needs no privileges, or auto (default): bpf as root, else inside", 2 },
 	{ NULL, 0, NULL, 0, "What comes out:", 3 },
 	{ "output", 'o', "FILE", 0, "Keep the recording that the figures are of, for report, leaks, export ...", 3 },
 	{ "force", 'f', NULL, 0, "Replace FILE if it exists", 3 },
@@ -227,15 +227,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-/* What the script itself can do needs no help of the kernel's. 0, or an exit code, logged. */
+/* As root the kernel records; without, the script itself. 0, or an exit code, logged. */
 static int choose_tracer(struct estimate_args *a)
 {
 	char why[256];
 
-	if (a->tracer == TRACER_BPF)
+	if (a->tracer == TRACER_BPF || (a->tracer == TRACER_AUTO && !geteuid()))
 		return EXIT_OK;
 	a->run.inside = !inside__can(why, sizeof(why));
-	if (a->run.inside || (a->tracer == TRACER_AUTO && !geteuid()))
+	if (a->run.inside)
 		return EXIT_OK;
 	log_err("the script cannot record itself: %s%s", why, a->tracer == TRACER_AUTO ? "; as root the kernel does it" : "");
 	return EXIT_NOT_PERMITTED;
@@ -303,10 +303,11 @@ static int keep_recording(const struct estimate *e, struct outfile *file)
 
 static void say_failed(const struct estimate *e)
 {
-	int status = e->full_run.wait_status;
+	const struct estimate_run *run = e->full ? &e->full_run : &e->run;
+	int status = run->wait_status;
 	char how[96];
 
-	if (!estimate__failed(&e->full_run))
+	if (!estimate__failed(run))
 		return;
 	if (WIFEXITED(status))
 		snprintf(how, sizeof(how), "ended with exit status %d", WEXITSTATUS(status));
@@ -344,6 +345,7 @@ static int answer(const struct estimate *e)
 
 	if (!e->full) {
 		say_nothing(e);
+		say_failed(e);
 		return EXIT_UNUSABLE;
 	}
 	err = e->args->format == ESTIMATE_JSON ? estimate_json(stdout, e) : estimate_text(stdout, e);
@@ -353,7 +355,7 @@ static int answer(const struct estimate *e)
 	}
 	say_failed(e);
 	if (e->device < 0 && !estimate__failed(&e->full_run))
-		log_err("no CUDA device was used: does the script choose the CPU?");
+		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the script choose the CPU?");
 	return status_of(e);
 }
 

@@ -178,7 +178,7 @@ static int choose_device(struct estimate *e)
 	e->device = -1;
 	for (size_t i = 0; i < model__devices(m); i++) {
 		model__device(m, i, &d);
-		if (d.device.type == DEVICE_CPU)
+		if (d.device.type == DEVICE_CPU || !d.allocs)
 			continue;
 		if (estimate_parts(m, i, e->args->context.bytes, &p)) {
 			log_err("out of memory");
@@ -319,6 +319,8 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 		model__device(e->full->model, (size_t)e->device, &d);
 	if (d.peak_is != FIGURE_EXACT)
 		reasons[count++] = "events were lost";
+	else if (d.drift)
+		reasons[count++] = "not every allocation was seen: the allocator's own totals are others";
 	if (i >= count)
 		return NULL;
 	return reasons[i];
