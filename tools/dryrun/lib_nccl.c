@@ -386,7 +386,8 @@ static struct comm *begin(void *comm, size_t count, int type, void *stream, size
 		return NULL;
 	*size = count * type_size[type];
 	dryrun__stream_work(stream);
-	nccl__not_gathered();
+	if (type != UINT8)
+		nccl__not_gathered();
 	return c;
 }
 
@@ -413,6 +414,11 @@ static void reduce_into(void *to, const void *from, size_t count, size_t size, i
 	dryrun__copy(to, data, size);
 	if (!known)
 		dryrun__doubt(to, size);
+}
+
+static enum nccl_kind kind_of(int type)
+{
+	return type == INT64 ? NCCL_NUMBERS : type == UINT8 ? NCCL_BYTES : NCCL_OTHER;
 }
 
 static void *slot(const void *base, size_t size, int n)
@@ -486,9 +492,9 @@ API(int, ncclBroadcast, const void *from, void *to, size_t count, int type, int 
 		return NCCL_INVALID_ARGUMENT;
 	if (c->rank == root) {
 		copy(to, from, size);
-		nccl__send(c, NCCL_TO_ALL, from, size);
+		nccl__send(c, NCCL_TO_ALL, from, size, kind_of(type));
 	} else {
-		nccl__receive(c, root, to, size);
+		nccl__receive(c, root, to, size, kind_of(type));
 	}
 	return NCCL_OK;
 }
@@ -507,7 +513,7 @@ API(int, ncclAllGather, const void *from, void *to, size_t count, int type, void
 		return NCCL_INVALID_ARGUMENT;
 	spread(to, from, size, c->ranks);
 	if (type == INT64 && count == 1)
-		nccl__gathered(from);
+		nccl__gathered(from, size, 1);
 	return NCCL_OK;
 }
 
@@ -522,7 +528,7 @@ API(int, ncclGather, const void *from, void *to, size_t count, int type, int roo
 		return NCCL_OK;
 	spread(to, from, size, c->ranks);
 	if (type == INT64 && count == 1)
-		nccl__gathered(from);
+		nccl__gathered(from, size, 1);
 	return NCCL_OK;
 }
 
@@ -534,13 +540,13 @@ API(int, ncclScatter, const void *from, void *to, size_t count, int type, int ro
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
 	if (c->rank != root) {
-		nccl__receive(c, root, to, size);
+		nccl__receive(c, root, to, size, kind_of(type));
 		return NCCL_OK;
 	}
 	copy(to, slot(from, size, root), size);
 	for (int i = 0; i < c->ranks; i++) {
 		if (i != root)
-			nccl__send(c, i, slot(from, size, i), size);
+			nccl__send(c, i, slot(from, size, i), size, kind_of(type));
 	}
 	return NCCL_OK;
 }
@@ -564,7 +570,7 @@ API(int, ncclSend, const void *from, size_t count, int type, int peer, void *com
 
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
-	nccl__send(c, peer, from, size);
+	nccl__send(c, peer, from, size, kind_of(type));
 	return NCCL_OK;
 }
 
@@ -575,7 +581,7 @@ API(int, ncclRecv, void *to, size_t count, int type, int peer, void *comm, void 
 
 	if (!c)
 		return NCCL_INVALID_ARGUMENT;
-	nccl__receive(c, peer, to, size);
+	nccl__receive(c, peer, to, size, kind_of(type));
 	return NCCL_OK;
 }
 

@@ -15,19 +15,26 @@ struct comm {
 
 #define NCCL_TO_ALL -1
 
+enum nccl_kind { NCCL_OTHER, NCCL_NUMBERS /* of 64 bits */, NCCL_BYTES };
+
 /* This rank sends small data, to one or, as the root of a broadcast, to all. Larger data is not looked at. */
-void nccl__send(const struct comm *c, int to, const void *from, size_t size);
+void nccl__send(const struct comm *c, int to, const void *from, size_t size, enum nccl_kind kind);
 /*
  * This rank receives from another: small data that a rank which was run before has left, or, at the end of the group of
- * calls, what this rank sent that same one or all, or gave itself in a gather. Else the receiver keeps what it has.
+ * calls, what this rank sent that same one or all, or gave itself in a gather; of numbers, as many as it sent last. Else the
+ * receiver keeps what it has.
  */
-void nccl__receive(const struct comm *c, int from, void *to, size_t size);
+void nccl__receive(const struct comm *c, int from, void *to, size_t size, enum nccl_kind kind);
 
 void nccl__group_start(void);
 void nccl__group_end(void);
 
-/* Each rank's one number was gathered: where the host reads an unknown number next, it is made of these (their largest). */
-void nccl__gathered(const void *number);
+/*
+ * Numbers that came from the others: where the host reads one next that a kernel has made and that is not known, it is made of
+ * these: their sum; of a gather of one number of each, which are all alike here, their largest. For so many reads, and no longer than until
+ * other than bytes are sent.
+ */
+void nccl__gathered(const void *numbers, size_t size, unsigned int reads);
 /* That is over: something else was asked of NCCL. */
 void nccl__not_gathered(void);
 

@@ -14,11 +14,13 @@
 #define RECORD_MAGIC 0x4d54504cu
 #define FILE_MAX     (16u << 20) /* of what one rank leaves */
 #define PATH_SIZE    4096
+#define NOT_HEARD    "NCCL: small data from another rank, taken for zeros"
 
 /* ---- one group of calls ---- */
 
 struct op {
 	bool sends, filled;
+	enum nccl_kind kind;
 	int peer;
 	void *ptr;
 	size_t size;
@@ -95,6 +97,45 @@ static const char *own_place(const struct group *g)
 	return (size_t)(high - low) == ((size_t)g->ranks - 1) * size ? low + (size_t)g->rank * size : NULL;
 }
 
+/*
+ * Numbers that this rank sent last, by how many they are: the shape of what it hands on in a pipeline. What comes back is of the
+ * same shape.
+ */
+#define NUMBERS_MAX 8
+
+static struct {
+	bool known;
+	uint64_t numbers[NUMBERS_MAX];
+} last_sent[NUMBERS_MAX + 1];
+static pthread_mutex_t sent_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_numbers(const void *from, size_t size)
+{
+	size_t n = size / sizeof(uint64_t);
+
+	if (n > NUMBERS_MAX || size % sizeof(uint64_t))
+		return;
+	pthread_mutex_lock(&sent_mutex);
+	dryrun__copy(last_sent[n].numbers, from, size);
+	last_sent[n].known = true;
+	pthread_mutex_unlock(&sent_mutex);
+}
+
+static bool same_numbers(void *to, size_t size)
+{
+	size_t n = size / sizeof(uint64_t);
+	bool known;
+
+	if (n > NUMBERS_MAX || size % sizeof(uint64_t))
+		return false;
+	pthread_mutex_lock(&sent_mutex);
+	known = last_sent[n].known;
+	if (known)
+		dryrun__copy(to, last_sent[n].numbers, size);
+	pthread_mutex_unlock(&sent_mutex);
+	return known;
+}
+
 void nccl__group_start(void)
 {
 	if (!group.depth++)
@@ -119,6 +160,8 @@ void nccl__group_end(void)
 			dryrun__copy(o->ptr, same->ptr, o->size);
 		else if (own)
 			dryrun__copy(o->ptr, own, o->size);
+		else if (!same && (o->kind != NCCL_NUMBERS || !same_numbers(o->ptr, o->size)))
+			dryrun__unmodelled(NOT_HEARD);
 	}
 	g->n = 0;
 }
@@ -148,6 +191,7 @@ static struct {
 	const char *folder; /* NULL: none */
 	int rank, world, fd;
 	size_t written;
+	off_t size_at; /* of a number of 8 bytes that was broadcast last, and is not known; 0: there is none */
 	struct file *files; /* by rank */
 } peers = { .fd = -1 };
 
@@ -191,28 +235,51 @@ static bool all_zero(const unsigned char *bytes, size_t n)
 	return !n || (!bytes[0] && !memcmp(bytes, bytes + 1, n - 1));
 }
 
-void nccl__send(const struct comm *c, int to, const void *from, size_t size)
+/*
+ * PyTorch broadcasts an object as its size and then its bytes; the size went through a kernel (torch.cat), so that what was
+ * broadcast is 0 here, but the bytes say how many they are.
+ */
+static void tell_size(bool is_number, bool is_bytes, const struct record *head)
+{
+	uint64_t size = head->size;
+
+	if (is_bytes && peers.size_at && pwrite(peers.fd, &size, sizeof(size), peers.size_at) < 0)
+		dryrun__log("MEMTRACE_DRYRUN_PEERS: cannot write");
+	peers.size_at = is_number ? (off_t)(peers.written + sizeof(*head)) : 0;
+}
+
+void nccl__send(const struct comm *c, int to, const void *from, size_t size, enum nccl_kind kind)
 {
 	unsigned char bytes[sizeof(struct record) + DRYRUN_SMALL_COPY];
 	struct record *head = (struct record *)bytes;
+	bool is_number, zero;
 	char path[PATH_SIZE];
 	size_t n;
 
 	if (group.depth)
 		remember(c, (struct op){ .sends = true, .peer = to, .ptr = (void *)(uintptr_t)from, .size = size });
-	if (!from || !size || size > DRYRUN_SMALL_COPY || !has_folder())
+	if (!from || !size || size > DRYRUN_SMALL_COPY)
+		return;
+	if (kind == NCCL_NUMBERS && to != NCCL_TO_ALL)
+		note_numbers(from, size);
+	if (!has_folder())
 		return;
 	*head = (struct record){ RECORD_MAGIC, (uint32_t)size, c->ranks, c->rank, to, 0 };
 	dryrun__copy(head + 1, from, size);
-	head->zeros = all_zero((unsigned char *)(head + 1), size);
+	zero = all_zero((unsigned char *)(head + 1), size);
+	is_number = zero && kind == NCCL_NUMBERS && size == sizeof(uint64_t) && to == NCCL_TO_ALL;
+	head->zeros = zero && !is_number;
 	n = sizeof(*head) + (head->zeros ? 0 : size);
 	pthread_mutex_lock(&mutex);
 	if (peers.fd < 0) {
 		path_of(path, peers.rank);
-		peers.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+		peers.fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	}
-	if (peers.fd >= 0 && peers.written + n <= FILE_MAX && write(peers.fd, bytes, n) == (ssize_t)n)
-		peers.written += n;
+	if (peers.fd >= 0 && peers.written + n <= FILE_MAX) {
+		tell_size(is_number, kind == NCCL_BYTES && to == NCCL_TO_ALL, head);
+		if (write(peers.fd, bytes, n) == (ssize_t)n)
+			peers.written += n;
+	}
 	pthread_mutex_unlock(&mutex);
 }
 
@@ -284,7 +351,7 @@ static const struct left *find(const struct comm *c, int from, size_t size)
 	return l;
 }
 
-void nccl__receive(const struct comm *c, int from, void *to, size_t size)
+void nccl__receive(const struct comm *c, int from, void *to, size_t size, enum nccl_kind kind)
 {
 	const struct left *l = NULL;
 
@@ -295,35 +362,43 @@ void nccl__receive(const struct comm *c, int from, void *to, size_t size)
 			dryrun__copy(to, l->bytes, size);
 		pthread_mutex_unlock(&mutex);
 	}
+	/* An object's size, of which kernels make the sum, and then, when its bytes are there, the end. */
+	if (l && kind == NCCL_NUMBERS)
+		nccl__gathered(to, size, 2);
 	if (group.depth)
-		remember(c, (struct op){ .filled = l, .peer = from, .ptr = to, .size = size });
-	else if (!l && size <= DRYRUN_SMALL_COPY)
-		dryrun__unmodelled("NCCL: small data from another rank, taken for zeros");
+		remember(c, (struct op){ .filled = l, .kind = kind, .peer = from, .ptr = to, .size = size });
+	else if (!l && size <= DRYRUN_SMALL_COPY && (kind != NCCL_NUMBERS || !same_numbers(to, size)))
+		dryrun__unmodelled(NOT_HEARD);
 }
 
 /* ---- one number of each ---- */
 
 static __thread struct {
-	bool there;
+	unsigned int left; /* so many times it will be read */
 	uint64_t number;
 } gathered;
 
-void nccl__gathered(const void *at)
+void nccl__gathered(const void *at, size_t size, unsigned int reads)
 {
-	gathered.there = true;
-	dryrun__copy(&gathered.number, at, sizeof(gathered.number));
+	uint64_t numbers[DRYRUN_SMALL_COPY / sizeof(uint64_t)];
+
+	dryrun__copy(numbers, at, size);
+	gathered.left = reads;
+	gathered.number = 0;
+	for (size_t i = 0; i < size / sizeof(*numbers); i++)
+		gathered.number += numbers[i];
 }
 
 void nccl__not_gathered(void)
 {
-	gathered.there = false;
+	gathered.left = 0;
 }
 
 bool dryrun__of_gathered(void *number, size_t size)
 {
-	if (!gathered.there || size != sizeof(gathered.number))
+	if (!gathered.left || size != sizeof(gathered.number))
 		return false;
-	gathered.there = false;
+	gathered.left--;
 	memcpy(number, &gathered.number, size);
 	return true;
 }
