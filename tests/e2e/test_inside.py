@@ -126,6 +126,15 @@ def test_recorder_killed():
     check(before >= 0, "the job was there")
 
 
+def test_exec():
+    """It becomes another program: its recording ends there, and that one runs."""
+    script = "import os, torch\nx = torch.empty(1000)\nos.execv('/bin/sh', ['sh', '-c', 'echo other; exit 4'])"
+    path, code, out, err = record("exec", python(), "-c", script)
+    equal((code, out), (4, "other\n"), "exit and output of the other program, with %r" % err[-800:])
+    rows = [r for r in report(path)["rows"] if r["line"] == 2]
+    equal([(r["bytes"], r["count"]) for r in rows], [(4000, 1)], "what the first one made")
+
+
 def test_told():
     """What cannot be recorded so is said, and runs all the same."""
     prefix, folder = nobody()

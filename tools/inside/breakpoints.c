@@ -238,7 +238,7 @@ void breakpoints__wait(enum mt_inside_wait what)
 	__atomic_store_n(&shared->waits, what, __ATOMIC_SEQ_CST);
 	ring__wake();
 	while (__atomic_load_n(&shared->go, __ATOMIC_SEQ_CST) == go && __atomic_load_n(&shared->waits, __ATOMIC_SEQ_CST) == what &&
-	       getppid() == (pid_t)shared->recorder && seconds() < until)
+	       recorder_is_there() && seconds() < until)
 		syscall(SYS_futex, &shared->go, FUTEX_WAIT, go, &ts, NULL, 0);
 	__atomic_store_n(&shared->waits, MT_INSIDE_RUNS, __ATOMIC_SEQ_CST);
 }
