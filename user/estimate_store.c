@@ -10,12 +10,11 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "estimate_store_internal.h"
 #include "lib/array.h"
-#include "lib/hash.h"
 #include "lib/text.h"
 
 #define MAGIC	     0x3c85f7ceu
-#define BUCKETS	     4096u
 #define REQUEST_MAX  (STORE_BYTES_MAX / 4) /* of a client's bytes that are not yet a whole request */
 #define NCCL_ID	     128u
 #define LAST_WORKER  ":last_worker"
@@ -47,53 +46,10 @@ enum query {
 enum { READY, NOT_READY };
 enum { STOP_WAITING, WAIT_CANCELED };
 
-struct value {
-	struct value *next; /* in a queue */
-	size_t n;
-	char bytes[];
-};
-
-struct entry {
-	struct entry *next;
-	struct value *value; /* NULL: only a queue, or only waited for */
-	struct value *queue, **queue_end;
-	size_t n_queue, n;
-	char key[]; /* n bytes, then a 0 */
-};
-
-struct bytes {
-	char *data;
-	size_t n, cap;
-};
-
-struct store_client {
-	struct store_client *next;
-	void *connection;
-	struct bytes in, out;
-	bool old; /* of before 2.2 */
-	bool known;
-	struct entry **waits; /* for these that are not there */
-	size_t n_waits, cap_waits;
-	uint64_t since_ms;
-};
-
-struct store {
-	struct store_opts opts;
-	struct hash_seed seed;
-	struct entry *buckets[BUCKETS];
-	size_t n_keys, n_entries, bytes;
-	struct store_client *clients;
-};
-
 /* A request as it is read: what is missing at the end sets short. */
 struct reader {
 	const char *at, *end;
 	bool is_short, bad;
-};
-
-struct slice {
-	const char *data;
-	size_t n;
 };
 
 static const void *take(struct reader *r, size_t n)
@@ -179,67 +135,6 @@ static int flush(struct store *s, struct store_client *c)
 	return err;
 }
 
-/* ---- keys and values ---- */
-
-static struct entry *find(const struct store *s, struct slice key)
-{
-	struct entry *e = s->buckets[hash__bytes(s->seed, key.data, key.n) % BUCKETS];
-
-	while (e && (e->n != key.n || memcmp(e->key, key.data, key.n)))
-		e = e->next;
-	return e;
-}
-
-/* The entry of a key, made where there is none. NULL: out of memory, or of what may be kept. */
-static struct entry *entry_of(struct store *s, struct slice key)
-{
-	struct entry *e = find(s, key), **bucket;
-
-	if (e)
-		return e;
-	if (s->n_entries >= STORE_KEYS_MAX || s->bytes + key.n > STORE_BYTES_MAX)
-		return NULL;
-	e = calloc(1, sizeof(*e) + key.n + 1);
-	if (!e)
-		return NULL;
-	memcpy(e->key, key.data, key.n);
-	e->n = key.n;
-	e->queue_end = &e->queue;
-	bucket = &s->buckets[hash__bytes(s->seed, key.data, key.n) % BUCKETS];
-	e->next = *bucket;
-	*bucket = e;
-	s->n_entries++;
-	s->bytes += key.n;
-	return e;
-}
-
-static struct value *make_value(struct store *s, struct slice a, struct slice b)
-{
-	struct value *v;
-
-	if (a.n + b.n > STORE_VALUE_MAX || s->bytes + a.n + b.n > STORE_BYTES_MAX)
-		return NULL;
-	v = malloc(sizeof(*v) + a.n + b.n);
-	if (!v)
-		return NULL;
-	v->next = NULL;
-	v->n = a.n + b.n;
-	if (a.n)
-		memcpy(v->bytes, a.data, a.n);
-	if (b.n)
-		memcpy(v->bytes + a.n, b.data, b.n);
-	s->bytes += v->n;
-	return v;
-}
-
-static void drop_value(struct store *s, struct value **v)
-{
-	if (*v)
-		s->bytes -= (*v)->n;
-	free(*v);
-	*v = NULL;
-}
-
 static bool is_there(const struct entry *e)
 {
 	return e && (e->value || e->queue);
@@ -275,16 +170,16 @@ static int wake(struct store *s, struct entry *e, bool one)
 
 static int set(struct store *s, struct slice key, struct slice value)
 {
-	struct entry *e = entry_of(s, key);
+	struct entry *e = store__entry(s, key);
 	struct value *v;
 
 	if (!e)
 		return -ENOMEM;
-	v = make_value(s, value, (struct slice){ 0 });
+	v = store__make_value(s, value, (struct slice){ 0 });
 	if (!v)
 		return -ENOMEM;
 	s->n_keys += !e->value;
-	drop_value(s, &e->value);
+	store__drop_value(s, &e->value);
 	e->value = v;
 	return wake(s, e, false);
 }
@@ -346,7 +241,7 @@ static int do_compare_set(struct store *s, struct store_client *c, struct reader
 
 	if (!whole(r))
 		return 0;
-	e = find(s, key);
+	e = store__find(s, key);
 	if (!e || !e->value) {
 		/* Where it is not there, what was expected is said to be. */
 		if (expected.n)
@@ -363,7 +258,7 @@ static int do_compare_set(struct store *s, struct store_client *c, struct reader
 
 static int put_value(struct store *s, struct store_client *c, struct slice key)
 {
-	const struct entry *e = find(s, key);
+	const struct entry *e = store__find(s, key);
 
 	return e && e->value ? put_slice(c, e->value->bytes, e->value->n) : put_u64(c, 0);
 }
@@ -385,7 +280,7 @@ static int do_add(struct store *s, struct store_client *c, struct reader *r)
 
 	if (!whole(r))
 		return 0;
-	e = find(s, key);
+	e = store__find(s, key);
 	if (e && e->value) {
 		size_t n = e->value->n < sizeof(text) - 1 ? e->value->n : sizeof(text) - 1;
 
@@ -422,10 +317,10 @@ static int each_key(struct store *s, struct store_client *c, struct reader *r,
 
 static int missing(struct store *s, struct store_client *c, struct slice key)
 {
-	int err = is_there(find(s, key)) ? 0 : set_for_others(s, key);
+	int err = is_there(store__find(s, key)) ? 0 : set_for_others(s, key);
 
 	(void)c;
-	return err ? err : !is_there(find(s, key));
+	return err ? err : !is_there(store__find(s, key));
 }
 
 static int do_check(struct store *s, struct store_client *c, struct reader *r)
@@ -444,7 +339,7 @@ static int wait_for(struct store *s, struct store_client *c, struct slice key)
 
 	if (ret <= 0)
 		return ret;
-	e = entry_of(s, key);
+	e = store__entry(s, key);
 	if (!e || array__grow(&c->waits, &c->cap_waits, c->n_waits + 1, sizeof(*c->waits)))
 		return -ENOMEM;
 	c->waits[c->n_waits++] = e;
@@ -476,11 +371,11 @@ static int do_delete_key(struct store *s, struct store_client *c, struct reader 
 
 	if (!whole(r))
 		return 0;
-	e = find(s, key);
+	e = store__find(s, key);
 	was = e && e->value;
 	if (was) {
 		/* The entry stays: somebody may wait for it. */
-		drop_value(s, &e->value);
+		store__drop_value(s, &e->value);
 		s->n_keys--;
 	}
 	return put_u64(c, was);
@@ -495,13 +390,13 @@ static int do_append(struct store *s, struct store_client *c, struct reader *r)
 	(void)c;
 	if (!whole(r))
 		return 0;
-	e = entry_of(s, key);
+	e = store__entry(s, key);
 	if (!e || !e->value)
 		return e ? set(s, key, value) : -ENOMEM;
-	v = make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
+	v = store__make_value(s, (struct slice){ e->value->bytes, e->value->n }, value);
 	if (!v)
 		return -ENOMEM;
-	drop_value(s, &e->value);
+	store__drop_value(s, &e->value);
 	e->value = v;
 	return wake(s, e, false);
 }
@@ -559,8 +454,8 @@ static int do_queue_push(struct store *s, struct store_client *c, struct reader 
 	(void)c;
 	if (!whole(r))
 		return 0;
-	e = entry_of(s, key);
-	v = e && e->n_queue < STORE_KEYS_MAX ? make_value(s, value, (struct slice){ 0 }) : NULL;
+	e = store__entry(s, key);
+	v = e && e->n_queue < STORE_KEYS_MAX ? store__make_value(s, value, (struct slice){ 0 }) : NULL;
 	if (!v)
 		return -ENOMEM;
 	*e->queue_end = v;
@@ -578,7 +473,7 @@ static int do_queue_pop(struct store *s, struct store_client *c, struct reader *
 
 	if (!whole(r))
 		return 0;
-	e = find(s, key);
+	e = store__find(s, key);
 	err = put_u64(c, e ? e->n_queue : 0);
 	if (err || !e || !e->queue)
 		return err;
@@ -588,7 +483,7 @@ static int do_queue_pop(struct store *s, struct store_client *c, struct reader *
 		e->queue_end = &e->queue;
 	e->n_queue--;
 	err = put_slice(c, v->bytes, v->n);
-	drop_value(s, &v);
+	store__drop_value(s, &v);
 	return err;
 }
 
@@ -599,7 +494,7 @@ static int do_queue_len(struct store *s, struct store_client *c, struct reader *
 
 	if (!whole(r))
 		return 0;
-	e = find(s, key);
+	e = store__find(s, key);
 	return put_u64(c, e ? e->n_queue : 0);
 }
 
@@ -778,26 +673,6 @@ struct store *store__new(const struct store_opts *opts)
 		s->seed = hash__seed();
 	}
 	return s;
-}
-
-void store__clear(struct store *s)
-{
-	for (size_t i = 0; i < BUCKETS; i++) {
-		while (s->buckets[i]) {
-			struct entry *e = s->buckets[i];
-
-			s->buckets[i] = e->next;
-			drop_value(s, &e->value);
-			while (e->queue) {
-				struct value *v = e->queue;
-
-				e->queue = v->next;
-				drop_value(s, &v);
-			}
-			free(e);
-		}
-	}
-	s->n_keys = s->n_entries = s->bytes = 0;
 }
 
 void store__free(struct store *s)
