@@ -59,6 +59,7 @@ static void put_run(struct json *j, const char *key, const struct estimate_run *
 		json__int(j, "exit_status", WEXITSTATUS(r->wait_status));
 	else if (r->end == RUN_ENDED)
 		json__int(j, "signal", WTERMSIG(r->wait_status));
+	json__bool(j, "at_end", r->at_end);
 	json__uint(j, "steps", r->steps);
 	if (r->end == RUN_REPEATED) {
 		json__open_object(j, "equal");

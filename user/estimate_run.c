@@ -175,6 +175,7 @@ static int record(struct runner *r)
 		if (!status)
 			r->ret->end = RUN_INTERRUPTED;
 	}
+	r->ret->at_end = run_command__has_ended(cmd);
 	r->ret->killed_workers = watch_end(child__pid(cmd->child), child__pidfd(cmd->child),
 					   cmd->dryrun ? dryrun__keeper(cmd->dryrun) : 0) != 0;
 	r->ret->wait_status = child__wait(cmd->child);

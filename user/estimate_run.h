@@ -37,6 +37,7 @@ struct estimate_run_opts {
 struct estimate_run {
 	enum run_end end;
 	bool attached;	       /* PyTorch was there: there is a recording */
+	bool at_end;	       /* it had ended by itself when it was to be stopped */
 	int wait_status;       /* as of waitpid(), where it ended by itself */
 	uint64_t steps;
 	uint64_t ooms;	       /* requests of PyTorch that were refused */

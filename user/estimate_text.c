@@ -303,7 +303,7 @@ static void put_run(struct text *t)
 	else
 		fputs("stopped before its steps repeated\n", t->out);
 	if (run->end != RUN_ENDED)
-		fputs("  What it does at its end was not run.\n", t->out);
+		fputs(run->at_end ? "  By then it had come to its end.\n" : "  What it does at its end was not run.\n", t->out);
 }
 
 int estimate_text(FILE *out, const struct estimate *e)

@@ -58,10 +58,10 @@ def adds_up(doc, device):
 
 def test_fits():
     saved, kept = scratch("saved-by-the-script"), scratch("kept.mtr")
-    doc, said, err = estimate("--vram", "2G", "-o", kept, job=("--saved", saved, "--workers", "1"))
+    doc, said, err = estimate("--vram", "2G", "-o", kept, job=("--saved", saved, "--workers", "1", "--steps", "1000000"))
     equal((doc["verdict"], doc["lower_bound"], doc["overflow"]), ("fits", False, None), "verdict")
     device, ran = doc["devices"][0], doc["run"]
-    equal(ran["end"], "repeated", "how the run ended")
+    equal((ran["end"], ran["at_end"]), ("repeated", False), "how the run ended")
     first, last = ran["equal"]["first"], ran["equal"]["last"]
     equal((ran["steps"], last - first), (last, 2), "steps that were equal")
     # PyTorch's own counters in that very step: to the byte. Steps with two backward passes each.
@@ -102,7 +102,7 @@ def test_does_not_fit():
 
 def test_refused_and_caught():
     """A script that asks for less when it is refused does fit; that is told. It is stopped after the steps that were asked for."""
-    out, said, _ = estimate("--device", "4090", "--vram", "1G", "--steps", "2", "--top", "3", job=("--greedy", "4096", "--lookups", "8000"),
+    out, said, _ = estimate("--device", "4090", "--vram", "1G", "--steps", "2", "--top", "3", job=("--steps", "1000000", "--greedy", "4096", "--lookups", "8000"),
                             form="text")
     check(out.startswith("fits: "), "the answer: %s", out[:300])
     check(re.search(r"\d+ requests? of memory (was|were) refused, and the script went on", out), "the answer: %s", out[:500])
