@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "commands.h"
@@ -36,7 +35,7 @@ static const struct argp_option options[] = {
 	{ "cudnn-workspace", OPT_WORKSPACE, "SIZE", 0, "What cuDNN takes for a convolution, which cannot be known here (default 32M)", 1 },
 	{ "alloc-conf", OPT_ALLOC, "TEXT", 0, "Settings of PyTorch's allocator, as PYTORCH_CUDA_ALLOC_CONF has them", 1 },
 	{ "world-size", OPT_WORLD, "N", 0, "Run it as one rank of N, which are not there (default: as torchrun's command line says)", 1 },
-	{ "rank", OPT_RANK, "N", 0, "Which one, from 0 on (default 0)", 1 },
+	{ "rank", OPT_RANK, "N", 0, "Which one, from 0 on (default 0), or several, one after the other: 0,1,63 or 0-3 or all", 1 },
 	{ "local-world-size", OPT_LOCAL, "N", 0, "Ranks on a machine (default all, 8 at the most)", 1 },
 	{ NULL, 0, NULL, 0, "How far it is run:", 2 },
 	{ "steps", OPT_STEPS, "N", 0, "Stop after N steps of an optimizer (default: when steps repeat)", 2 },
@@ -97,6 +96,16 @@ static void parse_device(struct estimate_args *a, const char *arg, struct argp_s
 		argp_error(state, "--device: '%s' is none of %s", arg, device_kinds__options(known, sizeof(known)));
 }
 
+/* A number, or several: which of them there are is known when the world's size is. */
+static void parse_rank(struct estimate_args *a, const char *arg, struct argp_state *state)
+{
+	a->rank_list = NULL;
+	if (!strcmp(arg, "all") || strpbrk(arg, ",-"))
+		a->rank_list = arg;
+	else
+		a->ranks.rank = (unsigned)parse_limited(state, "--rank", arg, 0, ESTIMATE_WORLD_MAX - 1);
+}
+
 /* What the device is. */
 static error_t parse_target(int key, char *arg, struct argp_state *state)
 {
@@ -128,7 +137,7 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 		a->ranks.world_size = (unsigned)parse_limited(state, "--world-size", arg, 1, ESTIMATE_WORLD_MAX);
 		break;
 	case OPT_RANK:
-		a->ranks.rank = (unsigned)parse_limited(state, "--rank", arg, 0, ESTIMATE_WORLD_MAX - 1);
+		parse_rank(a, arg, state);
 		break;
 	case OPT_LOCAL:
 		a->ranks.local_world_size = (unsigned)parse_limited(state, "--local-world-size", arg, 1, DRYRUN_DEVICES_MAX);
@@ -167,6 +176,8 @@ static void check_options(struct estimate_args *a, struct argp_state *state)
 		argp_error(state, "which command? estimate [OPTION...] -- COMMAND [ARGUMENT...]");
 	if (a->output && !strcmp(a->output, "-"))
 		argp_error(state, "-o: standard output is for the answer; a recording goes into a file");
+	if (a->output && a->rank_list)
+		argp_error(state, "-o: a recording is of one rank; give --rank N");
 	if (a->min_vram && a->no_search)
 		argp_error(state, "--min-vram and --no-search: one or the other");
 }
@@ -301,51 +312,12 @@ static int keep_recording(const struct estimate *e, struct outfile *file)
 	return EXIT_FAILED;
 }
 
-static void say_failed(const struct estimate *e)
-{
-	const struct estimate_run *run = e->full ? &e->full_run : &e->run;
-	int status = run->wait_status;
-	char how[96];
-
-	if (!estimate__failed(run))
-		return;
-	if (WIFEXITED(status))
-		snprintf(how, sizeof(how), "ended with exit status %d", WEXITSTATUS(status));
-	else
-		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
-	log_err("the command %s: what was seen until then is no estimate", how);
-}
-
-/* PyTorch was never there. */
-static void say_nothing(const struct estimate *e)
-{
-	static const char *const ends[] = {
-		[RUN_ENDED] = "the command ended",
-		[RUN_TIME] = "the command was stopped after --max-time",
-		[RUN_HOST_MEMORY] = "the command was stopped as it took more of this machine's memory than --max-host-memory",
-		[RUN_INTERRUPTED] = "the command was interrupted",
-	};
-	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end] : NULL;
-
-	log_err("%s without having imported PyTorch in its first process: there is nothing to estimate%s", end ? end : ends[RUN_ENDED],
-		e->run.killed_workers ? "; give the command that it started itself" : "");
-}
-
-/* Its exit status: for scripts that ask whether it fits. */
-static int status_of(const struct estimate *e)
-{
-	if (e->verdict == VERDICT_DOES_NOT_FIT)
-		return EXIT_HELD;
-	return e->verdict == VERDICT_FITS && e->device >= 0 ? EXIT_OK : EXIT_UNUSABLE;
-}
-
 static int answer(const struct estimate *e)
 {
 	int err;
 
 	if (!e->full) {
-		say_nothing(e);
-		say_failed(e);
+		estimate__complain(e);
 		return EXIT_UNUSABLE;
 	}
 	err = e->args->format == ESTIMATE_JSON ? estimate_json(stdout, e) : estimate_text(stdout, e);
@@ -353,10 +325,8 @@ static int answer(const struct estimate *e)
 		log_err("%s", strerror(-err));
 		return EXIT_FAILED;
 	}
-	say_failed(e);
-	if (e->device < 0 && !estimate__failed(&e->full_run))
-		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the script choose the CPU?");
-	return status_of(e);
+	estimate__complain(e);
+	return estimate__status(e);
 }
 
 int cmd_estimate(int argc, char **argv)
@@ -380,6 +350,8 @@ int cmd_estimate(int argc, char **argv)
 	status = complete(&args);
 	if (status)
 		return status;
+	if (args.rank_list)
+		return estimate_many(stdout, &args);
 	if (args.output) {
 		err = outfile__create(args.output, OUTFILE_RENAME, args.force, &file);
 		if (err) {

@@ -203,6 +203,30 @@ static enum verdict judge(const struct estimate *e)
 	return verdict__of(&f);
 }
 
+/* CUDART_VERSION, of "2.11.0+cu130"; 0: it does not say. */
+static int cuda_version(const char *torch)
+{
+	const char *cu = torch ? strstr(torch, "+cu") : NULL;
+	unsigned n;
+	char rest;
+
+	if (!cu || sscanf(cu + 3, "%3u%c", &n, &rest) != 1 || n < 90)
+		return 0;
+	return (int)(n / 10 * 1000 + n % 10 * 10);
+}
+
+/* A figure that was reported with another CUDA is an assumption. */
+static void source_context(struct estimate *e)
+{
+	const struct estimate_args *a = e->args;
+	struct device_figure f;
+
+	e->context = a->context;
+	if (a->kind && !a->run.dryrun.context_given && e->full &&
+	    device_kind__context(a->kind, cuda_version(facts__get(e->full->facts, "torch")), &f) && f.bytes == a->context.bytes)
+		e->context = f;
+}
+
 #define TAIL 2048 /* bytes of what a script has said, at its end */
 
 /* The last lines of what the script said where nobody saw it. */
@@ -265,9 +289,12 @@ int estimate__run(struct estimate *e)
 	if (status)
 		return status;
 	e->full_is_whole = estimate__whole(&e->full_run);
+	source_context(e);
 	if (known__read(estimate__path(e, "log", path, sizeof(path)), &e->known))
 		log_warn("the log of the dry run cannot be read: what could not be known is not named");
 	status = choose_device(e);
+	if (e->device < 0 && e->verdict == VERDICT_FITS)
+		e->verdict = VERDICT_UNKNOWN; /* nothing was asked for */
 	if (!status && e->device >= 0 && advisor__finish(e->advisor, (size_t)e->device, &e->advice)) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
@@ -324,4 +351,50 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 	if (i >= count)
 		return NULL;
 	return reasons[i];
+}
+
+static void say_failed(const struct estimate *e)
+{
+	const struct estimate_run *run = e->full ? &e->full_run : &e->run;
+	int status = run->wait_status;
+	char how[96];
+
+	if (!estimate__failed(run))
+		return;
+	if (WIFEXITED(status))
+		snprintf(how, sizeof(how), "ended with exit status %d", WEXITSTATUS(status));
+	else
+		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+	log_err("the command %s: what was seen until then is no estimate", how);
+}
+
+/* PyTorch was never there. */
+static void say_nothing(const struct estimate *e)
+{
+	static const char *const ends[] = {
+		[RUN_ENDED] = "the command ended",
+		[RUN_TIME] = "the command was stopped after --max-time",
+		[RUN_HOST_MEMORY] = "the command was stopped as it took more of this machine's memory than --max-host-memory",
+		[RUN_INTERRUPTED] = "the command was interrupted",
+	};
+	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end] : NULL;
+
+	log_err("%s without having imported PyTorch in its first process: there is nothing to estimate%s", end ? end : ends[RUN_ENDED],
+		e->run.killed_workers ? "; give the command that it started itself" : "");
+}
+
+int estimate__status(const struct estimate *e)
+{
+	if (e->verdict == VERDICT_DOES_NOT_FIT)
+		return EXIT_HELD;
+	return e->verdict == VERDICT_FITS && e->device >= 0 ? EXIT_OK : EXIT_UNUSABLE;
+}
+
+void estimate__complain(const struct estimate *e)
+{
+	if (!e->full)
+		say_nothing(e);
+	say_failed(e);
+	if (e->full && e->device < 0 && !estimate__failed(&e->full_run))
+		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the script choose the CPU?");
 }

@@ -20,6 +20,8 @@
 #include "report_text.h"
 #include "run_command.h"
 
+struct json;
+
 enum estimate_format { ESTIMATE_TEXT, ESTIMATE_JSON };
 
 enum estimate_tracer { TRACER_AUTO, TRACER_INSIDE, TRACER_BPF };
@@ -30,6 +32,7 @@ struct estimate_args {
 	uint64_t vram;
 	struct device_figure context;
 	struct estimate_ranks_args ranks; /* its command is run's */
+	const char *rank_list; /* of --rank, where it is more than a number; else NULL */
 	uint64_t steps, max_time, max_host_memory;
 	bool min_vram, no_search;
 	const char *output; /* NULL: the recording is not kept */
@@ -67,6 +70,7 @@ struct estimate {
 	unsigned rank, world_size, local_world_size;
 	char *unheard; /* what it waited for, of another rank, and did not get; NULL: nothing */
 	struct known_list known; /* of the full run */
+	struct device_figure context; /* args' own, with what the script's CUDA makes of its source */
 	enum verdict verdict;
 	int device; /* the model's index of the one that most is needed of; -1: none was used */
 	struct estimate_parts parts; /* of that */
@@ -91,8 +95,18 @@ int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean
 /* Finds e->smallest from the full run. 0 or an exit code, logged. */
 int estimate_smallest__find(struct estimate *e);
 
-/* 0 or -ENOMEM. */
+/* The exit code that says it: EXIT_OK it fits, EXIT_HELD it does not, EXIT_UNUSABLE it cannot be said. */
+int estimate__status(const struct estimate *e);
+/* What became of the command, where that has to be said besides. Logs. */
+void estimate__complain(const struct estimate *e);
+
+/* 0 or -ENOMEM. e->full must be there. */
 int estimate_text(FILE *out, const struct estimate *e);
 int estimate_json(FILE *out, const struct estimate *e);
+/* The same as a value of a document. Without e->full what is known of the run alone. */
+int estimate_json__put(struct json *j, const char *key, const struct estimate *e);
+
+/* estimate_many.c: each of the ranks of args->rank_list, one after the other. An exit code, of the worst of them. */
+int estimate_many(FILE *out, struct estimate_args *args);
 
 #endif

@@ -31,8 +31,8 @@ static void put_device(struct json *j, const struct estimate *e)
 	snprintf(sm, sizeof(sm), "%d.%d", d->sm_major ? d->sm_major : 8, d->sm_major ? d->sm_minor : 0);
 	json__string(j, "compute_capability", sm);
 	json__uint(j, "context", a->context.bytes);
-	json__string(j, "context_source", figure_source__name(a->context.source));
-	json__string(j, "context_from", a->context.from);
+	json__string(j, "context_source", figure_source__name(e->full ? e->context.source : a->context.source));
+	json__string(j, "context_from", e->full ? e->context.from : a->context.from);
 	json__string(j, "alloc_conf", d->alloc_conf);
 	json__uint(j, "cudnn_workspace", d->cudnn_workspace_given ? d->cudnn_workspace : DRYRUN_CUDNN_WORKSPACE_DEFAULT);
 	json__close_object(j);
@@ -40,6 +40,8 @@ static void put_device(struct json *j, const struct estimate *e)
 
 static void put_rank(struct json *j, const struct estimate *e)
 {
+	struct device_figure nccl;
+
 	if (!e->of_ranks)
 		return;
 	json__open_object(j, "rank");
@@ -47,6 +49,8 @@ static void put_rank(struct json *j, const struct estimate *e)
 	json__uint(j, "world_size", e->world_size);
 	json__uint(j, "local_world_size", e->local_world_size);
 	json__string(j, "waited_for", e->unheard);
+	if (e->world_size > 1 && device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
+		json__uint(j, "nccl_communicator", nccl.bytes);
 	json__close_object(j);
 }
 
@@ -184,10 +188,13 @@ static void put_known(struct json *j, const struct known_list *l)
 		json__open_object(j, NULL);
 		json__string(j, "kind", known_kind__name(k->kind));
 		json__string(j, "name", k->name);
-		if (k->kind == KNOWN_ASSUMED)
+		if (k->kind == KNOWN_ASSUMED && !k->file)
 			json__uint(j, "value", k->count);
-		if (k->kind == KNOWN_SHAPE || k->kind == KNOWN_VALUE) {
-			json__uint(j, "count", k->count);
+		else if (k->value)
+			json__string(j, "value", k->value);
+		if (k->file || k->kind == KNOWN_SHAPE || k->kind == KNOWN_VALUE) {
+			if (k->kind != KNOWN_ASSUMED)
+				json__uint(j, "count", k->count);
 			json__string(j, "file", k->file);
 			json__uint(j, "line", k->line);
 			json__string(j, "function", k->func);
@@ -253,14 +260,11 @@ static int put_reports(struct json *j, const struct estimate *e)
 	return err;
 }
 
-int estimate_json(FILE *out, const struct estimate *e)
+int estimate_json__put(struct json *j, const char *key, const struct estimate *e)
 {
-	struct json *j = json__new(out, true);
 	int err;
 
-	if (!j)
-		return -ENOMEM;
-	json__open_object(j, NULL);
+	json__open_object(j, key);
 	json__open_object(j, "memtrace");
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__uint(j, "estimate_format", ESTIMATE_FORMAT);
@@ -273,6 +277,10 @@ int estimate_json(FILE *out, const struct estimate *e)
 	put_device(j, e);
 	put_rank(j, e);
 	put_run(j, "run", &e->run, e->args->vram);
+	if (!e->full) {
+		json__close_object(j);
+		return 0;
+	}
 	put_run(j, "figures_of", &e->full_run, e->full_vram);
 	err = put_devices(j, e);
 	put_overflow(j, e);
@@ -282,6 +290,17 @@ int estimate_json(FILE *out, const struct estimate *e)
 	advice__json(j, "advice", &e->advice);
 	err = err ? err : put_reports(j, e);
 	json__close_object(j);
+	return err;
+}
+
+int estimate_json(FILE *out, const struct estimate *e)
+{
+	struct json *j = json__new(out, true);
+	int err;
+
+	if (!j)
+		return -ENOMEM;
+	err = estimate_json__put(j, NULL, e);
 	json__free(j);
 	return err;
 }

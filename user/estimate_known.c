@@ -71,6 +71,7 @@ static int add(struct known_list *l, const struct known *k)
 	x->name = copy(k->name, &err);
 	x->file = copy(k->file, &err);
 	x->func = copy(k->func, &err);
+	x->value = copy(k->value, &err);
 	l->kinds[k->kind]++;
 	return err;
 }
@@ -119,6 +120,32 @@ static bool depends(char *at, struct known *k)
 	return k->kind == KNOWN_SHAPE || !strcmp(kind, "value");
 }
 
+/* "NAME NUMBER", or "NAME FILE:LINE" with what was taken there behind it, or nothing where the name says it. The file's name may have spaces. */
+static bool assumed(char *at, struct known *k)
+{
+	char *colon;
+	uint64_t n;
+	size_t digits;
+
+	k->kind = KNOWN_ASSUMED;
+	k->name = word(&at, " \t");
+	if (!k->name || !*k->name || !at || number(at, &k->count))
+		return k->name && *k->name && at;
+	colon = strrchr(at, ':');
+	digits = colon ? strspn(colon + 1, "0123456789") : 0;
+	if (!digits || colon == at || (colon[1 + digits] && colon[1 + digits] != ' '))
+		return false;
+	*colon = '\0';
+	k->file = at;
+	if (colon[1 + digits]) {
+		colon[1 + digits] = '\0';
+		k->value = colon + 2 + digits;
+	}
+	if (number(colon + 1, &n) && n <= UINT32_MAX)
+		k->line = (uint32_t)n;
+	return true;
+}
+
 static int line(struct known_list *l, char *text)
 {
 	struct known k = { 0 };
@@ -129,12 +156,10 @@ static int line(struct known_list *l, char *text)
 		good = depends(at, &k);
 	} else if (!strcmp(what, "unmodelled")) {
 		k.kind = KNOWN_UNMODELLED;
-		k.name = word(&at, " \t");
+		k.name = at;
 		good = k.name && *k.name;
 	} else if (!strcmp(what, "assumed")) {
-		k.kind = KNOWN_ASSUMED;
-		k.name = word(&at, " \t");
-		good = k.name && *k.name && number(word(&at, " \t"), &k.count);
+		good = assumed(at, &k);
 	}
 	return good ? add(l, &k) : 0;
 }
@@ -212,6 +237,7 @@ void known__free(struct known_list *l)
 		free(l->all[i].name);
 		free(l->all[i].file);
 		free(l->all[i].func);
+		free(l->all[i].value);
 	}
 	free(l->all);
 	*l = (struct known_list){ 0 };

@@ -11,7 +11,7 @@
 
 enum known_kind {
 	KNOWN_UNMODELLED, /* name: a function */
-	KNOWN_ASSUMED,	  /* name, and count has the bytes or number that was taken */
+	KNOWN_ASSUMED,	  /* name, and count has the bytes or number that was taken; or it was at a place: file, line, value */
 	KNOWN_SHAPE,	  /* sizes of what an operation returns depend on values: a lower bound */
 	KNOWN_VALUE,	  /* the host read a value that no kernel has computed */
 	KNOWN_NR,
@@ -24,6 +24,7 @@ struct known {
 	uint64_t count; /* KNOWN_SHAPE, KNOWN_VALUE: how often, at least */
 	char *file, *func; /* NULL: not known */
 	uint32_t line;
+	char *value; /* KNOWN_ASSUMED at a place: what was taken; NULL: the name says it */
 };
 
 struct known_list {

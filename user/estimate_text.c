@@ -133,11 +133,25 @@ static void put_sum(struct text *t, uint64_t n, const char *title, const char *n
 	fprintf(t->out, "  %10s  %*s  %s%s%s\n", bytes(a, n), BAR, "", title, *note ? ", " : "", note);
 }
 
+/* Nothing here knows what NCCL takes: it is not in the sum. */
+static void put_nccl(struct text *t)
+{
+	const struct estimate *e = t->e;
+	struct device_figure nccl;
+	char a[24];
+
+	if (device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
+		fprintf(t->out, "  NCCL's buffers are not in it: some %s for each communicator (%s: %s).\n", bytes(a, nccl.bytes),
+			figure_source__name(nccl.source), nccl.from);
+	else
+		fprintf(t->out, "  NCCL's buffers are not in it: %s.\n", nccl.from);
+}
+
 static void put_parts(struct text *t)
 {
 	const struct estimate *e = t->e;
 	const struct estimate_parts *p = &e->parts;
-	const struct device_figure *context = &e->args->context;
+	const struct device_figure *context = &e->context;
 	struct model_device d;
 	char note[192], text[96];
 
@@ -161,6 +175,8 @@ static void put_parts(struct text *t)
 		fprintf(t->out, "  Of what is reserved and not allocated much may be given back under pressure; %s\n",
 			e->smallest.found ? "the smallest --vram that fits has that in it." :
 					    "--min-vram finds the smallest memory that does.");
+	if (e->of_ranks && e->world_size > 1)
+		put_nccl(t);
 }
 
 static int put_devices(struct text *t)
@@ -215,11 +231,11 @@ static int put_tables(struct text *t)
 	int err;
 
 	modules.by = BY_LAYER;
-	fputc('\n', t->out);
+	head(t, "By module, at the peak");
 	err = report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts, &modules);
 	if (err)
 		return err;
-	fputc('\n', t->out);
+	head(t, "By line, at the peak");
 	lines.by = BY_LINE;
 	return report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts, &lines);
 }
@@ -250,8 +266,10 @@ static void put_known(struct text *t)
 			if (k->kind != order[o] || shown++ >= KNOWN_SHOWN)
 				continue;
 			fprintf(t->out, "  %s", text__clean(name, sizeof(name), k->name, strlen(k->name)));
-			if (k->kind == KNOWN_ASSUMED)
+			if (k->kind == KNOWN_ASSUMED && !k->file)
 				fprintf(t->out, " %" PRIu64, k->count);
+			else if (k->value)
+				fprintf(t->out, " %s", text__clean(func, sizeof(func), k->value, strlen(k->value)));
 			else if (k->count)
 				fprintf(t->out, "  %" PRIu64 " time%s", k->count, k->count == 1 ? "" : "s");
 			if (k->file)
@@ -311,7 +329,8 @@ int estimate_text(FILE *out, const struct estimate *e)
 	struct text t = { .out = out, .e = e };
 	int err;
 
-	t.opts = (struct report_text_opts){ .when = ROWS_AT_MARK, .at = AT_PEAK, .top = e->args->top, .colour = e->args->colour };
+	t.opts = (struct report_text_opts){ .when = ROWS_AT_MARK, .at = AT_PEAK, .top = e->args->top, .colour = e->args->colour,
+					   .no_sums = true };
 	t.width = report_text__width(out, &t.opts);
 	t.colour = report_text__colour(out, &t.opts);
 	put_verdict(&t);

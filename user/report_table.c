@@ -430,7 +430,8 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 	err = prepare(t, m, device);
 	if (!err) {
 		model__device(m, device, &dev);
-		report_text__sums(out, o, &dev);
+		if (!o->no_sums)
+			report_text__sums(out, o, &dev);
 		print_titles(t);
 		print_rows(t);
 		print_check(t, &dev);

@@ -34,6 +34,7 @@ struct report_text_opts {
 	const struct report_select *select; /* report_filter.h; NULL: all, charged as ever */
 	enum report_choice bars;   /* REPORT_AUTO: on a terminal with room for them */
 	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
+	bool no_sums;	      /* of a table: what it adds up to has been said */
 	bool overview;	      /* categories and modules with bars, in front of the table */
 	size_t top;	      /* rows before "(N more rows)"; 0: all */
 	unsigned width;	      /* columns; 0: the terminal's (COLUMNS first), 80 elsewhere */

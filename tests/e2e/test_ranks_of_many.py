@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 
-from harness import OUT, WORKLOADS, check, equal, python, run, scratch, spawn
+from harness import OUT, WORKLOADS, check, equal, python, run, scratch, spawn, tool
 
 FOLDER = os.path.join(OUT, "dryrun")
 TOOL = os.path.join(OUT, "tests", "tools", "rank_of_many")
@@ -41,8 +41,20 @@ def test_sharded_of_64():
     for job in first:
         near(job, 0)
         equal(job["peaks"][1:], job["peaks"][1:2] * (len(job["peaks"]) - 1), "peaks of the steps of %s after the first" % job["job"])
-    last = jobs("main", 64, 63, "fsdp2")
-    equal(last[0]["peaks"], first[0]["peaks"], "peaks of the last rank and of the first")
+    two_ranks(max(first[0]["peaks"]))
+
+
+def two_ranks(peak):
+    """The same as estimate does it: the first rank and the last, one after the other."""
+    code, out, err = tool("estimate", "--format", "json", "--world-size", "64", "--rank", "63,0", "--steps", "3", "--", python("main"),
+                          "-W", "ignore", os.path.join(WORKLOADS, "ranks_of_many.py"), "fsdp2", root=True, seconds=300)
+    check(code == 0, "estimate of two ranks exited with %d: %s", code, err)
+    ranks = json.loads(out)["ranks"]
+    equal([(r["rank"]["rank"], r["rank"]["world_size"], r["verdict"]) for r in ranks], [(0, 64, "fits"), (63, 64, "fits")], "ranks")
+    for doc in ranks:
+        equal(max(p["peak_allocated"] for name, p in doc["phases"].items() if name != "other"), peak,
+              "peak of the steps of rank %d" % doc["rank"]["rank"])
+    equal(*[doc["devices"][0]["peak_allocated"] for doc in ranks], "peaks of the two, all in all")
 
 
 def test_newest():

@@ -223,6 +223,8 @@ static void test_log(void **state)
 {
 	struct known_list l = read_log("unmodelled cufftXtExec\n"
 				       "assumed cudnn_workspace 33554432\n"
+				       "assumed true_at /a b/eval.py:31\n"
+				       "assumed value_at /a/train.py:8 2.5\n"
 				       "depends\tvalue\titem\t1\t/a/train.py\t12\tstep\n"
 				       "depends\tshape\tnonzero\t2\t/a/moe.py\t7\troute\n"
 				       "depends\tvalue\titem\t4\t/a/train.py\t12\tstep\n"
@@ -230,16 +232,20 @@ static void test_log(void **state)
 				       "depends\tvalue\titem\t2\t/a/train.py\t12\tstep\n");
 
 	(void)state;
-	assert_int_equal(l.n, 5);
+	assert_int_equal(l.n, 7);
 	assert_int_equal(l.kinds[KNOWN_VALUE], 2);
 	assert_string_equal(l.all[0].name, "cufftXtExec");
 	assert_int_equal(l.all[1].count, 33554432);
-	assert_int_equal(l.all[2].kind, KNOWN_SHAPE);
-	assert_string_equal(l.all[2].func, "route");
+	assert_string_equal(l.all[2].file, "/a b/eval.py");
+	assert_int_equal(l.all[2].line, 31);
+	assert_null(l.all[2].value);
+	assert_string_equal(l.all[3].value, "2.5");
+	assert_int_equal(l.all[4].kind, KNOWN_SHAPE);
+	assert_string_equal(l.all[4].func, "route");
 	/* The largest count is the one. */
-	assert_int_equal(l.all[3].count, 4);
-	assert_int_equal(l.all[3].line, 12);
-	assert_null(l.all[4].file);
+	assert_int_equal(l.all[5].count, 4);
+	assert_int_equal(l.all[5].line, 12);
+	assert_null(l.all[6].file);
 	known__free(&l);
 }
 
@@ -253,7 +259,7 @@ static void test_log_hostile(void **state)
 				       "depends\tshape\tx\t-1\ta\t1\tb\n"
 				       "depends\tshape\tx\t99999999999999999999999\ta\t1\tb\n"
 				       "depends\tshape\ty\t1\ta\t99999999999\tb\n"
-				       "\n \nassumed\nassumed x\nassumed x y\nunmodelled\nunmodelled \nwhatever else\n");
+				       "\n \nassumed\nassumed x\nassumed x y\nassumed x :1\nassumed x y:\nassumed x y:1z\nunmodelled\nunmodelled \nwhatever else\n");
 
 	(void)state;
 	assert_int_equal(l.n, 1);

@@ -87,6 +87,7 @@ struct usage {
 	struct {
 		uint64_t total, used, context, pad;
 	} device[SMI_DEVICES_MAX];
+	uint64_t reports;
 };
 
 static struct usage table;
@@ -128,7 +129,7 @@ static void test_dry_run(void **state)
 
 	(void)state;
 	assert_non_null(p);
-	table = (struct usage){ .magic = 0x4d544452, .version = 1 };
+	table = (struct usage){ .magic = 0x4d544452, .version = 2 };
 	s = smi__open(p, (uintptr_t)&table);
 	assert_non_null(s);
 	assert_true(smi__is_dry_run(s));
@@ -171,10 +172,11 @@ static void test_hostile_table(void **state)
 {
 	static const struct {
 		uint32_t magic, version, n_devices;
-	} bad[] = { { 0, 1, 1 }, { 0x4d544452, 2, 1 }, { 0x4d544452, 1, SMI_DEVICES_MAX + 1 }, { 0x4d544452, 1, UINT32_MAX } };
+	} bad[] = { { 0, 2, 1 }, { 0x4d544452, 1, 1 }, { 0x4d544452, 2, SMI_DEVICES_MAX + 1 }, { 0x4d544452, 2, UINT32_MAX } };
 	struct proc *p = proc__open(getpid());
 	struct smi_figures f;
 	struct smi *s;
+	uint64_t reports;
 	size_t i;
 
 	(void)state;
@@ -187,13 +189,17 @@ static void test_hostile_table(void **state)
 		smi__read(s, &f);
 		assert_int_equal(f.n, 0);
 		assert_int_equal(smi__devices(s), 0);
+		assert_false(smi__reports(s, &reports));
 		smi__free(s);
 	}
 	/* good first, then more devices than at the beginning, then no table at all */
-	table = (struct usage){ .magic = 0x4d544452, .version = 1, .n_devices = 1 };
+	table = (struct usage){ .magic = 0x4d544452, .version = 2, .n_devices = 1 };
 	s = smi__open(p, (uintptr_t)&table);
 	assert_non_null(s);
 	table.n_devices = SMI_DEVICES_MAX;
+	table.reports = 7;
+	assert_true(smi__reports(s, &reports));
+	assert_int_equal(reports, 7);
 	smi__read(s, &f);
 	assert_int_equal(f.n, 1);
 	table.magic = 0;

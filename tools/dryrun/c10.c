@@ -71,6 +71,7 @@ API(void, REPORT, void *ptr, int64_t size, size_t allocated, size_t reserved, st
 		contents__clear((uintptr_t)ptr, (uint64_t)size);
 		note((uintptr_t)ptr, (uint64_t)size);
 	}
+	__atomic_fetch_add(&memtrace_dryrun_usage.reports, 1, __ATOMIC_RELAXED);
 	if (real)
 		real(ptr, size, allocated, reserved, device);
 	else

@@ -17,7 +17,7 @@ static bool forked; /* from a process that had a context: CUDA does not work in 
 static __thread int current;
 static __thread int last_error;
 
-EXPORT struct dryrun_usage memtrace_dryrun_usage = { .magic = DRYRUN_USAGE_MAGIC, .version = 1 };
+EXPORT struct dryrun_usage memtrace_dryrun_usage = { .magic = DRYRUN_USAGE_MAGIC, .version = 2 };
 
 void dryrun__lock(void)
 {

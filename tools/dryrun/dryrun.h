@@ -167,6 +167,7 @@ struct dryrun_usage {
 	struct {
 		uint64_t total, used /* by this process, context included */, context, refused /* how often there was no room */;
 	} device[DRYRUN_MAX_DEVICES];
+	uint64_t reports; /* calls of c10::reportMemoryUsageToProfiler: what records can tell that it has seen all */
 };
 
 extern struct dryrun_usage memtrace_dryrun_usage;

@@ -26,6 +26,7 @@
 #define USED_PAUSE 50000000ULL	 /* and at most, where it changes */
 #define USED_AGAIN 10000000ULL	 /* where it changed while being asked for */
 #define USED_SHARE 20		 /* of the time that asking may take: one in so many */
+#define ON_THE_WAY 64		 /* threads that may be about to report */
 #define FILES_MAX 4096
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
@@ -456,6 +457,18 @@ int calls__used(struct session *s, bool last)
 	c->to_tell = false;
 	set_device_facts(s);
 	return smi__tell(c->smi, &c->figures, say_used, s);
+}
+
+uint64_t calls__unseen(const struct session *s)
+{
+	uint64_t c[MT_CNT_NR], told, hits;
+
+	/* First what was told: what is told of after that has hit a probe already or is on its way, one a thread. */
+	if (!s->calls || !s->calls->smi || !s->from_start || s->opts.kin || s->opts.steps_only || !smi__reports(s->calls->smi, &told) ||
+	    probes__counters(s->probes, s->opts.number, c))
+		return 0;
+	hits = c[MT_CNT_HIT + MT_REC_REPORT];
+	return told > hits + ON_THE_WAY ? told - hits : 0;
 }
 
 void calls__used_soon(struct session *s)

@@ -29,6 +29,11 @@ void calls__before_drain(struct session *s);
 void calls__after_drain(struct session *s, bool whole);
 /* Tells of it (EVENT_USED) where it has changed, behind what that drain brought; last: at the end. 0 or a sink's error. */
 int calls__used(struct session *s, bool last);
+/*
+ * Of a dry run that is recorded from its start: reports of PyTorch's allocator, as its library has counted them, that no probe was hit
+ * by. 0: none, or not known. Other probes in the same places may have taken the hits.
+ */
+uint64_t calls__unseen(const struct session *s);
 /* At an out of memory: asks as soon as may be, where that is cheap with the next drain. */
 void calls__used_soon(struct session *s);
 

@@ -527,6 +527,18 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 		log_debug("a page of the target was not in memory: the sleepable programs take over");
 }
 
+static void look_for_unseen(struct session *s)
+{
+	uint64_t n = calls__unseen(s);
+
+	if (n <= s->unseen)
+		return;
+	if (!s->unseen)
+		log_warn("%" PRIu64 " of what PyTorch's allocator told of were not seen: are there other probes in the same place?", n);
+	s->early_lost += n - s->unseen;
+	s->unseen = n;
+}
+
 static int housekeeping(struct session *s, uint64_t now)
 {
 	const uint64_t *c = s->counters;
@@ -542,6 +554,8 @@ static int housekeeping(struct session *s, uint64_t now)
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
 		s->last_facts = now;
+		if (!s->blind)
+			look_for_unseen(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);
 		facts__setf(s->facts, "events", "%" PRIu64, s->events);
 		facts__setf(s->facts, "lost", "%" PRIu64, s->lost);
@@ -629,6 +643,7 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	err = session__last_census(s);
 	err = err ? err : session__last_segments(s);
 	now = session__now(s);
+	look_for_unseen(s);
 	stop(s);
 	err = err ? err : session__pump(s, sinks, n_sinks);
 	err = err ? err : calls__used(s, true);

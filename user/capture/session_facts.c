@@ -244,6 +244,8 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	calls__set_facts(s, c);
 	autograd__set_facts(s, c);
 	modules__set_facts(s, c);
+	if (s->unseen)
+		facts__setf(s->facts, "counter.reports_unseen", "%" PRIu64, s->unseen);
 	if (s->twins)
 		facts__setf(s->facts, "counter.twins", "%" PRIu64, s->twins);
 	if (c[MT_CNT_FAULT_RETRIED])

@@ -86,7 +86,8 @@ struct session {
 	bool behind; /* the ring was not drained to its end */
 	bool forked; /* by one that was traced */
 	bool joined_early; /* of one that is followed: its hits were recorded before PyTorch was mapped */
-	uint64_t early_lost; /* records of before it was looked at, for which there was no room */
+	uint64_t unseen; /* of them (below), see calls__unseen() */
+	uint64_t early_lost; /* never came to a probe; and records of before it was looked at, for which there was no room */
 	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
 	size_t n_sinks;

@@ -15,13 +15,14 @@
 /* ---- the dry-run library's table: tools/dryrun ---- */
 
 #define DRYRUN_MAGIC 0x4d544452
-#define DRYRUN_VERSION 1
+#define DRYRUN_VERSION 2
 
 struct dryrun_usage {
 	uint32_t magic, version, n_devices, pad;
 	struct {
 		uint64_t total, used, context, pad;
 	} device[SMI_DEVICES_MAX];
+	uint64_t reports;
 };
 
 /* ---- NVML: types and numbers as in nvml.h ---- */
@@ -271,6 +272,16 @@ static bool read_table(const struct smi *s, struct dryrun_usage *u)
 bool smi__is_dry_run(const struct smi *s)
 {
 	return s->table != 0;
+}
+
+bool smi__reports(const struct smi *s, uint64_t *ret)
+{
+	struct dryrun_usage u;
+
+	if (!read_table(s, &u))
+		return false;
+	*ret = u.reports;
+	return true;
 }
 
 void smi__refresh(struct smi *s)

@@ -23,6 +23,9 @@ struct smi *smi__open(const struct proc *p, uint64_t dry_run);
 void smi__free(struct smi *s); /* NULL is fine */
 bool smi__is_dry_run(const struct smi *s);
 
+/* Of a dry run: how often PyTorch has told of a block so far. False: it is none, or has ended. */
+bool smi__reports(const struct smi *s, uint64_t *ret);
+
 /* Looks again at how many devices a dry run has: it says so once CUDA is used. */
 void smi__refresh(struct smi *s);
 
