@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """`run --inside`: a command that records itself, by a user without privileges; the recording is the kernel's, to the byte."""
+import collections
+import json
 import os
 import platform
 import shutil
@@ -83,6 +85,25 @@ def test_same_as_the_kernels():
                 equal(b[what], a[what], "%s at %s by %s, from inside and by the kernel" % (what, at, by))
     equal((a["attached_at"], a["lost"], a["complete"]), ("start", 0, True), "of both")
     check(sum(d["allocs"] for d in a["devices"]) > 400 and a["steps"] == 4, "few allocations: %s, %s steps", a["devices"], a["steps"])
+
+
+def test_estimate():
+    """What nobody is told of a training script is what root is told, whose kernel records."""
+    prefix, _ = nobody()
+    docs = []
+    for options in ({"prefix": prefix}, {"root": True}):
+        code, out, err = tool("estimate", "--format", "json", "--device", "l40s", "--", python(), os.path.join(harness.WORKLOADS, "estimate_job.py"),
+                              seconds=120, **options)
+        equal(code, 0, "exit of estimate, which said %r" % err[-800:])
+        doc = json.loads(out)
+        lines = collections.Counter()
+        for row in doc["report"]["rows"]:
+            lines[(row["file"], row["line"])] += row["bytes"]
+        # Not what the blocks are for: that is read from the script's objects, and this one may have ended before.
+        devices = [{k: v for k, v in d.items() if k != "parts"} for d in doc["devices"]]
+        docs.append({"devices": devices, "verdict": doc["verdict"], "phases": doc["phases"], "lost": doc["report"]["capture"]["lost"], "lines": lines})
+    equal(docs[0]["devices"][0]["device"], "cuda:0", "device")
+    equal(docs[0], docs[1], "what nobody is told")
 
 
 def test_full_ring():
