@@ -85,9 +85,8 @@ static void read_size(const char *name, uint64_t *size, uint64_t low, uint64_t h
 		bad(name, value, expected);
 }
 
-static void read_devices(void)
+static void read_number(const char *name, int *number, int high, const char *expected)
 {
-	static const char name[] = "MEMTRACE_DRYRUN_DEVICES";
 	const char *value = getenv(name);
 	char *end;
 	long n;
@@ -95,24 +94,9 @@ static void read_devices(void)
 	if (!value)
 		return;
 	n = strtol(value, &end, 10);
-	if (!isdigit((unsigned char)*value) || *end || n < 1 || n > DRYRUN_MAX_DEVICES)
-		bad(name, value, "a number of devices from 1 to 64");
-	config.n_devices = (int)n;
-}
-
-static void read_processors(void)
-{
-	static const char name[] = "MEMTRACE_DRYRUN_PROCESSORS";
-	const char *value = getenv(name);
-	char *end;
-	long n;
-
-	if (!value)
-		return;
-	n = strtol(value, &end, 10);
-	if (!isdigit((unsigned char)*value) || *end || n < 1 || n > 1024)
-		bad(name, value, "a number of multiprocessors from 1 to 1024");
-	config.processors = (int)n;
+	if (!isdigit((unsigned char)*value) || *end || n < 1 || n > high)
+		bad(name, value, expected);
+	*number = (int)n;
 }
 
 static void read_values(void)
@@ -177,9 +161,9 @@ __attribute__((constructor)) static void read_environment(void)
 	read_size("MEMTRACE_DRYRUN_VRAM", &config.vram, 16ull << 20, VRAM_MAX, "a size from 16M to 4T, as 80G, 512M or bytes");
 	read_size("MEMTRACE_DRYRUN_CONTEXT", &config.context, 0, VRAM_MAX, "a size from 0 to 4T, as 512M or bytes");
 	read_size("MEMTRACE_DRYRUN_CUDNN_WORKSPACE", &config.cudnn_workspace, 0, VRAM_MAX, "a size from 0 to 4T, as 32M or bytes");
-	read_devices();
+	read_number("MEMTRACE_DRYRUN_DEVICES", &config.n_devices, DRYRUN_MAX_DEVICES, "a number of devices from 1 to 64");
 	read_sm();
-	read_processors();
+	read_number("MEMTRACE_DRYRUN_PROCESSORS", &config.processors, 1024, "a number of multiprocessors from 1 to 1024");
 	read_name();
 	read_host_init();
 	read_values();
