@@ -344,7 +344,8 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 		reasons[count++] = "sizes of some results depend on values that were not computed";
 	if (e->device >= 0)
 		model__device(e->full->model, (size_t)e->device, &d);
-	if (d.peak_is != FIGURE_EXACT)
+	/* What is found missing when the recording has its last step already is in no event of it. */
+	if (d.peak_is != FIGURE_EXACT || facts__get(e->full->facts, "counter.reports_unseen"))
 		reasons[count++] = "events were lost";
 	else if (d.drift)
 		reasons[count++] = "not every allocation was seen: the allocator's own totals are others";
