@@ -344,29 +344,21 @@ struct reports {
 static int print(const struct analysis *a, struct reports *s, int device, const struct advice_list *advice)
 {
 	const struct report_args *args = s->args;
-	struct report_doc doc = {
-		.model = a->model,
-		.dict = a->dict,
-		.facts = a->facts,
-		.name = a->name,
-		.format = mtr_reader__version(a->reader),
-		.duration = a->duration,
-		.complete = a->complete,
-		.device = device,
-		.at = args->at.at,
-		.at_time = args->at.at_time,
-		.by = args->by,
-		.split = args->split,
-		.innermost = args->innermost,
-		.segments = args->segments,
-		.select = &args->select,
-		.top = args->top,
-		.fail = args->fail,
-		.fail_from = s->fail_from,
-		.rolling = s->rolling,
-		.advice = advice,
-	};
+	struct report_doc doc = report_doc__of(a, device);
 	int err;
+
+	doc.at = args->at.at;
+	doc.at_time = args->at.at_time;
+	doc.by = args->by;
+	doc.split = args->split;
+	doc.innermost = args->innermost;
+	doc.segments = args->segments;
+	doc.select = &args->select;
+	doc.top = args->top;
+	doc.fail = args->fail;
+	doc.fail_from = s->fail_from;
+	doc.rolling = s->rolling;
+	doc.advice = advice;
 
 	switch (args->format) {
 	case FORMAT_JSON:

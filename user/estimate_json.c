@@ -238,21 +238,12 @@ static void put_verdict(struct json *j, const struct estimate *e)
 /* Tables: whole documents of report, at the peak. */
 static int put_reports(struct json *j, const struct estimate *e)
 {
-	const struct analysis *a = e->full;
-	struct report_doc doc = {
-		.model = a->model,
-		.dict = a->dict,
-		.facts = a->facts,
-		.name = a->name,
-		.format = mtr_reader__version(a->reader),
-		.duration = a->duration,
-		.complete = a->complete,
-		.device = e->device,
-		.at = AT_PEAK,
-		.by = BY_LINE,
-	};
-	int err = report_json__document(j, "report", &doc);
+	struct report_doc doc = report_doc__of(e->full, e->device);
+	int err;
 
+	doc.at = AT_PEAK;
+	doc.by = BY_LINE;
+	err = report_json__document(j, "report", &doc);
 	json__open_object(j, "modules");
 	doc.by = BY_LAYER;
 	err = err ? err : report_json__rows(j, &doc);

@@ -98,24 +98,12 @@ void leaks_json__figures(struct json *j, const struct growth *g, const struct gr
 	json__uint(j, "held_unknown", l->row.bytes > l->named ? l->row.bytes - l->named : 0);
 }
 
-static void put_stack(struct json *j, const struct dict *d, const struct row *r, char *buf)
-{
-	struct dict_stack s = dict__get_stack(d, r->stack);
-
-	json__open_array(j, "stack");
-	for (uint32_t i = s.n; i-- > 0;)
-		json__string(j, NULL, report__frame(buf, d, s.frames[i]));
-	if (row__has_leaf(r))
-		json__string(j, NULL, r->node_class);
-	json__close_array(j);
-}
-
 static void put_where(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, const struct row *r, char *buf)
 {
 	if (o->by == BY_LINE || o->by == BY_STACK)
 		report_json__line(j, r);
 	if (o->by == BY_STACK)
-		put_stack(j, doc->dict, r, buf);
+		report_json__stack(j, doc->dict, r, buf);
 	if (o->by == BY_MODULE) {
 		json__string(j, "module", r->module);
 		json__string(j, "module_class", r->module_class);

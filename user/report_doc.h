@@ -11,6 +11,7 @@
 #include "record/stream.h"
 
 struct advice_list;
+struct analysis;
 struct json;
 struct report_fail;
 struct ring_view;
@@ -40,6 +41,9 @@ struct report_doc {
 	const struct ring_view *rolling; /* "rolling": what the recording is a segment of; NULL: none */
 };
 
+/* A document of a recording that was read: device as above, all that is asked of it 0. What it points to is the analysis's. */
+struct report_doc report_doc__of(const struct analysis *a, int device);
+
 /* One object, at the place where j stands; key as json.h has it. 0 or -ENOMEM. */
 int report_json__document(struct json *j, const char *key, const struct report_doc *doc);
 
@@ -56,6 +60,8 @@ int report_json__below(struct json *j, const struct report_doc *doc, size_t devi
 void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device);
 /* file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
+/* "stack" of a row, root first; buf of REPORT_TEXT (report_words.h). */
+void report_json__stack(struct json *j, const struct dict *d, const struct row *r, char *buf);
 /* "filter" and "hide", where one of them was asked for. */
 void report_json__select(struct json *j, const struct report_select *s);
 

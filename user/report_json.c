@@ -5,6 +5,7 @@
 #include <linux/types.h>
 
 #include "advice.h"
+#include "analyze.h"
 #include "export/export.h"
 #include "lib/json.h"
 #include "memtrace.h"
@@ -249,7 +250,21 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 		json__null(j, "before_attach");
 }
 
-static void put_stack(struct json *j, const struct dict *d, const struct row *r, char *buf)
+struct report_doc report_doc__of(const struct analysis *a, int device)
+{
+	return (struct report_doc){
+		.model = a->model,
+		.dict = a->dict,
+		.facts = a->facts,
+		.name = a->name,
+		.format = mtr_reader__version(a->reader),
+		.duration = a->duration,
+		.complete = a->complete,
+		.device = device,
+	};
+}
+
+void report_json__stack(struct json *j, const struct dict *d, const struct row *r, char *buf)
 {
 	struct dict_stack s = dict__get_stack(d, r->stack);
 
@@ -282,7 +297,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 		json__string(j, "function", r->func);
 	}
 	if (of & 1U << BY_STACK)
-		put_stack(j, doc->dict, r, buf);
+		report_json__stack(j, doc->dict, r, buf);
 	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
 		json__string(j, "module", r->module);
 		json__string(j, "module_class", r->module_class);
