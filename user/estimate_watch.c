@@ -43,12 +43,26 @@ static uint64_t rss_of(pid_t pid)
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* "Name:   123 kB" in a file of such lines. */
-static bool field(const char *text, const char *name, uint64_t *bytes)
+/* A file of a control group. */
+static char *slurp_of(const char *group, const char *name, char *buf, size_t size)
+{
+	char path[4096];
+
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", group, name);
+	return slurp(path, buf, size);
+}
+
+static bool number_after(const char *text, const char *name, uint64_t *n)
 {
 	const char *at = strstr(text, name);
 
-	if (!at || sscanf(at + strlen(name), "%" SCNu64, bytes) != 1)
+	return at && sscanf(at + strlen(name), "%" SCNu64, n) == 1;
+}
+
+/* "Name:   123 kB" in a file of such lines. */
+static bool field(const char *text, const char *name, uint64_t *bytes)
+{
+	if (!number_after(text, name, bytes))
 		return false;
 	*bytes *= 1024;
 	return true;
@@ -83,11 +97,24 @@ uint64_t watch_memory(pid_t pid, uint64_t enough)
 	return bytes > enough && n ? sum(pss_of, pid, pids, n) : bytes;
 }
 
+uint64_t watch_group_left(const char *max, const char *current, const char *stat)
+{
+	uint64_t most, now, cached = 0, bytes;
+
+	if (sscanf(max, "%" SCNu64, &most) != 1 || sscanf(current, "%" SCNu64, &now) != 1)
+		return UINT64_MAX;
+	if (stat && number_after(stat, "\ninactive_file", &bytes))
+		cached += bytes;
+	if (stat && number_after(stat, "\nactive_file", &bytes))
+		cached += bytes;
+	now -= cached < now ? cached : now;
+	return most > now ? most - now : 0;
+}
+
 /* What a control group, and those that it is in, leave. */
 static uint64_t of_cgroups(uint64_t free_bytes)
 {
-	char group[3072], path[4096], buf[64], *end, *at;
-	uint64_t most, now;
+	char group[3072], max[64], current[64], stat[8192], *end, *at;
 
 	if (!slurp("/proc/self/cgroup", group, sizeof(group)))
 		return free_bytes;
@@ -97,11 +124,10 @@ static uint64_t of_cgroups(uint64_t free_bytes)
 	at += 3;
 	at[strcspn(at, "\n")] = '\0';
 	while ((end = strrchr(at, '/'))) {
-		snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", at);
-		if (slurp(path, buf, sizeof(buf)) && sscanf(buf, "%" SCNu64, &most) == 1) {
-			snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", at);
-			if (slurp(path, buf, sizeof(buf)) && sscanf(buf, "%" SCNu64, &now) == 1 && most - now < free_bytes)
-				free_bytes = most > now ? most - now : 0;
+		if (slurp_of(at, "memory.max", max, sizeof(max)) && slurp_of(at, "memory.current", current, sizeof(current))) {
+			uint64_t left = watch_group_left(max, current, slurp_of(at, "memory.stat", stat, sizeof(stat)));
+
+			free_bytes = left < free_bytes ? left : free_bytes;
 		}
 		*end = '\0';
 	}
