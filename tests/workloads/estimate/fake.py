@@ -3,13 +3,15 @@
 Another way to estimate: runs a training script of this folder on PyTorch's fake tensors, which have shapes and no memory, and adds up
 what their storages would take. Something to compare with; nothing of memtrace-bpf is made of it.
 
-    python fake.py --tracker memtracker|dispatch SCRIPT [ARGUMENT...]
+    python fake.py --tracker memtracker|dispatch [--on-device] SCRIPT [ARGUMENT...]
 
 memtracker: torch.distributed._tools.mem_tracker.MemTracker, PyTorch's own. dispatch: a mode that sees each operation, adds each new
 storage of its results, and takes it off when the storage is gone; sizes as they are. Prints one JSON line: {"peak": bytes} by device,
-or what the script failed with.
+or what the script failed with. --on-device: the script makes all its tensors on the GPU, where it would make them on the host and move
+them, which not every fake tensor can do.
 """
 import argparse
+import contextlib
 import json
 import os
 import runpy
@@ -84,6 +86,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--tracker", choices=("memtracker", "dispatch"), required=True)
+    p.add_argument("--on-device", action="store_true")
     p.add_argument("script")
     p.add_argument("arguments", nargs=argparse.REMAINDER)
     args = p.parse_args()
@@ -93,8 +96,9 @@ def main():
     sys.argv = [args.script, *args.arguments]
     tracker, peaks = {"memtracker": memtracker, "dispatch": dispatch}[args.tracker]()
     line = {"tracker": args.tracker, "torch": torch.__version__, "cuda": torch.cuda.is_available()}
+    on = torch.device("cuda") if args.on_device else contextlib.nullcontext()
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), tracker:
+        with FakeTensorMode(allow_non_fake_inputs=True), on, tracker:
             runpy.run_path(args.script, run_name="__main__")
     except Exception as e:
         line["error"] = why(e)
