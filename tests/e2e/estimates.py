@@ -103,12 +103,12 @@ def estimated(job, *options, role=None):
             "end": answer["run"]["end"], "steps": answer["run"]["steps"]}
 
 
-def faked(job, tracker, below, role=None, on_device=False):
+def faked(job, tracker, below, role=None, move=False):
     """
-    With fake tensors; below: with the dry run's device below them, else with none at all; on_device: fake.py has it. Its peak in bytes,
+    With fake tensors; below: with the dry run's device below them, else with none at all; move: fake.py has it. Its peak in bytes,
     or why there is none.
     """
-    line = [python(job, role), os.path.join(FOLDER, "fake.py"), "--tracker", tracker, *(["--on-device"] if on_device else []),
+    line = [python(job, role), os.path.join(FOLDER, "fake.py"), "--tracker", tracker, *(["--move"] if move else []),
             os.path.join(FOLDER, job.script), *job.arguments]
     try:
         told, seconds, _ = execute((dry_run("--no-trace", "--") if below else []) + line)

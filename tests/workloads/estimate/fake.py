@@ -3,12 +3,12 @@
 Another way to estimate: runs a training script of this folder on PyTorch's fake tensors, which have shapes and no memory, and adds up
 what their storages would take. Something to compare with; nothing of memtrace-bpf is made of it.
 
-    python fake.py --tracker memtracker|dispatch [--on-device] SCRIPT [ARGUMENT...]
+    python fake.py --tracker memtracker|dispatch [--move] SCRIPT [ARGUMENT...]
 
 memtracker: torch.distributed._tools.mem_tracker.MemTracker, PyTorch's own. dispatch: a mode that sees each operation, adds each new
 storage of its results, and takes it off when the storage is gone; sizes as they are. Prints one JSON line: {"peak": bytes} by device,
-or what the script failed with. --on-device: the script makes all its tensors on the GPU, where it would make them on the host and move
-them, which not every fake tensor can do.
+or what the script failed with. --move: modules can be moved to the GPU, which PyTorch refuses fake parameters that have weak
+references.
 """
 import argparse
 import contextlib
@@ -80,13 +80,30 @@ def why(error):
     return "%s%s: %s" % (type(error).__name__, at, " ".join(str(error).split())[:300])
 
 
+@contextlib.contextmanager
+def moves():
+    """Modules of fake parameters can be moved: PyTorch's swap of tensors without its check for weak references, of which they have some."""
+    theirs = torch.utils.swap_tensors
+
+    def swap(a, b):
+        a.__class__, b.__class__ = b.__class__, a.__class__
+        a.__dict__, b.__dict__ = b.__dict__, a.__dict__
+        torch._C._swap_tensor_impl(a, b)
+
+    torch.utils.swap_tensors = swap
+    try:
+        yield
+    finally:
+        torch.utils.swap_tensors = theirs
+
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--tracker", choices=("memtracker", "dispatch"), required=True)
-    p.add_argument("--on-device", action="store_true")
+    p.add_argument("--move", action="store_true")
     p.add_argument("script")
     p.add_argument("arguments", nargs=argparse.REMAINDER)
     args = p.parse_args()
@@ -96,9 +113,9 @@ def main():
     sys.argv = [args.script, *args.arguments]
     tracker, peaks = {"memtracker": memtracker, "dispatch": dispatch}[args.tracker]()
     line = {"tracker": args.tracker, "torch": torch.__version__, "cuda": torch.cuda.is_available()}
-    on = torch.device("cuda") if args.on_device else contextlib.nullcontext()
+    helped = moves() if args.move else contextlib.nullcontext()
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), on, tracker:
+        with FakeTensorMode(allow_non_fake_inputs=True), helped, tracker:
             runpy.run_path(args.script, run_name="__main__")
     except Exception as e:
         line["error"] = why(e)
