@@ -78,6 +78,7 @@ uint64_t __wrap_probes__bumps(struct probes *p);
 uint64_t __wrap_probes__ends(struct probes *p);
 void __wrap_probes__bump_epoch(struct probes *p);
 uint64_t __wrap_probes__both_until(const struct probes *p);
+uint64_t __wrap_probes__taken(const struct probes *p);
 int __wrap_codes__need(struct codes *c, uint64_t addr, uint64_t epoch);
 const struct code *__wrap_codes__find(const struct codes *c, uint64_t addr, uint64_t epoch);
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
@@ -129,6 +130,12 @@ uint64_t __wrap_probes__both_until(const struct probes *p)
 {
 	(void)p;
 	return 0;
+}
+
+uint64_t __wrap_probes__taken(const struct probes *p)
+{
+	(void)p;
+	return g.events;
 }
 
 int __wrap_codes__need(struct codes *c, uint64_t addr, uint64_t epoch)

@@ -351,6 +351,69 @@ static void test_no_reading(void **state)
 	}
 }
 
+/* ---- the first event after T0 ---- */
+
+static struct event of_gpu(uint8_t kind, uint8_t index, uint64_t size, uint64_t allocated)
+{
+	return (struct event){ .kind = kind, .device = { DEVICE_CUDA, index }, .size = size, .totals = true, .allocated = allocated };
+}
+
+/* A call of the allocator was under way: it is in the reading, and its event comes when all is handed on. */
+static void test_event_of_before(void **state)
+{
+	(void)state;
+	for (int kind = EVENT_ALLOC; kind <= EVENT_FREE; kind++) {
+		struct state_seam m = { 0 };
+		struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
+
+		state_seam__emitted(&m, &e);
+		e = of_gpu((uint8_t)kind, 1, 512, 1024); /* another device, of which nothing was said */
+		assert_false(state_seam__before(&m, &e));
+		e = of_gpu((uint8_t)kind, 0, 512, 1024);
+		assert_true(state_seam__before(&m, &e));
+		assert_false(state_seam__before(&m, &e)); /* one at the most */
+	}
+}
+
+static void test_event_that_follows(void **state)
+{
+	struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
+	struct state_seam m = { 0 };
+
+	(void)state;
+	state_seam__emitted(&m, &e);
+	e = of_gpu(EVENT_ALLOC, 0, 512, 1536);
+	assert_false(state_seam__before(&m, &e));
+	e = of_gpu(EVENT_FREE, 0, 512, 1024);
+	assert_false(state_seam__before(&m, &e));
+}
+
+static void test_events_that_were_held(void **state)
+{
+	struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
+	struct state_seam m = { 0 };
+
+	(void)state;
+	state_seam__emitted(&m, &e);
+	e = of_gpu(EVENT_ALLOC, 0, 512, 1536);
+	state_seam__emitted(&m, &e);
+	e = of_gpu(EVENT_FREE, 0, 512, 1024);
+	assert_false(state_seam__before(&m, &e));
+}
+
+static void test_event_after_losses(void **state)
+{
+	struct event e = of_gpu(EVENT_STATE, 0, 0, 1024);
+	struct state_seam m = { 0 };
+
+	(void)state;
+	state_seam__emitted(&m, &e);
+	e = (struct event){ .kind = EVENT_LOST, .size = 1 };
+	assert_false(state_seam__before(&m, &e));
+	e = of_gpu(EVENT_ALLOC, 0, 512, 1024);
+	assert_false(state_seam__before(&m, &e));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -361,6 +424,10 @@ int main(void)
 		cmocka_unit_test(test_given_back_before_the_reading),
 		cmocka_unit_test(test_missed_while_arming),
 		cmocka_unit_test(test_no_reading),
+		cmocka_unit_test(test_event_of_before),
+		cmocka_unit_test(test_event_that_follows),
+		cmocka_unit_test(test_events_that_were_held),
+		cmocka_unit_test(test_event_after_losses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -216,6 +216,16 @@ int probes__consume(struct probes *p, probes_fn fn, void *ctx)
 	return ret;
 }
 
+uint64_t probes__written(const struct probes *p)
+{
+	return ring__written(p->ring);
+}
+
+uint64_t probes__taken(const struct probes *p)
+{
+	return ring__taken(p->ring);
+}
+
 int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
 {
 	return p->in->counters(p, number, c);

@@ -103,6 +103,9 @@ void probes__detach(struct probes *p);
  */
 typedef int (*probes_fn)(void *ctx, const void *rec, size_t len);
 int probes__consume(struct probes *p, probes_fn fn, void *ctx);
+/* As in ring.h. */
+uint64_t probes__written(const struct probes *p);
+uint64_t probes__taken(const struct probes *p);
 /* Whose records these are; fn NULL: nobody's any more, they are dropped. */
 void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx);
 /* Is called where a record comes for a number that has no feed, which may then be there. */

@@ -117,3 +117,13 @@ int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t l
 	}
 	return err ?: n;
 }
+
+uint64_t ring__written(const struct ring *r)
+{
+	return __atomic_load_n(r->producer, __ATOMIC_ACQUIRE);
+}
+
+uint64_t ring__taken(const struct ring *r)
+{
+	return __atomic_load_n(r->consumer, __ATOMIC_ACQUIRE);
+}

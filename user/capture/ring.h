@@ -7,6 +7,7 @@
  * longest record needs.
  */
 #include <stddef.h>
+#include <stdint.h>
 
 #define RING_RECORD_MAX (64u << 10) /* bytes; a longer one ends the reading with -EMSGSIZE */
 
@@ -24,5 +25,11 @@ void ring__free(struct ring *r); /* NULL is fine */
  * record is fn's until it returns, aligned to 8. Else how many there were.
  */
 int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx);
+/*
+ * Bytes since the beginning, up to which records have been begun by the writers, and handed on here. A writer that is held up
+ * within a record keeps all from being handed on that come after it.
+ */
+uint64_t ring__written(const struct ring *r);
+uint64_t ring__taken(const struct ring *r);
 
 #endif

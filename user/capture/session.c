@@ -480,11 +480,13 @@ static int end_losses(struct session *s, uint64_t now)
 static int go_round(struct session *s, bool hurry)
 {
 	size_t end, pos = 0, len;
+	uint64_t taken;
 	const void *rec;
 	int err;
 
 	s->read_until = UINT64_MAX;
 	err = consume(s);
+	taken = probes__taken(s->probes);
 	calls__after_drain(s, err >= 0 && !s->behind);
 	s->lost_at = 0;
 	if (err >= 0 && (!hurry || s->queue.len > ring_size(s) / 2))
@@ -497,6 +499,7 @@ static int go_round(struct session *s, bool hurry)
 	while (err >= 0 && (rec = queue__at(&s->queue, &pos, end, &len)))
 		err = session__record(s, rec, len);
 	queue__drop(&s->queue, pos);
+	s->taken = taken;
 	if (err >= 0)
 		err = calls__used(s, false);
 	return err < 0 ? err : 0;

@@ -84,6 +84,7 @@ struct session {
 	bool from_start; /* the probes were in place before any of PyTorch's code could run */
 	bool threads_forgotten; /* one that is heard of may have been heard of before */
 	bool behind; /* the ring was not drained to its end */
+	uint64_t taken; /* what is in the ring up to here has been handed on (probes__taken()) */
 	bool forked; /* by one that was traced */
 	bool joined_early; /* of one that is followed: its hits were recorded before PyTorch was mapped */
 	uint64_t unseen; /* of them (below), see calls__unseen() */

@@ -17,8 +17,10 @@
 #include "target/cudaalloc.h"
 #include "target/proc.h"
 
-#define STATE_WITHIN 2000000000ULL /* ns that events wait for what was before them, at most */
-#define STATE_EVENTS (384u << 10)  /* and so many of them */
+#define STATE_WITHIN 2000000000ULL /* ns that events wait for what was before them */
+#define STATE_TRIES 10		   /* and so many readings: with much else to do the machine may give us time for one only, and that may be torn */
+#define STATE_LATEST 10000000000ULL /* ns, at most */
+#define STATE_EVENTS (384u << 10)  /* and so many events */
 #define WHOLE_WITHIN 500000000ULL  /* ns that they wait for what is not needed for the sums */
 #define SEGMENTS_EVERY 1000000000ULL /* ns */
 #define SEGMENTS_SHARE 20	     /* of the time that reading may take: one in so many */
@@ -27,14 +29,14 @@
 struct session_state {
 	struct cudaalloc *alloc;
 	struct state *holding; /* until what was there before is known, or is not to be had */
-	uint64_t until;	       /* ns since the start */
 	bool empty;	       /* CUDA had not been used: nothing was there */
 	bool copied;	       /* of a forked process: the tables are its parent's */
 	uint64_t copies;       /* events of such blocks, which are none */
 	bool told[256];	       /* that a device was empty */
-	unsigned readings;
+	unsigned readings, tries;
 	bool fresh; /* a reading that the log has not been held against */
 	const char *why_torn;
+	struct state_seam seam;
 	struct cudaalloc_state before; /* a reading of before the probes */
 	/* Segments that came since. */
 	struct map64 *segments; /* address -> hash of what was told of it */
@@ -202,6 +204,7 @@ static int read_once(struct session *s)
 	struct cudaalloc_state r;
 	int err = read_tables(s, &r);
 
+	st->tries++;
 	if (err) {
 		st->why_torn = cudaalloc__why(st->alloc);
 		return err;
@@ -242,7 +245,6 @@ int session__begin_state(struct session *s)
 	if (b != ALLOC_NATIVE || devices < 0)
 		return 0;
 	st->holding = state__new();
-	st->until = STATE_WITHIN;
 	if (!st->holding)
 		return -ENOMEM;
 	err = hand_hints(st->holding, &st->before);
@@ -268,7 +270,10 @@ int session__begin_forked_state(struct session *s, const struct session *parent)
 
 static int hand_on(void *ctx, const struct event *e)
 {
-	return session__to_sinks(ctx, e);
+	struct session *s = ctx;
+
+	state_seam__emitted(&s->state->seam, e);
+	return session__to_sinks(s, e);
 }
 
 /* From now on events go straight to the sinks. */
@@ -287,10 +292,17 @@ static int end_holding(struct session *s, int exact)
 	return err;
 }
 
+/* What is not found by now will not be found. */
+static bool waited(const struct session_state *st, uint64_t now)
+{
+	return (now > STATE_WITHIN && (st->tries >= STATE_TRIES || now > STATE_LATEST)) || state__held(st->holding) > STATE_EVENTS;
+}
+
 static int read_what_was(struct session *s, uint64_t now)
 {
 	struct session_state *st = s->state;
 	int err = st->fresh ? 0 : read_once(s), exact = 0;
+	uint64_t written = probes__written(s->probes);
 
 	if (err == -ENOMEM)
 		return err;
@@ -300,15 +312,21 @@ static int read_what_was(struct session *s, uint64_t now)
 		err = session__round(s);
 		if (err)
 			return err;
+		if (s->taken < written && !waited(st, now))
+			return 0;
 	}
 	exact = state__exact(st->holding);
 	if (exact < 0)
 		return exact;
+	if (!err && s->taken < written) {
+		st->why_torn = "events of before the reading are on their way";
+		exact = 0;
+	}
 	/* The blocks are all there; what a segment is shows when it has once been read from end to end. */
 	if (exact && st->readings && !state__segments_whole(st->holding) && now < WHOLE_WITHIN)
 		return 0;
 	/* Before CUDA has given anything there is nothing to be read; the first events will say that nothing was there. */
-	if (exact ? st->readings || state__held(st->holding) : now > st->until || state__held(st->holding) > STATE_EVENTS)
+	if (exact ? st->readings || state__held(st->holding) : waited(st, now))
 		return end_holding(s, exact);
 	if (err == -ENOTSUP)
 		return end_holding(s, exact);
@@ -354,13 +372,15 @@ static int read_segments(struct session *s)
 	uint64_t before = st->moves, begin = session__now(s), now;
 	struct cudaalloc_state r;
 	int err = read_tables(s, &r);
+	uint64_t written;
 
 	if (err)
 		return err == -ENOMEM ? err : 0;
+	written = probes__written(s->probes);
 	err = session__round(s);
 	now = session__now(s);
 	st->next_read = now + SEGMENTS_EVERY + (now - begin) * SEGMENTS_SHARE;
-	if (st->moves == before) {
+	if (st->moves == before && s->taken >= written) {
 		st->moves_told = before;
 		for (size_t i = 0; i < r.nsegments && !err; i++)
 			err = tell_segment(s, &r.segments[i], now);
@@ -447,6 +467,10 @@ int session__through_state(struct session *s, const struct event *e)
 		note_move(st, e);
 	if (st->holding)
 		return state__hold(st->holding, e);
+	if (state_seam__before(&st->seam, e)) {
+		log_debug("an event of %s:%u was in what had been read already", "cuda", e->device.index);
+		return 0;
+	}
 	if (st->empty && cuda && e->totals && !st->told[e->device.index]) {
 		st->told[e->device.index] = true;
 		if (e->kind == EVENT_OOM ? !e->allocated : e->kind == EVENT_ALLOC && e->allocated == e->size)

@@ -688,3 +688,27 @@ int state__emit(struct state *s, int (*fn)(void *ctx, const struct event *e), vo
 	forget_events(s);
 	return err;
 }
+
+void state_seam__emitted(struct state_seam *m, const struct event *e)
+{
+	if (e->kind == EVENT_STATE && e->totals) {
+		m->open[e->device.index] = true;
+		m->allocated[e->device.index] = e->allocated;
+	} else if (of_allocator(e)) {
+		m->open[e->device.index] = false;
+	}
+}
+
+bool state_seam__before(struct state_seam *m, const struct event *e)
+{
+	bool open;
+
+	/* What was lost may have been that one. */
+	if (e->kind == EVENT_LOST)
+		memset(m->open, 0, sizeof(m->open));
+	if (!of_allocator(e))
+		return false;
+	open = m->open[e->device.index];
+	m->open[e->device.index] = false;
+	return open && of_block(e) && e->size && e->allocated == m->allocated[e->device.index];
+}

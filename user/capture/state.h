@@ -80,4 +80,19 @@ bool state__segments_whole(const struct state *s);
  */
 int state__emit(struct state *s, int (*fn)(void *ctx, const struct event *e), void *ctx);
 
+/*
+ * Where no event of a device was held, T0 is the moment of the reading, and that may have been within a call: the allocator has
+ * done it, and the probe, of which comes the event, is yet to be reached. The allocator is locked meanwhile, so it is one event at the
+ * most, the next one; and it is of before T0. All 0 to begin with.
+ */
+struct state_seam {
+	bool open[256]; /* by device */
+	uint64_t allocated[256];
+};
+
+/* What state__emit() hands on. */
+void state_seam__emitted(struct state_seam *m, const struct event *e);
+/* An event that came after it: was it before T0? Then it is in there, and is no event any more. */
+bool state_seam__before(struct state_seam *m, const struct event *e);
+
 #endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The reading end of a BPF ring buffer, on one in a file: whole records, one that is being written, one that was given up. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <linux/bpf.h>
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "capture/ring.h"
+
+#define BYTES 4096u /* of data: a page */
+
+struct writer {
+	int fd;
+	uint8_t *map; /* the consumer's page, the producer's, the data */
+	uint64_t *producer;
+	struct ring *ring;
+	uint64_t sum; /* of what was handed on */
+	int err;
+};
+
+static void open_writer(struct writer *w)
+{
+	*w = (struct writer){ .fd = memfd_create("ring", MFD_CLOEXEC) };
+	assert_true(w->fd >= 0);
+	assert_int_equal(ftruncate(w->fd, 3 * BYTES), 0);
+	w->map = mmap(NULL, 3 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, 0);
+	assert_true(w->map != MAP_FAILED);
+	w->producer = (uint64_t *)(w->map + BYTES);
+	w->ring = ring__new_in_file(w->fd, 0, BYTES);
+	assert_non_null(w->ring);
+}
+
+static void close_writer(struct writer *w)
+{
+	ring__free(w->ring);
+	munmap(w->map, 3 * BYTES);
+	close(w->fd);
+}
+
+/* A record of 8 bytes; where its head is. */
+static uint32_t *put(struct writer *w, uint64_t v, uint32_t flags)
+{
+	uint8_t *at = w->map + 2 * (size_t)BYTES + *w->producer % BYTES;
+
+	*(uint32_t *)at = 8 | flags;
+	*(uint64_t *)(at + BPF_RINGBUF_HDR_SZ) = v;
+	*w->producer += BPF_RINGBUF_HDR_SZ + 8;
+	return (uint32_t *)at;
+}
+
+static int on_record(void *ctx, const void *rec, size_t len)
+{
+	struct writer *w = ctx;
+
+	assert_int_equal(len, 8);
+	w->sum = w->sum * 10 + *(const uint64_t *)rec;
+	return w->err;
+}
+
+static void test_in_order(void **state)
+{
+	struct writer w;
+
+	(void)state;
+	open_writer(&w);
+	assert_int_equal(ring__consume(w.ring, on_record, &w), 0);
+	/* Several times round. */
+	for (int i = 0; i < 1000; i++) {
+		put(&w, 1, 0);
+		put(&w, 2, BPF_RINGBUF_DISCARD_BIT);
+		put(&w, 3, 0);
+		w.sum = 0;
+		assert_int_equal(ring__consume(w.ring, on_record, &w), 2);
+		assert_int_equal(w.sum, 13);
+		assert_int_equal(ring__taken(w.ring), ring__written(w.ring));
+	}
+	close_writer(&w);
+}
+
+static void test_one_that_is_being_written(void **state)
+{
+	struct writer w;
+	uint32_t *head;
+	uint64_t written;
+
+	(void)state;
+	open_writer(&w);
+	put(&w, 1, 0);
+	head = put(&w, 2, BPF_RINGBUF_BUSY_BIT);
+	put(&w, 3, 0);
+	written = ring__written(w.ring);
+	assert_int_equal(ring__consume(w.ring, on_record, &w), 1);
+	assert_int_equal(w.sum, 1);
+	assert_true(ring__taken(w.ring) < written);
+	*head &= ~BPF_RINGBUF_BUSY_BIT;
+	assert_int_equal(ring__consume(w.ring, on_record, &w), 2);
+	assert_int_equal(w.sum, 123);
+	assert_int_equal(ring__taken(w.ring), written);
+	close_writer(&w);
+}
+
+static void test_stopped(void **state)
+{
+	struct writer w;
+
+	(void)state;
+	open_writer(&w);
+	put(&w, 1, 0);
+	put(&w, 2, 0);
+	w.err = -EAGAIN;
+	assert_int_equal(ring__consume(w.ring, on_record, &w), -EAGAIN);
+	assert_int_equal(w.sum, 1);
+	assert_true(ring__taken(w.ring) < ring__written(w.ring));
+	ring__skip(w.ring);
+	assert_int_equal(ring__taken(w.ring), ring__written(w.ring));
+	w.err = 0;
+	assert_int_equal(ring__consume(w.ring, on_record, &w), 0);
+	close_writer(&w);
+}
+
+static void test_too_long(void **state)
+{
+	struct writer w;
+
+	(void)state;
+	open_writer(&w);
+	*put(&w, 1, 0) = RING_RECORD_MAX;
+	assert_int_equal(ring__consume(w.ring, on_record, &w), -EMSGSIZE);
+	close_writer(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_in_order),
+		cmocka_unit_test(test_one_that_is_being_written),
+		cmocka_unit_test(test_stopped),
+		cmocka_unit_test(test_too_long),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
