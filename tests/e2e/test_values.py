@@ -81,7 +81,7 @@ def looks(role):
     places = {sort: {int(a[2].rsplit(":", 1)[1]) for a in assumed if a[1] == sort} for sort in ("true_at", "value_at")}
     # Whether PyTorch looks at these repeats differs by its version.
     equal(places["true_at"] - {at("torch.repeat_interleave(")},
-          {at(t) for t in ("assert torch.isfinite", "if not torch.isfinite", "distributions.Normal")}, "truth values that were assumed")
+          {at(t) for t in ("assert torch.isfinite", "if not torch.isfinite", "if not (~torch.isnan", "distributions.Normal")}, "truth values that were assumed")
     equal(places["value_at"], {first, loop}, "values that were told")
 
 

@@ -68,6 +68,16 @@ def checks():
     assert not torch.isnan(loss), "not a number"    # value is_nonzero
     if not torch.isfinite(loss).all():              # value is_nonzero
         raise ValueError("the loss is not finite")
+    if (~torch.isfinite(loss) | (loss < 0)).any():  # value is_nonzero
+        raise ValueError("taken for not finite")
+    if torch.isfinite(loss).logical_and(torch.isfinite(x.sum())).logical_not():  # value is_nonzero
+        raise ValueError("taken for not finite, put behind it")
+    if not (~torch.isnan(x)).all():                 # value is_nonzero
+        raise ValueError("taken for not a number")
+    if torch.logical_not(~(torch.isinf(x) | torch.isnan(x))).any():  # value is_nonzero
+        raise ValueError("turned round twice")
+    if (~mask & torch.isnan(x)).any():              # value is_nonzero
+        raise ValueError("another one is turned round")
     torch.distributions.Normal(x, x.exp())          # value is_nonzero
     model = torch.nn.Linear(4, 4).cuda()
     scaler, optimizer = torch.cuda.amp.GradScaler(), torch.optim.SGD(model.parameters(), lr=1e-3)

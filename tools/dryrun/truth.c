@@ -48,6 +48,59 @@ static bool is_negated(const char *text)
 	return false;
 }
 
+/* Behind the parenthesis or bracket that belongs to the one at `at`, or the text's end. */
+static const char *closed(const char *at)
+{
+	int depth = 0;
+
+	for (; *at; at++) {
+		depth += strchr("([{", *at) != NULL;
+		depth -= strchr(")]}", *at) != NULL;
+		if (!depth)
+			return at + 1;
+	}
+	return at;
+}
+
+/* Where the operand ends that begins at `at`: a name with its parts, calls and indices, or what is in parentheses, and calls of that. */
+static const char *operand_end(const char *at)
+{
+	at += strspn(at, " ");
+	while (*at) {
+		if (*at == '(' || *at == '[')
+			at = closed(at);
+		else if (isalnum((unsigned char)*at) || *at == '_' || *at == '.')
+			at++;
+		else
+			break;
+	}
+	return at;
+}
+
+/* Is what stands at `at` turned round before the host reads it? By a `not` it is after that. */
+static bool is_inverted(const char *text, const char *at)
+{
+	static const char call[] = "logical_not";
+	const char *end;
+	bool inverted = strstr(at, ".logical_not()") != NULL;
+
+	for (const char *p = text; p < at; p++) {
+		end = *p == '~' ? operand_end(p + 1) : !strncmp(p, "logical_not(", sizeof(call)) ? closed(p + sizeof(call) - 1) : p;
+		inverted ^= at < end;
+	}
+	return inverted;
+}
+
+/* What a check for finite numbers finds of healthy ones; false, too, where it is none. */
+static bool finds_finite(const char *text)
+{
+	const char *finite = strstr(text, "isfinite("), *nan = strstr(text, "isnan("), *inf = strstr(text, "isinf(");
+
+	if (finite)
+		return !is_inverted(text, finite);
+	return (nan || inf) && is_inverted(text, nan ?: inf);
+}
+
 /* Of a name with its classes before it. */
 static const char *last_part(const char *name)
 {
@@ -76,7 +129,7 @@ static bool is_true(const struct operation *op, const struct python_read *read)
 	at = line + strspn(line, " \t");
 	if (!strncmp(at, "assert", 6) && (isspace((unsigned char)at[6]) || at[6] == '('))
 		return !is_negated(at);
-	return strstr(at, "isfinite(") != NULL;
+	return finds_finite(at);
 }
 
 bool truth__wanted(size_t size)
