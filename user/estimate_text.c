@@ -242,6 +242,51 @@ static int put_tables(struct text *t)
 
 /* ---- what was not known ---- */
 
+/* The dry run's own words for what it takes for granted. */
+static void put_assumed(struct text *t, const struct known *k, const char *name)
+{
+	char value[256], bytes_[24];
+
+	if (!strcmp(name, "cudnn_workspace"))
+		fprintf(t->out, "cuDNN takes %s for a convolution (--cudnn-workspace)", bytes(bytes_, k->count));
+	else if (!strcmp(name, "host_weights") && !k->count)
+		fputs("weights that the script makes on the host are zeros", t->out);
+	else if (!strcmp(name, "true_at"))
+		fputs("what is asked here is true", t->out);
+	else if (!strcmp(name, "value_at") && k->value)
+		fprintf(t->out, "%s is read here", text__clean(value, sizeof(value), k->value, strlen(k->value)));
+	else if (k->value)
+		fprintf(t->out, "%s %s", name, text__clean(value, sizeof(value), k->value, strlen(k->value)));
+	else if (!k->file)
+		fprintf(t->out, "%s %" PRIu64, name, k->count);
+	else
+		fputs(name, t->out);
+}
+
+static void put_one_known(struct text *t, const struct known *k)
+{
+	const char *cwd = facts__get(t->e->full->facts, "cwd");
+	char name[256], times[32], where[REPORT_TEXT];
+	struct row row = { .file = k->file, .line = k->line, .func = k->func ? k->func : "" };
+	bool nowhere = k->file && !strcmp(k->file, "?");
+
+	text__clean(name, sizeof(name), k->name, strlen(k->name));
+	fputs("  ", t->out);
+	if (k->kind == KNOWN_SHAPE || k->kind == KNOWN_VALUE)
+		fprintf(t->out, "%6s x %-14s", text__count(times, sizeof(times), k->count), name);
+	else if (k->kind == KNOWN_ASSUMED)
+		put_assumed(t, k, name);
+	else
+		fputs(name, t->out);
+	if (nowhere)
+		fputs("  a thread without Python", t->out);
+	else if (k->file && k->func)
+		fprintf(t->out, "  %s", report__location(where, &row, cwd, t->width > 50 ? t->width - 27 : 23));
+	else if (k->file)
+		fprintf(t->out, ": %s", report__place(where, k->file, k->line, cwd));
+	fputc('\n', t->out);
+}
+
 static void put_known(struct text *t)
 {
 	static const char *const titles[KNOWN_NR] = {
@@ -252,7 +297,6 @@ static void put_known(struct text *t)
 	};
 	static const enum known_kind order[] = { KNOWN_SHAPE, KNOWN_VALUE, KNOWN_UNMODELLED, KNOWN_ASSUMED };
 	const struct known_list *l = &t->e->known;
-	char name[256], file[1024], func[256];
 
 	for (size_t o = 0; o < KNOWN_NR; o++) {
 		size_t shown = 0;
@@ -260,24 +304,9 @@ static void put_known(struct text *t)
 		if (!l->kinds[order[o]])
 			continue;
 		head(t, titles[order[o]]);
-		for (size_t i = 0; i < l->n; i++) {
-			const struct known *k = &l->all[i];
-
-			if (k->kind != order[o] || shown++ >= KNOWN_SHOWN)
-				continue;
-			fprintf(t->out, "  %s", text__clean(name, sizeof(name), k->name, strlen(k->name)));
-			if (k->kind == KNOWN_ASSUMED && !k->file)
-				fprintf(t->out, " %" PRIu64, k->count);
-			else if (k->value)
-				fprintf(t->out, " %s", text__clean(func, sizeof(func), k->value, strlen(k->value)));
-			else if (k->count)
-				fprintf(t->out, "  %" PRIu64 " time%s", k->count, k->count == 1 ? "" : "s");
-			if (k->file)
-				fprintf(t->out, "  %s:%" PRIu32, text__clean(file, sizeof(file), k->file, strlen(k->file)), k->line);
-			if (k->func)
-				fprintf(t->out, " (%s)", text__clean(func, sizeof(func), k->func, strlen(k->func)));
-			fputc('\n', t->out);
-		}
+		for (size_t i = 0; i < l->n; i++)
+			if (l->all[i].kind == order[o] && shown++ < KNOWN_SHOWN)
+				put_one_known(t, &l->all[i]);
 		if (l->kinds[order[o]] > KNOWN_SHOWN)
 			fprintf(t->out, "  (%zu more)\n", l->kinds[order[o]] - KNOWN_SHOWN);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "report_words.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,6 +128,16 @@ char *report__location(char *buf, const struct row *r, const char *cwd, size_t c
 			return buf;
 	show(buf, path_tail(path, 1), 0, line, name);
 	return report__cut(buf, columns);
+}
+
+char *report__place(char *buf, const char *file, uint32_t line, const char *cwd)
+{
+	char path[REPORT_TEXT / 2];
+	const char *start = path_start(file, cwd);
+
+	text__clean(path, sizeof(path), start, strlen(start));
+	snprintf(buf, REPORT_TEXT, "%s:%" PRIu32, path, line);
+	return buf;
 }
 
 char *report__frame(char *buf, const struct dict *d, struct dict_frame f)
