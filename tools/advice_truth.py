@@ -3,7 +3,7 @@
 """
 Compares what `report --advice` says that a remedy saves with what it does save: each job of tests/workloads/advised.py is
 recorded without and with its remedy, in the dry run. Prints the table of docs/ESTIMATE.md, section "Advice". Needs what `run` needs, and no GPU.
-Exits with 1 where advice is missing, is given where the remedy is there already, or is off by more than it may be: an upper bound by
+Exits with 1 where advice is missing that saves 1 % or more, is given where the remedy is there already, or is off by more than it may be: an upper bound by
 which less was saved than it says is right, any other has to be within 5 % of the peak.
 
     tools/advice_truth.py [--only PATTERN]
@@ -25,7 +25,7 @@ JOBS = (
     ("checkpoint, GPT-2 124M", "estimate/gpt2.py", "", "--checkpoint", "checkpoint", "main"),
     ("checkpoint, GPT-2 124M, bf16", "estimate/gpt2.py", "--amp bf16", "--checkpoint", "checkpoint", "main"),
     ("checkpoint, HF GPT-2 124M", "estimate/hf.py", "gpt2", "--checkpoint", "checkpoint", "estimate"),
-    ("checkpoint, HF Llama 1B, weights bf16", "estimate/hf.py", "llama --size 1B --dtype bf16 --batch 1 --length 2048", "--checkpoint", "checkpoint",
+    ("checkpoint, HF Llama 1B, weights bf16", "estimate/hf.py", "llama --size 1B --dtype bf16 --batch 2 --length 2048", "--checkpoint", "checkpoint",
      "estimate"),
     ("state in 8 bit", "advised.py", "state --width 512", "--remedied", "optimizer_8bit", "main"),
     ("fused=True", "advised.py", "foreach --width 1024 --batch 1 --context 64", "--remedied", "optimizer_foreach", "main"),
@@ -37,6 +37,7 @@ JOBS = (
     ("DDP's buckets", "advised.py", "ddp --width 512 --batch 1", "--remedied", "ddp_buckets", "main"),
 )
 LARGEST_ERROR = 0.05  # of the peak
+LEAST = 0.01  # likewise: less is not worth a word
 
 
 def recorded(script, arguments, role):
@@ -72,7 +73,7 @@ def main():
         after, left = recorded(script, (arguments + " " + remedy).split(), role)
         if kind not in advice:
             print("| %s | %s | none | | %s | | |" % (name, mib(peak), mib(peak - after)), flush=True)
-            bad += 1
+            bad += peak - after >= LEAST * peak
             continue
         said, saved = advice[kind], peak - after
         error = (said["saves_bytes"] - saved) / peak
