@@ -16,6 +16,7 @@ struct capture_args {
 	uint64_t steps;	   /* whole steps, 0: no bound */
 	size_t ring_bytes; /* 0: default */
 	bool requested;	   /* what was asked for of each block, too */
+	bool requested_if_there; /* likewise; where it is not to be had nothing is said */
 	bool children;	   /* follow those that it starts, or they */
 	bool no_census;	   /* do not read what blocks are for */
 	bool no_autograd;  /* do not trace what backward allocates to lines of forward */

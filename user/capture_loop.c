@@ -91,6 +91,7 @@ int capture_loop__open(struct capture_loop *loop)
 {
 	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps,
 				   .started = loop->started, .inside = loop->inside, .requested = loop->args.requested,
+				   .requested_if_there = loop->args.requested_if_there,
 				   .no_autograd = loop->args.no_autograd, .no_census = loop->args.no_census,
 				   .no_modules = loop->args.no_modules };
 	struct failure f;

@@ -202,6 +202,7 @@ static int run(const struct estimate_run_opts *o, struct estimate_run *ret, cons
 	r.cmd.args.stdout_to_stderr = true;
 	r.cmd.args.recording.output = o->path;
 	r.cmd.args.capture.no_census = r.cmd.args.capture.no_autograd = r.cmd.args.capture.no_modules = o->lean;
+	r.cmd.args.capture.requested_if_there = !o->lean; /* with it a replay under other settings is exact */
 	r.cmd.idle = idle;
 	r.cmd.drained = drained;
 	r.cmd.recording.keep = keep;

@@ -104,6 +104,7 @@ static void print_verdict(FILE *out, const struct replay_found *f)
 
 void replay_text__print(FILE *out, const struct replay_found *f)
 {
+	bool other = false;
 	char b[32];
 
 	print_about(out, f->about);
@@ -112,8 +113,13 @@ void replay_text__print(FILE *out, const struct replay_found *f)
 	if (f->vram)
 		fprintf(out, "A device of %s, of which others than PyTorch take what they took.\n", text__bytes(b, sizeof(b), f->vram));
 	fprintf(out, "\n%10s %10s %7s %6s %8s  %s\n", "Reserved", "Allocated", "Frag.", "Segm.", "Retries", "Settings");
-	for (size_t i = 0; i < f->n; i++)
+	for (size_t i = 0; i < f->n; i++) {
 		print_row(out, &f->v[i]);
+		other |= !f->v[i].own;
+	}
+	if (other && !f->about->requested)
+		fputs("What was asked for was not recorded (--requested): blocks are as large here as they were, and with other settings some would be up to\n"
+		      "1 MiB smaller.\n", out);
 	for (size_t i = 0; i < f->n; i++) {
 		if (!f->searched && f->v[i].result.oom.there)
 			print_oom(out, &f->v[i].result.oom);
@@ -178,6 +184,8 @@ static void json_tried(struct json *j, const char *key, const struct replay_trie
 		json__uint(j, "peak_reserved", r->peak_reserved);
 		if (r->peak_requested)
 			json__uint(j, "peak_requested", r->peak_requested);
+		else
+			json__null(j, "peak_requested");
 		json__uint(j, "peak_reserved_event", r->reserved_event);
 		json__double(j, "peak_reserved_time", (double)r->reserved_time / 1e9, 9);
 		json__uint(j, "end_allocated", r->end_allocated);

@@ -83,6 +83,26 @@ def test_fits():
     check(code == 1 and "exist" in err, "an output that is there: %d, %s", code, err)
 
 
+def test_other_settings():
+    """The recording has what was asked for: what a replay says of other settings is what a dry run with them does."""
+    kept, conf = scratch("other.mtr"), "expandable_segments:True,roundup_power2_divisions:4"
+    sizes = ("--width", "500", "--batch", "1990")
+    estimate("--vram", "2G", "--steps", "3", "-o", kept, job=("--steps", "1000000", *sizes))
+    os.chmod(kept, 0o600)
+    code, out, err = tool("replay", "--format", "json", "--alloc-conf", conf, kept, root=True)
+    equal(code, 0, "replay of the recording: %s" % err)
+    doc = json.loads(out)
+    equal((doc["recording"]["requested_sizes"], doc["own_settings"]["equal"]), (True, True), "what was asked for; its own settings")
+    code, out, err = tool("run", "--dry-run-cuda", "--no-trace", "--vram", "2G", "--", "env", "PYTORCH_CUDA_ALLOC_CONF=" + conf, python(), JOB,
+                          "--steps", "3", *sizes, seconds=120)
+    equal(code, 0, "a dry run with other settings: %s" % err[-800:])
+    own = [json.loads(line) for line in out.splitlines() if line.startswith('{"step"')]
+    then = next(t for t in doc["tries"] if t["alloc_conf"] == conf)
+    equal((then["peak_allocated"], then["peak_reserved"]), tuple(max(s[k] for s in own) for k in ("allocated", "reserved")),
+          "peaks with %s" % conf)
+    check(then["peak_allocated"] != doc["recording"]["peak_allocated"], "the settings make no difference here")
+
+
 def test_does_not_fit():
     """The line, and the smallest memory: that runs by itself, and not with one granule less."""
     doc, _, err = estimate("--vram", "544M", expect=4)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -180,6 +181,22 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 	return err;
 }
 
+/* It cannot be had. */
+__attribute__((format(printf, 2, 3)))
+static void no_asked(const struct session *s, const char *fmt, ...)
+{
+	char why[160];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	if (s->opts.requested)
+		log_warn("--requested: %s", why);
+	else
+		log_debug("what is asked for is not recorded: %s", why);
+}
+
 /* The probe that PyTorch has for what was asked for: pytorch:malloc(ptr, device, size, stream). */
 static void attach_asked(struct session *s, const struct map *map, bool new_file)
 {
@@ -195,7 +212,7 @@ static void attach_asked(struct session *s, const struct map *map, bool new_file
 		return;
 	/* There it comes before the allocation, and without the block's address. */
 	if (!strncmp(s->target.torch.version, "2.1.", 4)) {
-		log_warn("--requested: PyTorch 2.1 does not say it in a way that is of use");
+		no_asked(s, "PyTorch 2.1 does not say it in a way that is of use");
 		return;
 	}
 	err = usdt__find(s->target.proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
@@ -206,7 +223,7 @@ static void attach_asked(struct session *s, const struct map *map, bool new_file
 		err = probes__attach_calls(s->probes, proc__pid(s->target.proc), CALL_ASKED, u.path, sites, u.n);
 	}
 	if (err)
-		log_warn("--requested: not available with this PyTorch: %s",
+		no_asked(s, "not available with this PyTorch: %s",
 			 err == -ENOENT ? "it was built without the probe pytorch:malloc" :
 			 err == -EINVAL ? "its probe pytorch:malloc is not understood" :
 					  strerror(-err));
@@ -229,7 +246,7 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	new_file = (!f.allocator && !f.n) || probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
 	if (f.allocator)
 		add_own(c, m, map);
-	if (f.allocator && s->opts.requested)
+	if (f.allocator && (s->opts.requested || s->opts.requested_if_there))
 		attach_asked(s, map, new_file);
 	if (f.usage)
 		c->dry_run = f.usage;

@@ -36,6 +36,7 @@ struct session_opts {
 	uint32_t number;
 	struct inside_memory *inside; /* the process is a child of ours that records itself, and not kin's; NULL: the kernel does */
 	bool requested; /* EVENT_ASKED, where the target's PyTorch has the probe for it */
+	bool requested_if_there; /* likewise, and where it has none nothing is said */
 	bool no_autograd; /* what backward allocates is not traced to lines of forward */
 	bool no_modules; /* calls of modules are not told of, but for those that steps are counted by */
 	bool no_census; /* what blocks are for is not read from the program's objects */
