@@ -468,7 +468,7 @@ int session__through_state(struct session *s, const struct event *e)
 	if (st->holding)
 		return state__hold(st->holding, e);
 	if (state_seam__before(&st->seam, e)) {
-		log_debug("an event of %s:%u was in what had been read already", "cuda", e->device.index);
+		log_debug("an event of cuda:%u was in what had been read already", e->device.index);
 		return 0;
 	}
 	if (st->empty && cuda && e->totals && !st->told[e->device.index]) {
