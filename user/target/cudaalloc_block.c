@@ -312,9 +312,13 @@ static void guess_links(struct look *k)
 
 /* ---- size, requested, device, stream ---- */
 
+/*
+ * No device has 16 TiB. Pointers, of which one in 32 is a multiple of 512, lie above that, but for the heap of a program at a
+ * fixed address.
+ */
 static bool size_like(uint64_t v)
 {
-	return v && !(v % 512) && v < UINT64_C(1) << 48;
+	return v && !(v % 512) && v < UINT64_C(1) << 44;
 }
 
 static void find_size(struct look *k)
