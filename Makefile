@@ -18,7 +18,10 @@ Q := @
 msg = @printf '  %-8s %s\n' $(1) $(patsubst $(OUTPUT)/%,%,$(2));
 endif
 
-WARN := -Wall -Wextra -Wshadow -Wformat=2 -Wtype-limits -Wstrict-prototypes -Wmissing-prototypes -Werror
+# WERROR=1 makes warnings errors: for developers and CI. A user's newer compiler may warn of more than ours, and still builds.
+WERROR ?= 0
+ERROR_ON_WARNING := $(if $(filter 1,$(WERROR)),-Werror)
+WARN := -Wall -Wextra -Wshadow -Wformat=2 -Wtype-limits -Wstrict-prototypes -Wmissing-prototypes $(ERROR_ON_WARNING)
 CFLAGS ?= -O2 -g
 override CFLAGS += -std=gnu11 -D_GNU_SOURCE $(WARN) $(SANITIZE)
 CPPFLAGS += -Iuser -Ibpf -I$(OUTPUT)/gen -DMEMTRACE_VERSION='"$(VERSION)"' -MMD -MP
@@ -31,7 +34,7 @@ SERVE_LIBS := $(if $(filter 0,$(SERVE)),,-lmicrohttpd -lcurl -lseccomp -lgnutls)
 LDLIBS := -lbpf -lelf -lz -lzstd -ljansson $(CURSES) $(SERVE_LIBS) -lpthread -lm
 
 BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
-BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra -Werror -Wno-unused-parameter \
+BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
 	-I$(OUTPUT)/gen -Ibpf -MMD -MP
 
 OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd_serve.c $(wildcard user/serve/*.c) $(shell grep -ls '"serve/' tests/unit/*.c tests/fuzz/*.c))
@@ -348,7 +351,7 @@ $(OUTPUT)/fuzz/fuzz_records: FUZZ_LDFLAGS := -Wl,--wrap=process_vm_readv,--wrap=
 	$(foreach f,add_root clear_roots bump_epoch attached set_module_type set_node_layout both_until,-Wl,--wrap=probes__$(f)) \
 	-Wl,--wrap=session__census_sees,--wrap=session__through_state
 
-$(OUTPUT)/fuzz/obj/%.o: %.c | $(ASSETS) $(OUTPUT)/gen/memtrace.skel.h
+$(OUTPUT)/fuzz/obj/%.o: %.c | $(ASSETS) $(SKELS)
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CLANG) -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=fuzzer-no-link,$(FUZZ_SANITIZE) $(FUZZ_CFLAGS) $(FUZZ_CPPFLAGS) -c -o $@ $<
@@ -408,9 +411,8 @@ format:
 clean:
 	rm -rf $(OUTPUT)
 
--include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(INSIDE_OBJS:.o=.d) $(TESTLIB:.o=.d) \
-
--include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(REPLAYER_OBJS:.o=.d) $(TESTLIB:.o=.d) \
+-include $(OBJS:.o=.d) $(DRYRUN_CUDA_OBJS:.o=.d) $(DRYRUN_NVML_OBJS:.o=.d) $(INSIDE_OBJS:.o=.d) $(REPLAYER_OBJS:.o=.d) \
+	$(SKELS:$(OUTPUT)/gen/%.skel.h=$(OUTPUT)/bpf/%.bpf.d) $(TESTLIB:.o=.d) \
 	$(TESTS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) \
 	$(TESTTOOLS:$(OUTPUT)/tests/%=$(OUTPUT)/obj/tests/%.d) $(FUZZ_OBJS:.o=.d) \
-	$(FUZZERS:$(OUTPUT)/fuzz/%=$(OUTPUT)/fuzz/obj/tests/fuzz/%.d) $(OUTPUT)/bpf/memtrace.bpf.d
+	$(FUZZERS:$(OUTPUT)/fuzz/%=$(OUTPUT)/fuzz/obj/tests/fuzz/%.d)

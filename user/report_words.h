@@ -36,8 +36,8 @@ char *report__where(char *buf, const struct row *r, enum group by, const char *c
 const char *report__where_title(enum group by); /* of the column with it */
 
 /*
- * The command line of the target: the fact cmdline as an array of strings, NULL-terminated, for
- * report__free_cmdline(); NULL if it is not known, empty or no array of strings. At most 4096 are given.
+ * The command line of the target, from the fact cmdline: a NULL-terminated array that the caller releases with
+ * report__free_cmdline(). NULL: the fact is missing, is empty or is no JSON array of strings, or memory ran out.
  */
 char **report__cmdline(const struct facts *f);
 void report__free_cmdline(char **argv);
