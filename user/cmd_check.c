@@ -51,6 +51,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'v':
 		log__set_level(LOG_DEBUG);
 		break;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s': check takes no argument; -p PID looks at a process, too", arg);
+		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
 	}

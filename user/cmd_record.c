@@ -24,7 +24,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->child_inputs[1] = &a->capture;
 		break;
 	case ARGP_KEY_ARG:
-		argp_error(state, "'%s': record attaches to a process, -p PID", arg);
+		argp_error(state, "'%s': record attaches to a process, -p PID; the file to write is -o FILE", arg);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "lib/log_config.h"
+#include "usage.h"
 
 enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 
@@ -14,6 +15,7 @@ static const struct argp_option options[] = {
 	  "error, warn, info (default) or debug; PART=LEVEL, after a comma, of one part of the program: info,capture=debug", 0 },
 	{ "log-file", OPT_LOG_FILE, "FILE", 0, "Also write messages to the end of this file, with the time", 0 },
 	{ "log-format", OPT_LOG_FORMAT, "FORMAT", 0, "text (default) or json: an object a line, in the file, or on standard error where there is none", 0 },
+	{ NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0 },
 	{ 0 },
 };
 
@@ -32,6 +34,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	char why[128];
 
 	switch (key) {
+	case ARGP_KEY_INIT:
+		usage__begin(state);
+		break;
+	case 'h':
+		argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP);
+		break;
 	case OPT_LOG_LEVEL:
 	case OPT_LOG_FILE:
 	case OPT_LOG_FORMAT:

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_LOG_ARGS_H
 #define MT_LOG_ARGS_H
-/* --log-level, --log-file, --log-format: every command has them, as the last child of its argp parser. */
+/*
+ * --log-level, --log-file, --log-format, and -h: every command has them, as the last child of its argp parser. With them comes the form of what is said of
+ * options that cannot be understood (usage.h).
+ */
 #include <argp.h>
 
 #define LOG_ARGP_CHILD { &log_argp, 0, "Messages:", 90 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <argp.h>
 #include <bpf/libbpf.h>
 #include <fcntl.h>
 #include <locale.h>
@@ -10,6 +11,7 @@
 #include "in_this_build.h"
 #include "lib/exit.h"
 #include "lib/log_config.h"
+#include "lib/nearest.h"
 #include "log_args.h"
 
 static const struct command {
@@ -46,13 +48,14 @@ static void help(FILE *out)
 		     "       memtrace-bpf [--log-...] COMMAND [OPTION...]\n\nCommands:\n");
 	for (i = 0; i < N_COMMANDS; i++)
 		fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].help);
-	fprintf(out, "\n  `memtrace-bpf COMMAND --help` lists a command's options, `memtrace-bpf -p PID --help` those of\n"
-		     "  attaching; --version says what this is built of.\n");
+	fprintf(out, "\n  `memtrace-bpf help COMMAND` lists a command's options, `memtrace-bpf help live` the live view's;\n"
+		     "  `memtrace-bpf version` prints the version and what it is built with.\n");
 }
 
-static void version(void)
+static void version(FILE *out, struct argp_state *state)
 {
-	printf("memtrace-bpf %s (libbpf %s, %s serve)\n", MEMTRACE_VERSION, libbpf_version_string(), MEMTRACE_SERVE ? "with" : "without");
+	(void)state;
+	fprintf(out, "memtrace-bpf %s (libbpf %s, %s serve)\n", MEMTRACE_VERSION, libbpf_version_string(), MEMTRACE_SERVE ? "with" : "without");
 }
 
 /*
@@ -91,14 +94,60 @@ static int run(const struct command *c, int argc, char **argv)
 	return closed(c->run(argc, argv));
 }
 
+static const struct command *find(const char *name)
+{
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		if (!strcmp(name, commands[i].name))
+			return &commands[i];
+	return NULL;
+}
+
+static int live(int argc, char **argv)
+{
+	argv[0] = "memtrace-bpf";
+	log__set_command("live");
+	return closed(cmd_live(argc, argv));
+}
+
+/* People type a PID or a recording alone, and mistype commands. */
+static int no_command(const char *word)
+{
+	struct nearest n = { .word = word };
+
+	for (size_t i = 0; i < N_COMMANDS; i++)
+		nearest__try(&n, commands[i].name);
+	fprintf(stderr, "memtrace-bpf: no command '%s'; ", word);
+	if (n.best)
+		fprintf(stderr, "did you mean %s?", n.best);
+	else if (!word[strspn(word, "0123456789")])
+		fprintf(stderr, "to attach to that process: memtrace-bpf -p %s", word);
+	else if (!access(word, F_OK))
+		fprintf(stderr, "to read that recording: memtrace-bpf report %s", word);
+	else
+		fputs("`memtrace-bpf help` lists them", stderr);
+	fputc('\n', stderr);
+	return EXIT_USAGE;
+}
+
+static int help_of(const char *name)
+{
+	const struct command *c = find(name);
+	char *argv[] = { NULL, "--help", NULL };
+
+	if (c)
+		return run(c, 2, argv);
+	return !strcmp(name, "live") ? live(2, argv) : no_command(name);
+}
+
 int main(int argc, char **argv)
 {
-	size_t i;
+	const struct command *c;
 	int log;
 
 	if (!hold_standard_files())
 		return EXIT_FAILED;
 	setlocale(LC_ALL, "");
+	argp_program_version_hook = version;
 	log__from_environment();
 	log = log_args__take(argc - 1, argv + 1);
 	if (log < 0)
@@ -110,22 +159,18 @@ int main(int argc, char **argv)
 		help(stderr);
 		return EXIT_USAGE;
 	}
+	if (!strcmp(argv[1], "help") && argc > 2)
+		return help_of(argv[2]);
 	if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
 		help(stdout);
 		return closed(EXIT_OK);
 	}
-	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V")) {
-		version();
+	if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
+		version(stdout, NULL);
 		return closed(EXIT_OK);
 	}
-	for (i = 0; i < N_COMMANDS; i++) {
-		if (!strcmp(argv[1], commands[i].name))
-			return run(&commands[i], argc - 1, argv + 1);
-	}
-	if (argv[1][0] == '-') {
-		log__set_command("live");
-		return closed(cmd_live(argc, argv));
-	}
-	fprintf(stderr, "memtrace-bpf: no command '%s'; `memtrace-bpf --help` lists them\n", argv[1]);
-	return EXIT_USAGE;
+	c = find(argv[1]);
+	if (c)
+		return run(c, argc - 1, argv + 1);
+	return argv[1][0] == '-' ? live(argc, argv) : no_command(argv[1]);
 }

@@ -10,6 +10,7 @@ import sys
 import time
 
 import harness
+import test_manual
 from harness import (Skip, check, device, equal, finish, interrupt, own, record, report, run, scratch, spawn, sudo,
                      tool, training, workload)
 
@@ -65,12 +66,42 @@ def test_usage():
 
 
 def test_help_and_version():
-    for args in (("--help",), ("record", "--help"), ("report", "--help"), ("export", "--help"), ("check", "--help")):
-        code, out, err = tool(*args)
-        equal((code, err), (OK, ""), "code and stderr of %s" % (args,))
-        check("memtrace-bpf" in out and len(out) > 100, "thin help: %r", out)
+    """All the ways in which people ask for them, for every command; `run` leaves its command's own options alone."""
+    equal(tool("-h"), tool("--help"), "-h and --help")
+    equal(tool("help"), tool("--help"), "help and --help")
+    equal(tool("help", "live"), tool("-p", "1", "--help"), "help live")
+    for command in test_manual.COMMANDS:
+        code, out, err = tool(command, "--help")
+        equal((code, err), (OK, ""), "code and stderr of %s --help" % command)
+        check("memtrace-bpf " + command in out and len(out) > 100, "thin help: %r", out)
+        equal(tool(command, "-h"), (code, out, err), "%s -h" % command)
+        equal(tool("help", command), (code, out, err), "help %s" % command)
+        equal(tool(command, "--version"), tool("--version"), "%s --version" % command)
     code, out, _ = tool("--version")
     check(code == OK and out.startswith("memtrace-bpf"), "version: %r", out)
+    equal(tool("version"), tool("--version"), "version and --version")
+    code, out, err = tool("run", "--no-trace", "--", "echo", "-h", "--version", "--no-such")
+    equal((code, out), (OK, "-h --version --no-such\n"), "run of a command with such options: %s" % err)
+    refused(tool("help", "reprot"), USAGE, "reprot", "report")
+
+
+def test_suggestions():
+    """What is mistyped is answered with what was probably meant, in two lines at most that say where the options are listed."""
+    for args, words in ((("reprot", "x.mtr"), "did you mean report?"), (("expotr",), "did you mean export?"), (("1234",), "memtrace-bpf -p 1234"),
+                        ((__file__,), "memtrace-bpf report " + __file__), (("nothing-like-it",), "memtrace-bpf help"),
+                        (("report", "--filtre", "x", "y"), "'--filtre'; did you mean --filter?"), (("report", "--fliter=x", "y"), "--filter?"),
+                        (("-p", "1", "--topp", "3"), "did you mean --top?"), (("record", "-p", "1", "--log-levle", "debug"), "--log-level?"),
+                        (("run", "--vrma", "8G", "--", "true"), "did you mean --vram?"), (("check", "foo"), "-p PID"),
+                        (("record", "out.mtr"), "-o FILE")):
+        code, out, err = tool(*args)
+        equal((code, out), (USAGE, ""), "%s: exit and output" % (args,))
+        check(words in err and err.startswith("memtrace-bpf"), "%s: the message is %r", args, err)
+        lines = err.splitlines()
+        check(len(lines) <= 2 and "Try" not in err and harness.TOOL not in err, "%s: its form: %r", args, err)
+        check(len(lines) == 1 or re.fullmatch(r"See `memtrace-bpf help \w+`\.", lines[1]), "%s: the last line: %r", args, err)
+    for args in (("report", "--completely-different", "x"), ("report", "-z", "x"), ("report", "--top"), ("report", "--b", "line", "x")):
+        code, _, err = tool(*args)
+        check(code == USAGE and "did you mean" not in err and err.endswith("See `memtrace-bpf help report`.\n"), "%s: %d, %r", args, code, err)
 
 
 def test_no_such_pid():

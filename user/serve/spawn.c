@@ -292,8 +292,8 @@ char *spawned__words(const struct spawned *s, char *buf, size_t size)
 
 		next = memchr(at, '\n', (size_t)(end - at));
 		next = next ? next : end;
-		/* "Try `memtrace-bpf report --help'" helps nobody here. */
-		if (next == at || !strncmp(at, "Try `", (size_t)(next - at) < 5 ? (size_t)(next - at) : 5) || (ours && !mine))
+		/* "See `memtrace-bpf help report`." is advice for a terminal. */
+		if (next == at || !strncmp(at, "See `", (size_t)(next - at) < 5 ? (size_t)(next - at) : 5) || (ours && !mine))
 			continue;
 		best = mine ? skip_prefix(at, next) : at;
 		best_end = next;
