@@ -17,6 +17,7 @@ import sys
 import time
 
 import chaos
+import code_bytes
 import harness
 import truth
 from chaos import Row, Storm, Watched, compare, compiled, hooks, wait_restored
@@ -87,6 +88,44 @@ def torch_return_probes(_n=1):
     target, _ = throwing("cuda", 1)
     check(agree_on_probes(row, target.popen.pid, "PyTorch") > 5, "no return probes")
     target.stop()
+    return row
+
+
+def bystanders(n):
+    """
+    A kernel on which a return probe ends processes with a seccomp filter, or one that counts as such: of two processes that are
+    recorded together the one with a filter gets no probes on CUDA's functions, and one that is not recorded gets none either.
+    """
+    row = Row("seccomp in a bystander, and in one of several that are recorded")
+    for forced in ("MEMTRACE_FILTERED_RETURNS=1", "NOTHING="):
+        recorded, filtered, bystander = storms = [Storm() for _ in range(3)]
+        for storm in storms:
+            storm.ask("hold " + chaos.cuda_library())
+            storm.ask("filter" if storm != recorded else "cuda 1")
+        codes = [code_bytes.Code(storm.pid, ["libcudart.so"]) for storm in storms]
+        path = scratch("bystanders.mtr")
+        recorder = spawn(["env", forced, TOOL, "record", "--children", "-p", str(recorded.pid), "-p", str(filtered.pid), "-o", path, "-f"], root=True)
+        for _ in range(2):
+            recorder.wait_line("attached to PID", 30, stream="err")
+        patched = [code.differing() > 0 for code in codes]
+        for storm in storms:
+            storm.ask("cuda %d" % n)
+            row.target_lives(storm.process, "return probes")
+        row.count += 3 * n
+        finish(recorder)
+        if "NOTHING" not in forced:
+            if patched != [True, False, False]:
+                row.wrong.append("probes in recorded, filtered, bystander: %s" % patched)
+            if not re.search("PID %d: calls into CUDA are not recorded" % filtered.pid, recorder.stderr()):
+                row.wrong.append("nothing is said of the filtered one: %s" % recorder.stderr()[-300:])
+        doc = report("%s.%d.mtr" % (path[:-4], recorded.pid))
+        counted = sum(v for k, v in doc["capture"]["counters"].items() if k.startswith("calls.cuda"))
+        row.counted += counted
+        if counted != 2 * n:
+            row.inexact.append("%d calls counted of %d" % (counted, 2 * n))
+        for storm, code in zip(storms, codes):
+            wait_restored(code, "the recorder's end")
+            storm.end(row)
     return row
 
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "capture/probes_internal.h"
 #include "target/seccomp.h"
 
 static void filter(void)
@@ -28,16 +30,20 @@ static void filter(void)
 		_exit(1);
 }
 
-static int mode_of_child(void (*prepare)(void))
-{
-	int ready[2], mode;
+struct child {
 	struct proc *p;
-	char c = 0;
 	pid_t pid;
+};
+
+static struct child start(void (*prepare)(void))
+{
+	struct child ret;
+	int ready[2];
+	char c = 0;
 
 	assert_int_equal(pipe(ready), 0);
-	pid = fork();
-	if (!pid) {
+	ret.pid = fork();
+	if (!ret.pid) {
 		if (prepare)
 			prepare();
 		if (write(ready[1], &c, 1) == 1)
@@ -45,14 +51,26 @@ static int mode_of_child(void (*prepare)(void))
 		_exit(1);
 	}
 	assert_int_equal(read(ready[0], &c, 1), 1);
-	p = proc__open(pid);
-	assert_non_null(p);
-	mode = seccomp__mode(p);
-	proc__free(p);
-	kill(pid, SIGKILL);
-	waitpid(pid, NULL, 0);
 	close(ready[0]);
 	close(ready[1]);
+	ret.p = proc__open(ret.pid);
+	assert_non_null(ret.p);
+	return ret;
+}
+
+static void end(struct child *c)
+{
+	proc__free(c->p);
+	kill(c->pid, SIGKILL);
+	waitpid(c->pid, NULL, 0);
+}
+
+static int mode_of_child(void (*prepare)(void))
+{
+	struct child c = start(prepare);
+	int mode = seccomp__mode(c.p);
+
+	end(&c);
 	return mode;
 }
 
@@ -81,10 +99,86 @@ static void test_this_kernel(void **state)
 	assert_int_equal(errno, ECHILD);
 }
 
+static void *filtered_thread(void *ready)
+{
+	char c = 0;
+
+	filter();
+	if (write(*(int *)ready, &c, 1) == 1)
+		pause();
+	return NULL;
+}
+
+static void in_a_thread(void)
+{
+	int done[2];
+	pthread_t t;
+	char c;
+
+	if (pipe(done) || pthread_create(&t, NULL, filtered_thread, &done[1]) || read(done[0], &c, 1) != 1)
+		_exit(1);
+}
+
+static void test_filter_of_a_thread(void **state)
+{
+	(void)state;
+	assert_int_equal(mode_of_child(in_a_thread), 2);
+}
+
+static bool allows_child(void (*prepare)(void))
+{
+	struct child c = start(prepare);
+	bool ret = seccomp__allows_returns(c.p);
+
+	end(&c);
+	return ret;
+}
+
+/* By kernel, filter and group: does a process get return probes, and does anyone else. */
+static int decide(bool defect)
+{
+	struct probes one = { 0 }, group = { .group = 1 };
+	int wrong = 0;
+
+	if (defect)
+		setenv("MEMTRACE_FILTERED_RETURNS", "1", 1);
+	group.calls_each = seccomp__filters_returns();
+	wrong += seccomp__filters_returns() != defect;
+	wrong += allows_child(filter) == defect;
+	wrong += allows_child(in_a_thread) == defect;
+	wrong += !prctl(PR_GET_SECCOMP, 0, 0, 0, 0) && !allows_child(NULL);
+	wrong += probes__calls_pid(&one, 42) != 42;
+	wrong += probes__calls_pid(&group, 42) != (defect ? 42 : 0);
+	return wrong;
+}
+
+/* Each in a process of its own: the kernel is tried once in a process. Runs before any test that tries it here. */
+static int decided(bool defect)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (!pid)
+		_exit(decide(defect));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_who_gets_return_probes(void **state)
+{
+	(void)state;
+	assert_int_equal(decided(true), 0);
+	if (seccomp__filters_returns())
+		skip();
+	assert_int_equal(decided(false), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mode),
+		cmocka_unit_test(test_filter_of_a_thread),
+		cmocka_unit_test(test_who_gets_return_probes),
 		cmocka_unit_test(test_this_kernel),
 	};
 

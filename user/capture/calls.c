@@ -142,14 +142,15 @@ static void add_own(struct calls *c, const struct maps *m, const struct map *fil
 			c->own[c->n_own++] = (struct range){ m->v[i].start, m->v[i].end };
 }
 
-/* Would return probes end the process? Asked only where there is a filter, and each time: one may come late. */
+/* Would return probes end the process? */
 static bool filtered(struct session *s)
 {
-	if (s->opts.inside || !seccomp__mode(s->target.proc) || !seccomp__filters_returns())
+	if (s->opts.inside || seccomp__allows_returns(s->target.proc))
 		return false;
 	if (!s->calls->told_filtered)
-		log_warn("calls into CUDA are not recorded: the process has a seccomp filter, and this kernel lets it decide about "
-			 "the system call that return probes make (Linux 6.11 to 6.13; fixed since)");
+		log_warn("PID %d: calls into CUDA are not recorded: the process has a seccomp filter, and on this kernel (Linux 6.11 "
+			 "to 6.13) the filter would end it at the first return probe. Linux 6.12.14, 6.13.3 and 6.14 have the fix",
+			 (int)proc__pid(s->target.proc));
 	s->calls->told_filtered = true;
 	return true;
 }
@@ -178,6 +179,8 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 		err = probes__attach_calls(s->probes, pid, CALL_RETURN, f->path, calls, n);
 	if (!err)
 		err = probes__attach_calls(s->probes, pid, CALL_ENTER, f->path, calls, n);
+	if (probes__calls_each(s->probes) && !proc__alive(s->target.proc))
+		probes__leave_calls(s->probes, pid); /* the PID may be another process's by now */
 	return err;
 }
 
@@ -335,6 +338,11 @@ int calls__fork(struct session *s, const struct calls *parent)
 
 	if (err || !parent)
 		return err;
+	c->backend = parent->backend;
+	c->settled = parent->settled;
+	c->devices = parent->devices;
+	if (probes__calls_each(s->probes))
+		return 0; /* its parent's probes are not its own: it is looked into as a new one */
 	memcpy(c->file, parent->file, parent->n_files * sizeof(*c->file));
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
 	c->n_files = parent->n_files;
@@ -343,9 +351,6 @@ int calls__fork(struct session *s, const struct calls *parent)
 	c->dry_run = parent->dry_run;
 	c->sites = parent->sites;
 	c->asked = parent->asked;
-	c->backend = parent->backend;
-	c->settled = parent->settled;
-	c->devices = parent->devices;
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "capture/kin.h"
 #include "capture/probes_internal.h"
+#include "target/seccomp.h"
 
 #define CALL_FILES_MAX 4096
 
@@ -71,7 +72,11 @@ bool probes__shared(const struct probes *p)
 
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
-	return opts->inside ? probes_inside__load(opts, why) : probes_kernel__load(opts, why);
+	struct probes *p = opts->inside ? probes_inside__load(opts, why) : probes_kernel__load(opts, why);
+
+	if (p)
+		p->calls_each = p->group && seccomp__filters_returns();
+	return p;
 }
 
 void probes__stop(struct probes *p)
@@ -86,7 +91,18 @@ void probes__set_process(struct probes *p, int pidfd)
 
 void probes__detach(struct probes *p)
 {
-	p->in->detach(p);
+	p->in->detach(p, 0);
+}
+
+bool probes__calls_each(const struct probes *p)
+{
+	return p->calls_each;
+}
+
+void probes__leave_calls(struct probes *p, pid_t pid)
+{
+	if (p->calls_each)
+		p->in->detach(p, pid);
 }
 
 void probes__free(struct probes *p)
@@ -149,7 +165,7 @@ bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, 
 	const struct file_id id = { inode, dev_major, dev_minor };
 	size_t i;
 
-	if (!p->group)
+	if (!p->group || p->calls_each)
 		return true;
 	for (i = 0; i < p->n_files; i++) {
 		if (same_file(&p->files[i], &id))

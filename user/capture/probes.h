@@ -62,7 +62,7 @@ int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
 bool probes__attached(const struct probes *p, enum hook_id id);
 /* Is it attached to this very place, or not at all yet? */
 bool probes__fits(const struct probes *p, const struct hook *h);
-/* Calls in this file have not been attached to so far; from now on they have. Always, where nobody is followed. */
+/* Calls in this file have not been attached to so far; from now on they have. Always, where calls are attached for one process. */
 bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode);
 /*
  * Puts the sleepable programs in the place of the others, without a gap: for some milliseconds both run
@@ -85,9 +85,15 @@ enum call_probe {
 	CALL_ASKED,	 /* cookie: index in what probes__set_asked() was given */
 };
 
-/* Attaches to all sites of one file (path: as proc__map_path() gives it), for this process only. 0 or -errno, then to none. */
+/* Attaches to all sites of one file (path: as proc__map_path() gives it), for this process or the whole group. 0 or -errno, then to none. */
 int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
 			 const struct probe_site *sites, size_t n);
+/*
+ * Calls are attached for each process on its own, even with a group, since return probes would end bystanders that have a seccomp
+ * filter. probes__leave_calls() takes out those of one process, before its PID can be another's.
+ */
+bool probes__calls_each(const struct probes *p);
+void probes__leave_calls(struct probes *p, pid_t pid);
 /* Where pytorch:malloc's arguments are, by site; before attaching to any. n <= MT_ASKED_SITES. */
 void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t n);
 /* What else is read of autograd nodes, from now on. number, here and below: of the process, see kin.h; 0 where nobody is followed. */

@@ -316,7 +316,7 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 	return err;
 }
 
-static void detach(struct probes *p)
+static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 {
 	struct inside_probes *ip = inside(p);
 	size_t gone = inside_sites__clear(ip->m);

@@ -17,7 +17,7 @@ struct probes_place {
 	bool (*attached)(const struct probes *p, enum hook_id id);
 	int (*attach_calls)(struct probes *p, pid_t pid, enum call_probe which, const char *path, const struct probe_site *sites,
 			    size_t n);
-	void (*detach)(struct probes *p);
+	void (*detach)(struct probes *p, pid_t pid); /* 0: all; otherwise the calls that were attached for this process alone */
 	int (*go_sleepable)(struct probes *p, pid_t pid, const struct hook *hooks);
 	void (*forget_wake)(struct probes *p);	/* what comes in from now on wakes us again */
 	void (*consumed)(struct probes *p); /* there is room in the ring again; may be NULL */
@@ -64,10 +64,20 @@ struct probes {
 	struct probes_sets *sets;
 	struct file_id *files; /* whose calls are attached to */
 	size_t n_files;
+	bool calls_each; /* return probes harm processes with a seccomp filter: calls are attached to one process at a time */
 	struct feeds feeds;
 	uint64_t lost_ends; /* of numbers that others have by now */
 	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
 };
+
+/*
+ * The process that probes on calls into CUDA go into; 0: every one that has the file mapped. All of them or none at an address:
+ * on Linux 6.11 to 6.13 a return probe fires wherever any probe is, whatever process it was attached for.
+ */
+static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid)
+{
+	return p->group && !p->calls_each ? 0 : pid;
+}
 
 /* Loads the programs there. p: their struct, the rest of which is set here. NULL with errno and *why. */
 struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why);

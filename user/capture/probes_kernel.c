@@ -43,6 +43,7 @@ _Static_assert(sizeof(struct link_create_uprobe_multi) == 64, "layout of BPF_LIN
 struct attachment {
 	int fd;		       /* of a multi link, -1: none */
 	struct bpf_link *link; /* of a perf uprobe */
+	pid_t pid;	       /* of a call: the process that it was attached for alone; 0: all */
 };
 
 struct kernel_probes {
@@ -313,15 +314,15 @@ static int keep(struct probes *p, struct attachment *a)
  * The kernel waits some 40 ms for each link until no CPU can be in its programs any more: the waits are made to
  * overlap.
  */
-static void detach(struct probes *p)
+static void detach(struct probes *p, pid_t pid)
 {
+	struct attachment *a, *calls = kernel(p)->calls;
 	pthread_t threads[DETACH_THREADS];
-	struct attachment *a;
-	size_t i, n = 0;
+	size_t i, n = 0, kept = 0;
 
 	for (i = 0; i < HOOK_NR * 2 + kernel(p)->n_calls; i++) {
-		a = i < HOOK_NR * 2 ? &kernel(p)->at[0][0] + i : &kernel(p)->calls[i - HOOK_NR * 2];
-		if (a->fd < 0 && !a->link)
+		a = i < HOOK_NR * 2 ? &kernel(p)->at[0][0] + i : &calls[i - HOOK_NR * 2];
+		if ((a->fd < 0 && !a->link) || (pid && a->pid != pid))
 			continue;
 		if (n == DETACH_THREADS || pthread_create(&threads[n], NULL, detach_thread, a))
 			detach_one(a);
@@ -330,7 +331,11 @@ static void detach(struct probes *p)
 	}
 	while (n--)
 		pthread_join(threads[n], NULL);
-	kernel(p)->n_calls = 0;
+	for (i = 0; i < kernel(p)->n_calls; i++) {
+		if (calls[i].fd >= 0 || calls[i].link)
+			calls[kept++] = calls[i];
+	}
+	kernel(p)->n_calls = kept;
 }
 
 static void free_all(struct probes *p)
@@ -386,7 +391,7 @@ static bool attached(const struct probes *p, enum hook_id id)
 	return a[0].fd >= 0 || a[1].fd >= 0 || a[0].link || a[1].link;
 }
 
-static struct attachment *more_calls(struct probes *p)
+static struct attachment *more_calls(struct probes *p, pid_t pid)
 {
 	if (kernel(p)->n_calls == kernel(p)->cap_calls) {
 		size_t cap = kernel(p)->cap_calls ? kernel(p)->cap_calls * 2 : 16;
@@ -397,7 +402,7 @@ static struct attachment *more_calls(struct probes *p)
 		kernel(p)->calls = v;
 		kernel(p)->cap_calls = cap;
 	}
-	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){ .fd = -1 };
+	kernel(p)->calls[kernel(p)->n_calls] = (struct attachment){ .fd = -1, .pid = probes__calls_pid(p, pid) };
 	return &kernel(p)->calls[kernel(p)->n_calls++];
 }
 
@@ -428,9 +433,9 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		.ref_ctr_offsets = (uintptr_t)ref_ctrs,
 		.cnt = n,
 		.uflags = which == CALL_RETURN ? UPROBE_MULTI_RETURN : 0,
-		.pid = multi_pid(p, pid),
+		.pid = probes__calls_pid(p, pid),
 	};
-	struct attachment *a = more_calls(p);
+	struct attachment *a = more_calls(p, pid);
 	long fd;
 	size_t i;
 
@@ -455,12 +460,12 @@ static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, 
 {
 	LIBBPF_OPTS(bpf_uprobe_opts, opts, .bpf_cookie = site->cookie, .retprobe = which == CALL_RETURN,
 		    .ref_ctr_offset = site->ref_ctr);
-	struct attachment *a = more_calls(p);
+	struct attachment *a = more_calls(p, pid);
 	int err;
 
 	if (!a)
 		return -ENOMEM;
-	a->link = bpf_program__attach_uprobe_opts(call_program(p, which), perf_pid(p, pid), path, site->offset, &opts);
+	a->link = bpf_program__attach_uprobe_opts(call_program(p, which), probes__calls_pid(p, pid) ?: -1, path, site->offset, &opts);
 	if (a->link)
 		return keep(p, a);
 	err = -errno;

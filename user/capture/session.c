@@ -105,6 +105,7 @@ void session__free(struct session *s)
 	if (s->probes && s->opts.kin) {
 		probes__feed(s->probes, s->opts.number, NULL, NULL);
 		probes__reset_counters(s->probes, s->opts.number);
+		probes__leave_calls(s->probes, proc__pid(s->target.proc));
 	}
 	probes__free(s->probes);
 	calls__free(s->calls);

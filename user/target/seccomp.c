@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "target/seccomp.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -45,6 +47,8 @@ bool seccomp__filters_returns(void)
 	int status;
 	pid_t pid;
 
+	if (!known && getenv("MEMTRACE_FILTERED_RETURNS"))
+		known = FILTERED;
 	if (known)
 		return known == FILTERED;
 	pid = fork();
@@ -58,13 +62,13 @@ bool seccomp__filters_returns(void)
 	return known == FILTERED;
 }
 
-int seccomp__mode(const struct proc *p)
+static int thread_mode(pid_t pid, const char *tid)
 {
 	char path[64], line[256];
 	int mode = -ENOENT;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(p));
+	snprintf(path, sizeof(path), "/proc/%d/task/%.20s/status", (int)pid, tid);
 	f = fopen(path, "re");
 	if (!f)
 		return -errno;
@@ -73,4 +77,31 @@ int seccomp__mode(const struct proc *p)
 			mode = atoi(line + 8);
 	fclose(f);
 	return mode;
+}
+
+int seccomp__mode(const struct proc *p)
+{
+	int mode, highest = -ENOENT;
+	struct dirent *d;
+	char path[64];
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)proc__pid(p));
+	dir = opendir(path);
+	if (!dir)
+		return -errno;
+	while ((d = readdir(dir))) {
+		if (!isdigit((unsigned char)d->d_name[0]))
+			continue;
+		mode = thread_mode(proc__pid(p), d->d_name);
+		if (mode > highest)
+			highest = mode;
+	}
+	closedir(dir);
+	return highest;
+}
+
+bool seccomp__allows_returns(const struct proc *p)
+{
+	return !seccomp__filters_returns() || seccomp__mode(p) == 0;
 }

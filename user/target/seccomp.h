@@ -10,9 +10,14 @@
 
 #include "target/proc.h"
 
-/* Whether this kernel lets filters decide about it: tried once, by a child that is made for it. */
+/*
+ * Whether this kernel lets filters decide about it: tried once, by a child that is made for it. The environment variable
+ * MEMTRACE_FILTERED_RETURNS makes every kernel count as one that does, for tests.
+ */
 bool seccomp__filters_returns(void);
-/* 0: no filter, 1: strict, 2: with a filter, as /proc/PID/status has it; -errno. */
+/* 0: no thread has a filter, 1: strict, 2: with a filter, as /proc/PID/task/TID/status has it; the highest of all threads. -errno. */
 int seccomp__mode(const struct proc *p);
+/* May a return probe go into this process? Ask each time: a filter may come late. */
+bool seccomp__allows_returns(const struct proc *p);
 
 #endif
