@@ -83,7 +83,10 @@ struct scratch {
 	__u32 level;	  /* modules that the thread is in and the walk has not come to yet */
 	__u32 shortened;  /* the walk ended where known frames begin */
 	/* Where the innermost module's own frames end, and how it was there. */
-	struct suspended end;
+	struct {
+		__u64 shim, frame, instr, prev;
+		__u32 frames, in_module;
+	} end;
 	__u64 end_hash, end_power;
 	__u64 early_hash; /* of a walk that ended where known frames begin */
 	struct window data, stack; /* of the interpreter's own stack of frames, and of the C stack */

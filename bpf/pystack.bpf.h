@@ -185,11 +185,16 @@ static __always_inline void put_self(struct scratch *s, const __u8 *frame, __u64
  * call. That this is the same call, and that it is still under way, is told three ways: its return address is
  * in its place (modules.bpf.h), the shim is at the same address, and the caller's frame is at the same instruction.
  */
+static __always_inline __u64 was_at(__u64 instr, __u64 prev)
+{
+	return mix(instr * 0xff51afd7ed558ccdULL, prev);
+}
+
 static __always_inline bool is_suspended(struct scratch *s, const struct suspended *p, const bool sleepable)
 {
 	const __u8 *frame = frame_bytes(s, p->frame, sleepable);
 
-	return frame && *(__u64 *)(frame + py.frame_instr) == p->instr && *(__u64 *)(frame + py.frame_prev) == p->prev;
+	return frame && was_at(*(__u64 *)(frame + py.frame_instr), *(__u64 *)(frame + py.frame_prev)) == p->was;
 }
 
 /* The walk ends there, with what is known, if it is still so. */
@@ -222,7 +227,7 @@ static __always_inline bool pass_shim(struct scratch *s, struct thread_slot *t, 
 		s->level = 0; /* of no use any more */
 		return false;
 	}
-	if (e->below.shim == shim && e->below.frame == s->frame && ends_at(s, &e->below, sleepable))
+	if (shim_of(e) == shim && e->below.frame == s->frame && ends_at(s, &e->below, sleepable))
 		return true;
 	if (s->level != (__u32)t->modules.n)
 		return false;
@@ -388,8 +393,8 @@ static __noinline bool quick_frame(struct scratch *s, struct thread_slot *t)
 		return false;
 	/* From the frame's place, and the shim if that is known, up to the return address. */
 	s->stack.at = py.tstate_cframe ? s->frame : e->sp;
-	if (e->below.shim && e->below.shim < s->stack.at)
-		s->stack.at = e->below.shim;
+	if (e->below.shim && shim_of(e) < s->stack.at)
+		s->stack.at = shim_of(e);
 	len = e->sp + sizeof(e->ret) - s->stack.at;
 	asm volatile("" : "+r"(len));
 	if ((py.tstate_cframe && s->frame >= e->sp) || /* the module's own Python has ended, or has not begun */
@@ -544,18 +549,23 @@ static __always_inline void read_stack(struct scratch *s, struct thread_slot *t,
 /* What lies below the innermost module is known from now on. */
 static __noinline int learn(struct scratch *s, struct thread_slot *t)
 {
+	struct module_entry *e;
 	struct suspended *p;
+	__u64 shim;
 
 	if (!s || !t)
 		return 0;
 	if (s->outcome != MT_WALK_OK || !s->end.shim || !s->end.instr || !t->modules.n ||
 	    s->shortened == (__u32)t->modules.n)
 		return 0;
-	p = &entry_of(t, t->modules.n)->below;
-	p->shim = s->end.shim;
+	e = entry_of(t, t->modules.n);
+	p = &e->below;
+	shim = e->sp - s->end.shim;
+	if (shim > 0xffffffffULL)
+		return 0;
+	p->shim = shim;
 	p->frame = s->end.frame;
-	p->instr = s->end.instr;
-	p->prev = s->end.prev;
+	p->was = was_at(s->end.instr, s->end.prev);
 	p->hash = (s->hash - s->end_hash) * inverse(s->end_power);
 	p->frames = s->frames - s->end.frames;
 	p->in_module = s->modules - s->end.in_module;

@@ -26,13 +26,12 @@ struct node_slot {
  * on: see pystack.bpf.h.
  */
 struct suspended {
-	__u64 shim;  /* the frame where the module's own Python begins, at this address on the C stack; 0: not known */
-	__u64 frame; /* the innermost of the suspended ones; what it held then: */
-	__u64 instr;
-	__u64 prev;
-	__u64 hash;   /* of all of them */
-	__u32 frames; /* how many */
-	__u32 in_module; /* there are modules among them */
+	__u64 frame; /* the innermost of the suspended ones */
+	__u64 was;   /* its instruction and the frame behind it then, as a hash: see was_at() */
+	__u64 hash;  /* of all of them */
+	__u32 shim;  /* bytes below the call's return address: the frame where the module's own Python begins; 0: not known */
+	__u16 frames; /* how many */
+	__u16 in_module; /* module entries among them */
 };
 
 struct module_entry {
@@ -56,6 +55,8 @@ struct thread_slot {
 	struct node_slot nodes;
 	struct module_slot modules;
 };
+/* From Linux 6.19 on the kernel cannot allocate more than 8,192 bytes for it, its own header of up to 128 included. */
+_Static_assert(sizeof(struct thread_slot) <= 8000, "too large for the kernel's task storage");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -80,6 +81,12 @@ static __always_inline struct thread_slot *begin_thread(void)
 static __always_inline struct module_entry *entry_of(struct thread_slot *t, __u32 depth)
 {
 	return &t->modules.at[(depth - 1) & (MT_MODULE_DEPTH - 1)];
+}
+
+/* The shim that a call's module begins with; 0: not known. */
+static __always_inline __u64 shim_of(const struct module_entry *e)
+{
+	return e->below.shim ? e->sp - e->below.shim : 0;
 }
 
 /* modules.bpf.h: brings what is known of the modules up to date, for an event at this stack pointer. */
