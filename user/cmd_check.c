@@ -181,6 +181,15 @@ static void print_calls(const struct cuda_file *f, const struct map *map, bool e
 	char text[1024], what[1024 + PATH_MAX];
 	size_t i;
 
+	if (f->throws) {
+		snprintf(text, sizeof(text), "%s: not probed: C++ exceptions may leave its functions", map->path);
+		line(false, "CUDA calls", text, 0);
+		return;
+	}
+	if (f->newer[0]) {
+		snprintf(text, sizeof(text), "%s: %s is newer than this memtrace-bpf, and is not probed", map->path, f->newer);
+		line(false, "CUDA calls", text, 0);
+	}
 	if (!explain) {
 		snprintf(text, sizeof(text), "%s: %zu functions%s", map->path, f->n, f->refused ? ", some cannot be probed" : "");
 		line(true, "CUDA calls", text, 0);
@@ -208,7 +217,7 @@ static void check_calls(const struct target *t, bool explain)
 		for (k = 0; k < i && !(m->v[k].x && m->v[k].inode == m->v[i].inode && m->v[k].dev_major == m->v[i].dev_major &&
 				       m->v[k].dev_minor == m->v[i].dev_minor); k++)
 			;
-		if (k == i && !cuda__look(t->proc, m, &m->v[i], &f) && f.n)
+		if (k == i && !cuda__look(t->proc, m, &m->v[i], &f) && (f.n || f.throws))
 			print_calls(&f, &m->v[i], explain);
 	}
 }

@@ -205,6 +205,8 @@ static void test_file(void **state)
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, &start), 0);
 	assert_int_equal(f.n, 5);
 	assert_int_equal(f.refused, 2); /* a 5-byte nop, and what is no instruction */
+	assert_string_equal(f.refused_take, "cudaHostAlloc");
+	assert_true(!f.throws && !f.newer[0]);
 	assert_false(f.allocator);
 	/* The table of a dry run, where it lies in the process. */
 	assert_int_equal(f.usage, start + 8 * IMAGE_SLOT);
@@ -246,6 +248,57 @@ static void test_odd_symbols(void **state)
 	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
 	assert_int_equal(f.n, 0);
 	assert_string_equal(f.path, "");
+}
+
+/* The same function for a default stream per thread is the same function; a later form has arguments that nobody knows. */
+static void test_forms(void **state)
+{
+	static const struct image_func forms[] = {
+		{ "cuMemFree_v2_ptds", CODE(push) },  { "cuMemAlloc_v3", CODE(push) },
+		{ "cuMemAlloc_v2", CODE(push) },      { "cuMemAlloc", CODE(push) },
+		{ "cuMemAllocAsync_ptsz", CODE(push) }, { "cuMemRelease_v10_ptsz", CODE(push) },
+		{ "cuMemFree_v2_ptsy", CODE(push) },
+	};
+	struct cuda_file f;
+	struct image im;
+
+	(void)state;
+	image_build(&im, forms, 5, IMAGE_GNU_HASH);
+	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
+	assert_int_equal(f.n, 3);
+	assert_int_equal(site(&f, "cuMemFree_v2")->offset, IMAGE_CODE_OFF);
+	assert_int_equal(site(&f, "cuMemAlloc_v2")->offset, IMAGE_CODE_OFF + 2 * IMAGE_SLOT); /* not that of CUDA 2 */
+	assert_non_null(site(&f, "cuMemAllocAsync_ptsz"));
+	assert_string_equal(f.newer, "cuMemAlloc_v3");
+	image_build(&im, forms + 4, 3, IMAGE_SYSV_HASH);
+	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
+	assert_int_equal(f.n, 1);
+	assert_string_equal(f.newer, "cuMemRelease_v10_ptsz");
+}
+
+/* Somebody's own cudaMalloc in C++ may throw: it gets no return probe. The one below it does. */
+static void test_interposer(void **state)
+{
+	static const struct image_func in_cpp[] = { { "cudaMalloc", CODE(push) }, { "__cxa_throw", CODE(push) } };
+	static const char driver[] = "libcuda.so.1";
+	struct cuda_file f;
+	struct image im;
+	char *soname;
+
+	(void)state;
+	image_build(&im, in_cpp, 2, IMAGE_SYSV_HASH);
+	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
+	assert_true(f.n == 1 && !f.throws); /* it has that function itself */
+	symbol(&im, 1)->st_shndx = SHN_UNDEF;
+	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
+	assert_true(f.n == 0 && f.throws);
+	assert_string_equal(f.path, "");
+	/* CUDA's own says so by its name. */
+	soname = memmem(im.bytes, sizeof(im.bytes), "libimage.so.1", 13);
+	assert_non_null(soname);
+	memcpy(soname, driver, sizeof(driver));
+	assert_int_equal(look(&im, sizeof(im.bytes), &f, NULL), 0);
+	assert_true(f.n == 1 && !f.throws);
 }
 
 static void test_nothing_in_it(void **state)
@@ -323,6 +376,8 @@ int main(void)
 		cmocka_unit_test(test_twins),
 		cmocka_unit_test(test_file),
 		cmocka_unit_test(test_odd_symbols),
+		cmocka_unit_test(test_forms),
+		cmocka_unit_test(test_interposer),
 		cmocka_unit_test(test_nothing_in_it),
 		cmocka_unit_test(test_other_machine),
 		cmocka_unit_test(test_damaged),

@@ -253,12 +253,18 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 		attach_asked(s, map, new_file);
 	if (f.usage)
 		c->dry_run = f.usage;
+	text__clean(file, sizeof(file), map->path, strlen(map->path));
+	if (f.throws)
+		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own library below it is probed", file);
 	if (!f.n)
 		return;
 	c->sites = true;
 	if (!new_file)
 		return;
-	text__clean(file, sizeof(file), map->path, strlen(map->path));
+	if (f.refused_take)
+		log_warn("%s: no probe is possible on %s: memory that is taken through it is not recorded", file, f.refused_take);
+	if (f.newer[0])
+		log_warn("%s: %s is newer than this memtrace-bpf: memory that is taken through it is not recorded", file, f.newer);
 	err = attach_file(s, &f);
 	if (err) {
 		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "target/cuda.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "target/elf.h"
@@ -122,11 +125,96 @@ static bool known_offset(const struct cuda_file *f, uint64_t offset)
 	return false;
 }
 
-static void look_into(const struct elf *e, const struct maps *m, const struct map *map, struct cuda_file *f)
+struct looking {
+	const struct elf *e;
+	const struct maps *m;
+	const struct map *map;
+	struct cuda_file *f;
+};
+
+static void add_site(const struct looking *l, uint32_t fn, const struct elf_sym *sym)
 {
-	struct elf_sym sym;
+	struct cuda_file *f = l->f;
 	uint64_t offset;
 	struct site in;
+
+	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX || elf__vaddr_to_offset(l->e, sym->value, &offset) ||
+	    !code_map(l->m, l->map, offset))
+		return;
+	if (pick(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, &in)) {
+		f->refused++;
+		if (functions[fn].op == CUDA_TAKE)
+			f->refused_take = functions[fn].name;
+	} else if (!known_offset(f, offset + in.offset)) {
+		f->site[f->n++] = (struct cuda_site){ fn, offset + in.offset, in };
+	}
+}
+
+/* Splits "cuMemAlloc_v2_ptsz": the length of "cuMemAlloc", the form (1 where none is named), and what comes before "_ptsz". */
+static size_t split_name(const char *name, size_t *form_len, unsigned long *form)
+{
+	size_t len = strlen(name), base;
+
+	if (len > 5 && (!strcmp(name + len - 5, "_ptsz") || !strcmp(name + len - 5, "_ptds")))
+		len -= 5;
+	*form_len = len;
+	*form = 1;
+	for (base = len; base && isdigit((unsigned char)name[base - 1]); base--)
+		;
+	if (base == len || base < 3 || name[base - 1] != 'v' || name[base - 2] != '_')
+		return len;
+	*form = strtoul(name + base, NULL, 10);
+	return base - 2;
+}
+
+/* Other forms of the functions that the table has. */
+static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	unsigned long form, known, newest = 0;
+	const struct looking *l = ctx;
+	size_t base, len, known_len;
+	uint32_t fn, twin = FUNCTIONS;
+
+	if (strncmp(name, "cu", 2))
+		return 0;
+	base = split_name(name, &len, &form);
+	for (fn = 0; fn < FUNCTIONS; fn++) {
+		if (!strcmp(functions[fn].name, name))
+			return 0;
+		if (split_name(functions[fn].name, &known_len, &known) != base || strncmp(functions[fn].name, name, base))
+			continue;
+		if (known == form)
+			twin = fn;
+		newest = known > newest ? known : newest;
+	}
+	if (twin < FUNCTIONS)
+		add_site(l, twin, sym);
+	else if (newest && form > newest)
+		snprintf(l->f->newer, sizeof(l->f->newer), "%s", name);
+	return 0;
+}
+
+static int on_import(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	(void)sym;
+	(void)ctx;
+	return !strcmp(name, "__cxa_throw") || !strcmp(name, "_Unwind_Resume");
+}
+
+/* An exception must not pass a return probe. CUDA's own libraries let none out, whatever they import. */
+static bool may_throw(const struct elf *e)
+{
+	const char *soname = elf__soname(e);
+
+	return strncmp(soname, "libcuda.so", 10) && strncmp(soname, "libcudart.so", 12) &&
+	       elf__each_import(e, on_import, NULL) != 0;
+}
+
+static void look_into(const struct elf *e, const struct maps *m, const struct map *map, struct cuda_file *f)
+{
+	struct looking l = { e, m, map, f };
+	struct elf_sym sym;
+	uint64_t offset;
 	uint32_t fn;
 
 	if (elf__dynsym(e, DRYRUN_USAGE, &sym) == 0 && elf__bias(e, map->start, map->offset, &offset) == 0)
@@ -134,16 +222,16 @@ static void look_into(const struct elf *e, const struct maps *m, const struct ma
 	f->allocator = elf__dynsym(e, ALLOCATOR, &sym) == 0;
 	if (elf__machine(e) != ELF_X86_64)
 		return;
-	for (fn = 0; fn < FUNCTIONS; fn++) {
-		if (elf__dynsym(e, functions[fn].name, &sym) || sym.type != STT_FUNC)
-			continue;
-		if (elf__vaddr_to_offset(e, sym.value, &offset) || !code_map(m, map, offset))
-			continue;
-		if (pick(e, &sym, functions[fn].op != CUDA_SET_DEVICE, &in))
-			f->refused++;
-		else if (!known_offset(f, offset + in.offset))
-			f->site[f->n++] = (struct cuda_site){ fn, offset + in.offset, in };
-	}
+	for (fn = 0; fn < FUNCTIONS; fn++)
+		if (elf__dynsym(e, functions[fn].name, &sym) == 0)
+			add_site(&l, fn, &sym);
+	if (!f->n)
+		return;
+	f->throws = may_throw(e);
+	if (f->throws)
+		f->n = 0;
+	else
+		elf__each_dynsym(e, on_symbol, &l);
 }
 
 int cuda__look(const struct proc *p, const struct maps *m, const struct map *map, struct cuda_file *ret)

@@ -4,7 +4,8 @@
 /*
  * CUDA inside a process: the runtime's and the driver's functions that hand memory out and take it back, and where
  * they are. There may be several runtimes (torchvision brings one of its own), and a file that exports the
- * functions under any name is one.
+ * functions under any name is one. NAME_ptsz and NAME_ptds are NAME with a default stream per thread. NAME_v3 beside a known
+ * NAME_v2 is not probed: the driver adds a form when the arguments change.
  */
 #include <linux/types.h>
 #include <stdbool.h>
@@ -52,7 +53,7 @@ struct cuda_function {
 const struct cuda_function *cuda__function(uint32_t fn);
 uint32_t cuda__functions(void); /* how many there are */
 
-#define CUDA_SITES_MAX 96
+#define CUDA_SITES_MAX 192
 
 struct cuda_site {
 	uint32_t fn;
@@ -67,6 +68,9 @@ struct cuda_file {
 	uint64_t usage; /* address in the target of the dry-run library's memtrace_dryrun_usage; 0: is not it */
 	size_t n;
 	size_t refused; /* functions at whose beginning no probe is possible */
+	const char *refused_take; /* one of them that takes memory, static; NULL: none */
+	bool throws; /* it has such functions, but a C++ exception may leave them: none is probed */
+	char newer[64]; /* a later form of a known function, with arguments that are not known: "cuMemAlloc_v3"; "" */
 	struct cuda_site site[CUDA_SITES_MAX];
 };
 

@@ -37,6 +37,9 @@ int elf__dynsym(const struct elf *e, const char *name, struct elf_sym *ret);
 /* Calls fn for each defined dynamic symbol until it returns non-zero, which is returned; -ENOMEM, -EIO, -EFBIG. */
 int elf__each_dynsym(const struct elf *e,
 		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx);
+/* The same for each symbol that the file imports; sym->value and size mean nothing. */
+int elf__each_import(const struct elf *e,
+		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx);
 
 /*
  * The piece of code that holds an address, as the unwind table has it: stripped files have one, with

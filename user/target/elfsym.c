@@ -175,7 +175,7 @@ static uint64_t sym_count(const struct elf *e)
 }
 
 /* names: the whole string table, with a NUL after its end. */
-static int each_symbol(const struct elf *e, const char *names,
+static int each_symbol(const struct elf *e, const char *names, bool imports,
 		       int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
 	uint64_t total = sym_count(e), done, n, i;
@@ -193,7 +193,7 @@ static int each_symbol(const struct elf *e, const char *names,
 			break;
 		}
 		for (i = 0; i < n && !ret; i++) {
-			if (!sym_defined(&buf[i]) || buf[i].st_name >= e->strtab.len || !names[buf[i].st_name])
+			if (!(imports ? buf[i].st_shndx == SHN_UNDEF : sym_defined(&buf[i])) || buf[i].st_name >= e->strtab.len || !names[buf[i].st_name])
 				continue;
 			sym_fill(&buf[i], &sym);
 			ret = fn(names + buf[i].st_name, &sym, ctx);
@@ -203,8 +203,8 @@ static int each_symbol(const struct elf *e, const char *names,
 	return ret;
 }
 
-int elf__each_dynsym(const struct elf *e, int (*fn)(const char *name, const struct elf_sym *sym, void *ctx),
-		     void *ctx)
+static int each_named(const struct elf *e, bool imports,
+		      int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
 	char *names;
 	int ret;
@@ -219,10 +219,22 @@ int elf__each_dynsym(const struct elf *e, int (*fn)(const char *name, const stru
 	ret = elf__pread_in(e, &e->strtab, 0, names, e->strtab.len);
 	if (!ret) {
 		names[e->strtab.len] = '\0';
-		ret = each_symbol(e, names, fn, ctx);
+		ret = each_symbol(e, names, imports, fn, ctx);
 	}
 	free(names);
 	return ret;
+}
+
+int elf__each_dynsym(const struct elf *e, int (*fn)(const char *name, const struct elf_sym *sym, void *ctx),
+		     void *ctx)
+{
+	return each_named(e, false, fn, ctx);
+}
+
+int elf__each_import(const struct elf *e, int (*fn)(const char *name, const struct elf_sym *sym, void *ctx),
+		     void *ctx)
+{
+	return each_named(e, true, fn, ctx);
 }
 
 struct by_name {
