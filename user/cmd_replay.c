@@ -32,7 +32,7 @@ static const struct argp_option options[] = {
 	{ "search", OPT_SEARCH, NULL, 0, "Try the settings that make sense, and recommend one if it gains anything", 0 },
 	{ "smallest", OPT_SMALLEST, NULL, 0, "Find the smallest --vram that it fits", 0 },
 	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0 ... (default: the one that most was allocated on)", 0 },
-	{ "python", OPT_PYTHON, "PATH", 0, "An interpreter whose PyTorch is to be used (default: the recorded one)", 0 },
+	{ "python", OPT_PYTHON, "PATH", 0, "Use the PyTorch of this interpreter (default: the recorded one, if only root can change it)", 0 },
 	{ "curve", OPT_CURVE, "FILE", 0, "Write event, seconds, allocated and reserved bytes to FILE as CSV, wherever reserved changes", 0 },
 	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
 	{ 0 },
@@ -164,6 +164,21 @@ static int run(struct replay_args *a, FILE *curve)
 	return analyze__check_output(stdout, "standard output");
 }
 
+/* The arguments for a shell; NULL: not fit to be shown. */
+static const char *quoted(int n, char **words, char *buf, size_t size)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (used && used + 1 < size)
+			buf[used++] = ' ';
+		if (!text__shell(buf + used, size - used, words[i]))
+			return NULL;
+		used += strlen(buf + used);
+	}
+	return buf;
+}
+
 int cmd_replay(int argc, char **argv)
 {
 	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
@@ -176,10 +191,12 @@ int cmd_replay(int argc, char **argv)
 		       "reserved under other settings, or with less memory, and whether it fits.",
 	};
 	struct replay_args args = { .opts.device = -1 };
+	char again[1024];
 	FILE *curve = NULL;
 	int status;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	args.opts.again = quoted(argc - 1, argv + 1, again, sizeof(again));
 	if (args.curve) {
 		curve = fopen(args.curve, "wxe");
 		if (!curve) {

@@ -33,8 +33,7 @@ const char *estimate__path(const struct estimate *e, const char *name, char *buf
 	return buf;
 }
 
-/* Who runs the script, where that is not who we are. What is wrong with it run_command__record() says. */
-static bool other_user(const struct estimate *e, struct child_user *user)
+bool estimate__other_user(const struct estimate *e, struct child_user *user)
 {
 	bool other = false;
 
@@ -47,7 +46,7 @@ static bool other_user(const struct estimate *e, struct child_user *user)
 static int make_log(const struct estimate *e)
 {
 	struct child_user user;
-	bool other = other_user(e, &user);
+	bool other = estimate__other_user(e, &user);
 	char path[128];
 	int fd;
 
@@ -100,7 +99,7 @@ static int run_ranked(struct estimate *e, struct estimate_run_opts *o, struct ru
 	ra.command = args->command;
 	if (!estimate_ranks__wanted(&ra))
 		return estimate_run(o, ret);
-	r = estimate_ranks__new(&ra, other_user(e, &user) ? &user : NULL, &status);
+	r = estimate_ranks__new(&ra, estimate__other_user(e, &user) ? &user : NULL, &status);
 	if (!r)
 		return status;
 	e->of_ranks = true;

@@ -91,7 +91,8 @@ static int bisect(struct search *s)
  */
 static uint64_t guess(const struct estimate *e)
 {
-	struct replay_opts o = { .path = e->full->path, .alloc_conf = e->args->run.dryrun.alloc_conf };
+	struct replay_opts o = { .path = e->full->path, .alloc_conf = e->args->run.dryrun.alloc_conf, .own = true };
+	struct child_user user;
 	struct replay_result result;
 	struct model_device d;
 	struct replay *r;
@@ -100,6 +101,7 @@ static uint64_t guess(const struct estimate *e)
 
 	model__device(e->full->model, (size_t)e->device, &d);
 	o.device = d.device.index;
+	o.user = estimate__other_user(e, &user) ? &user : NULL;
 	r = replay__open(&o, &f);
 	if (!r || replay__smallest(r, &o, &vram, &result, &f)) {
 		log_debug("no guess by a replay: %s", f.text);

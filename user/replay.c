@@ -162,12 +162,14 @@ struct replay *replay__open(const struct replay_opts *opts, struct failure *f)
 		failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 		return NULL;
 	}
-	r->spool = r->plan = -1;
+	r->spool = r->plan = r->torch.dir = -1;
+	r->own = opts->own;
+	r->user = opts->user;
 	err = replay_run__find(r, f);
 	if (!err)
 		err = replay_read__plan(r, opts, f);
 	if (!err)
-		err = replay_torch__find(opts->python, mtr_reader__facts(r->reader), &r->torch, f);
+		err = replay_torch__find(opts, mtr_reader__facts(r->reader), &r->torch, f);
 	if (!err) {
 		fill_about(r);
 		err = find_truth(r, f);
@@ -188,6 +190,8 @@ void replay__close(struct replay *r)
 		close(r->spool);
 	if (r->plan >= 0)
 		close(r->plan);
+	if (r->torch.dir >= 0)
+		close(r->torch.dir);
 	free(r);
 }
 

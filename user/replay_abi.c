@@ -13,6 +13,7 @@
 #include "capture/session.h"
 #include "lib/exit.h"
 #include "replay_trust.h"
+#include "replay_wire.h"
 #include "target/elf.h"
 
 #define CLASS "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
@@ -113,10 +114,9 @@ static bool read_table(const struct elf *e, struct table *t)
 	return ok;
 }
 
-static int slots(const char *dir, struct replay_torch *ret, struct failure *f)
+static int slots(struct replay_torch *ret, const char *dir, struct failure *f)
 {
 	static const char *const files[] = { "libtorch_cuda.so", "libtorch_python.so" };
-	char path[PATH_MAX + 32];
 
 	for (size_t i = 0; i < 2; i++) {
 		struct table t = { 0 };
@@ -124,8 +124,7 @@ static int slots(const char *dir, struct replay_torch *ret, struct failure *f)
 		int fd;
 		bool there;
 
-		snprintf(path, sizeof(path), "%s/%s", dir, files[i]);
-		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+		fd = openat(ret->dir, files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 		e = fd < 0 ? NULL : elf__open_fd(fd);
 		there = e && read_table(e, &t);
 		elf__free(e);
@@ -134,7 +133,8 @@ static int slots(const char *dir, struct replay_torch *ret, struct failure *f)
 		for (size_t j = 0; j < N_WANTED; j++) {
 			if (t.slot[j] == NONE)
 				return failure__set(f, EXIT_UNUSABLE, -ENOTSUP,
-						    "%s: this PyTorch's allocator has no %s that is known here: it cannot be called", path, wanted[j].what);
+						    "%s/%s: this PyTorch's allocator has no %s that is known here: it cannot be called", dir, files[i],
+						    wanted[j].what);
 			*(unsigned *)((char *)ret + wanted[j].where) = t.slot[j];
 		}
 		return 0;
@@ -143,14 +143,12 @@ static int slots(const char *dir, struct replay_torch *ret, struct failure *f)
 }
 
 /* __version__ = '2.11.0+cu130' */
-static void read_version(const char *torch, struct replay_torch *ret)
+static void read_version(struct replay_torch *ret)
 {
-	char path[PATH_MAX + 32], text[4096], *at, *end, quote;
+	int fd = openat(ret->dir, "../version.py", O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	char text[4096], *at, *end, quote;
 	ssize_t n;
-	int fd;
 
-	snprintf(path, sizeof(path), "%s/version.py", torch);
-	fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	if (fd >= 0)
 		close(fd);
@@ -167,21 +165,23 @@ static void read_version(const char *torch, struct replay_torch *ret)
 		memcpy(ret->version, at, (size_t)(end - at));
 }
 
-int replay_torch__find(const char *python, const struct facts *facts, struct replay_torch *ret, struct failure *f)
+int replay_torch__find(const struct replay_opts *opts, const struct facts *facts, struct replay_torch *ret, struct failure *f)
 {
-	char torch[PATH_MAX], dir[PATH_MAX + 8];
-	int err;
+	char dir[PATH_MAX];
+	int high;
 
 	memset(ret, 0, sizeof(*ret));
-	err = python ? replay_trust__ask(python, torch, sizeof(torch), f) : replay_trust__recorded(facts, torch, sizeof(torch), f);
-	if (err)
-		return err;
-	snprintf(dir, sizeof(dir), "%s/lib", torch);
-	if ((size_t)snprintf(ret->lib, sizeof(ret->lib), "%s/libc10_cuda.so", dir) >= sizeof(ret->lib))
-		return failure__set(f, EXIT_UNUSABLE, -ENAMETOOLONG, "%s: too long a name", torch);
-	if (access(ret->lib, R_OK))
-		return failure__set(f, EXIT_UNUSABLE, -errno, "%s: %s: a PyTorch with CUDA is needed; --python names an interpreter that has one",
-				    ret->lib, strerror(errno));
-	read_version(torch, ret);
-	return slots(dir, ret, f);
+	ret->dir = replay_trust__find(opts, facts, dir, sizeof(dir), f);
+	if (ret->dir < 0)
+		return ret->dir;
+	/* Above the places that descriptors have in the replayer. */
+	high = fcntl(ret->dir, F_DUPFD_CLOEXEC, 16);
+	if (high < 0)
+		return failure__set(f, EXIT_FAILED, -errno, "%s: %s", dir, strerror(errno));
+	close(ret->dir);
+	ret->dir = high;
+	if ((size_t)snprintf(ret->lib, sizeof(ret->lib), "%s/" REPLAY_LIBRARY, dir) >= sizeof(ret->lib))
+		return failure__set(f, EXIT_UNUSABLE, -ENAMETOOLONG, "%s: too long a name", dir);
+	read_version(ret);
+	return slots(ret, dir, f);
 }

@@ -11,17 +11,16 @@
 
 struct facts;
 struct failure;
+struct replay_opts;
 
 struct replay_torch {
-	char lib[PATH_MAX];  /* libc10_cuda.so */
+	char lib[PATH_MAX];  /* libc10_cuda.so, for messages */
+	int dir;	     /* its folder (O_PATH), by which it is loaded; -1: none */
 	char version[64];    /* of torch/version.py; "" not known */
 	unsigned raw_alloc, raw_delete, init, empty_cache, set_fraction;
 };
 
-/*
- * That of an interpreter, which is run to say where it is; NULL: the one that was recorded, if nobody but root and we could
- * have changed it. 0, or -errno and *f.
- */
-int replay_torch__find(const char *python, const struct facts *facts, struct replay_torch *ret, struct failure *f);
+/* Finds the PyTorch of opts->python, else the recorded one (replay_trust.h). 0, or -errno and *f; ret->dir is the caller's to close either way. */
+int replay_torch__find(const struct replay_opts *opts, const struct facts *facts, struct replay_torch *ret, struct failure *f);
 
 #endif

@@ -21,6 +21,7 @@
 #include "dryrun.h"
 #include "lib/exit.h"
 #include "replay_internal.h"
+#include "replay_trust.h"
 
 #define MEMORY (8ULL << 30) /* of its own: 16 bytes a block, and the allocator's tables */
 #define SECONDS 60	    /* and one more for so many events: */
@@ -83,12 +84,9 @@ static void become(const struct replay *r, const struct replay_run_opts *o, int 
 {
 	const char *libraries = getenv("LD_LIBRARY_PATH");
 	struct strings argv = { 0 }, env = { 0 };
-	struct child_user user;
-	bool behind = false;
 	int null = open("/dev/null", O_RDWR);
 
 	add(&argv, "replayer");
-	add(&argv, "%s", r->torch.lib);
 	add(&argv, "%u", r->torch.raw_alloc);
 	add(&argv, "%u", r->torch.raw_delete);
 	add(&argv, "%u", r->torch.init);
@@ -105,11 +103,11 @@ static void become(const struct replay *r, const struct replay_run_opts *o, int 
 	bound(RLIMIT_CPU, seconds(r));
 	bound(RLIMIT_DATA, MEMORY);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (child_user__behind_sudo(&user, &behind) || (behind && child_user__become(&user)))
-		_exit(126);
-	/* None of these is below 5. */
+	replay_trust__become(r->own, r->user);
+	/* None of these is below 6. */
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(said, STDERR_FILENO) < 0 ||
-	    dup2(r->plan, REPLAY_PLAN_FD) < 0 || dup2(answer, REPLAY_ANSWER_FD) < 0 || close_range(REPLAY_ANSWER_FD + 1, ~0u, 0))
+	    dup2(r->plan, REPLAY_PLAN_FD) < 0 || dup2(answer, REPLAY_ANSWER_FD) < 0 || dup2(r->torch.dir, REPLAY_LIB_FD) < 0 ||
+	    close_range(REPLAY_LIB_FD + 1, ~0u, 0))
 		_exit(126);
 	execve(r->replayer, argv.v, env.v);
 	_exit(127);
@@ -234,7 +232,7 @@ static int start(const struct replay *r, const struct replay_run_opts *o, int an
 		close(answer[1]);
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
 	}
-	/* In the child they are put in the places 3 and 4, so none may be there before. */
+	/* In the child they are put in the places 3 to 5, so none may be there before. */
 	for (int i = 0; i < 2; i++) {
 		int *fds[] = { &answer[i], &said[i] };
 

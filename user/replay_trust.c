@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -12,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,54 +21,160 @@
 #include "capture/session.h"
 #include "child.h"
 #include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
 #include "record/stream.h"
+#include "replay.h"
+#include "replay_wire.h"
 
 #define PATIENCE 20000 /* ms, for an interpreter to say where its torch is: it imports nothing of it */
+#define LINKS 40	 /* as many as the kernel follows */
 
 /* Without what the working folder has: it would be looked at first. */
 static const char question[] = "import sys; sys.path[:1] = []; from importlib.util import find_spec; s = find_spec('torch'); "
 			       "print(s.submodule_search_locations[0] if s else '')";
 
-static bool ours(const struct stat *st, uid_t behind)
+/* ---- paths that a recording names ------------------------------------------------------------------------ */
+
+/* A way that is being walked: where we are, and what of the path is left. */
+struct way {
+	int at;
+	unsigned links;
+	char left[2 * PATH_MAX];
+};
+
+/* Can only root change it? A link is replaced by whoever can write its folder, and folders have been checked before. */
+static int roots_alone(int fd, struct stat *st)
 {
-	return st->st_uid == 0 || st->st_uid == geteuid() || st->st_uid == behind;
+	struct statfs fs;
+
+	if (fstat(fd, st) || fstatfs(fd, &fs))
+		return -errno;
+	if (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC)
+		return -EXDEV;
+	/* No exception for sticky folders: others may mount on what they add there, and a mount can show any owner. */
+	return st->st_uid || (!S_ISLNK(st->st_mode) && st->st_mode & (S_IWGRP | S_IWOTH)) ? -EPERM : 0;
 }
 
-int replay_trust__path(const char *path)
+static int begin(struct way *w)
 {
-	char real[PATH_MAX], *slash;
-	struct child_user user = { .uid = geteuid() };
-	bool behind;
 	struct stat st;
 
-	if (path[0] != '/' || !realpath(path, real))
-		return path[0] != '/' ? -EINVAL : -errno;
-	if (child_user__behind_sudo(&user, &behind) || !behind)
-		user.uid = geteuid();
-	for (;;) {
-		if (stat(real, &st))
-			return -errno;
-		/* In a folder with the sticky bit others can add what is theirs, not change what is ours. */
-		if (!ours(&st, user.uid) || (st.st_mode & (S_IWGRP | S_IWOTH) && !(S_ISDIR(st.st_mode) && st.st_mode & S_ISVTX)))
-			return -EPERM;
-		slash = strrchr(real, '/');
-		if (!slash || !real[1])
-			return 0;
-		slash[slash == real] = '\0';
-	}
+	if (w->at >= 0)
+		close(w->at);
+	w->at = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return w->at < 0 ? -errno : roots_alone(w->at, &st);
 }
 
-static void ask(const char *python, int out)
+/* Puts what the link says in front of the rest of the path. */
+static int follow(struct way *w, int link)
 {
-	struct child_user user;
+	char to[2 * PATH_MAX];
+	ssize_t n = readlinkat(link, "", to, PATH_MAX);
+	size_t left = strlen(w->left);
+
+	if (n <= 0)
+		return n ? -errno : -ENOENT;
+	if (++w->links > LINKS)
+		return -ELOOP;
+	if (n >= PATH_MAX || left >= PATH_MAX)
+		return -ENAMETOOLONG;
+	to[n] = '/';
+	memcpy(to + n + 1, w->left, left + 1);
+	strcpy(w->left, to);
+	return to[0] == '/' ? begin(w) : 0;
+}
+
+static int step(struct way *w)
+{
+	char name[PATH_MAX], *from = w->left + strspn(w->left, "/");
+	size_t n = strcspn(from, "/");
+	struct stat st;
+	int fd, err;
+
+	if (n >= sizeof(name))
+		return -ENAMETOOLONG;
+	memcpy(name, from, n);
+	name[n] = '\0';
+	memmove(w->left, from + n, strlen(from + n) + 1);
+	if (!n)
+		return 0;
+	fd = openat(w->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = roots_alone(fd, &st);
+	if (!err && S_ISLNK(st.st_mode)) {
+		err = follow(w, fd);
+		close(fd);
+		return err;
+	}
+	close(w->at);
+	w->at = fd;
+	return err;
+}
+
+int replay_trust__open(const char *path)
+{
+	struct way w = { .at = -1 };
+	int err;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	if (strlen(path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	strcpy(w.left, path);
+	err = begin(&w);
+	while (!err && w.left[0])
+		err = step(&w);
+	if (!err)
+		return w.at;
+	if (w.at >= 0)
+		close(w.at);
+	return err;
+}
+
+/* By its text alone: nothing there is opened. */
+static bool another_each_time(const char *path)
+{
+	static const char *const folders[] = { "/proc", "/sys", "/dev/fd" };
+
+	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++) {
+		size_t n = strlen(folders[i]);
+		const char *p = path + strspn(path, "/") - (path[0] == '/');
+
+		if (!strncmp(p, folders[i], n) && (!p[n] || p[n] == '/'))
+			return true;
+	}
+	return false;
+}
+
+/* ---- the interpreter ------------------------------------------------------------------------------------- */
+
+void replay_trust__become(bool own, const struct child_user *user)
+{
+	struct child_user sudo;
 	bool behind = false;
+
+	if (!own && (child_user__behind_sudo(&sudo, &behind) || (behind && child_user__become(&sudo))))
+		_exit(126);
+	if (own && user && child_user__become(user))
+		_exit(126);
+}
+
+/* fd: of what was checked; -1: the user named it, and it may be in PATH. In the child. */
+static void ask(const struct replay_opts *opts, const char *python, int fd, int out)
+{
+	char *const argv[] = { (char *)python, "-c", (char *)question, NULL };
 	int null = open("/dev/null", O_RDWR);
 
-	if (child_user__behind_sudo(&user, &behind) || (behind && child_user__become(&user)))
-		_exit(126);
+	replay_trust__become(opts->own, opts->user);
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDERR_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0)
 		_exit(126);
-	execlp(python, python, "-c", question, (char *)NULL);
+	if (fd < 0) {
+		execvp(python, argv);
+	} else if (!chdir("/") && (fd = dup(fd)) >= 0) { /* kept open: a script's interpreter opens it by its number */
+		execveat(fd, "", argv, environ, AT_EMPTY_PATH);
+	}
 	_exit(127);
 }
 
@@ -92,7 +200,8 @@ static size_t hear(int fd, pid_t pid, char *buf, size_t size)
 	return n;
 }
 
-int replay_trust__ask(const char *python, char *torch, size_t size, struct failure *f)
+/* Runs the interpreter and asks for the folder of its torch. 0, or -errno and *f. */
+static int ask_interpreter(const struct replay_opts *opts, const char *python, int fd, char *torch, size_t size, struct failure *f)
 {
 	int fds[2], status;
 	pid_t pid;
@@ -101,7 +210,7 @@ int replay_trust__ask(const char *python, char *torch, size_t size, struct failu
 		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
 	pid = fork();
 	if (!pid)
-		ask(python, fds[1]);
+		ask(opts, python, fd, fds[1]);
 	close(fds[1]);
 	if (pid < 0) {
 		close(fds[0]);
@@ -117,6 +226,8 @@ int replay_trust__ask(const char *python, char *torch, size_t size, struct failu
 	return failure__set(f, EXIT_UNUSABLE, -ENOENT, "%s: no Python that has PyTorch in it; --python names an interpreter that has", python);
 }
 
+/* ---- what was recorded ----------------------------------------------------------------------------------- */
+
 /* The interpreter as it was called, if that was a path: a virtual environment's own. Else the file that ran. */
 static void interpreter(const struct facts *facts, char *buf, size_t size)
 {
@@ -124,33 +235,112 @@ static void interpreter(const struct facts *facts, char *buf, size_t size)
 	json_t *words = cmdline ? json_loads(cmdline, 0, NULL) : NULL;
 	const char *first = json_string_value(json_array_get(words, 0));
 
-	snprintf(buf, size, "%s", first && first[0] == '/' && !access(first, X_OK) ? first : exe ? exe : "");
+	snprintf(buf, size, "%s", first && first[0] == '/' && (another_each_time(first) || !access(first, X_OK)) ? first : exe ? exe : "");
 	json_decref(words);
 }
 
-int replay_trust__recorded(const struct facts *facts, char *torch, size_t size, struct failure *f)
+/* Why it is not used, and the command that would use it. */
+static int refuse(const struct replay_opts *opts, const struct facts *facts, const char *path, int err, struct failure *f)
 {
-	const char *lib = facts__get(facts, "torch_lib");
-	char python[PATH_MAX];
+	char python[PATH_MAX], word[PATH_MAX], clean[512];
 
-	if (lib && lib[0] == '/' && strlen(lib) < size && !access(lib, R_OK)) {
-		char *slash;
-
-		if (replay_trust__path(lib))
-			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
-					    "%s: the recording names this PyTorch, which others than root and you can change: --python says that it is to be run all the same", lib);
-		strcpy(torch, lib); /* .../torch/lib */
-		slash = strrchr(torch, '/');
-		*slash = '\0';
-		return 0;
-	}
+	text__clean(clean, sizeof(clean), path, strlen(path));
+	if (err == -EXDEV)
+		return failure__set(f, EXIT_NOT_PERMITTED, err,
+				    "%s: the recording names this file, and that name is another file for each process. It is not used. "
+				    "--python names an interpreter whose PyTorch is to be used", clean);
+	if (err != -EPERM)
+		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s", clean, strerror(-err));
 	interpreter(facts, python, sizeof(python));
-	if (!python[0] || access(python, X_OK))
+	if (another_each_time(python) || access(python, X_OK) || !text__shell(word, sizeof(word), python))
+		snprintf(word, sizeof(word), "PATH");
+	return failure__set(f, EXIT_NOT_PERMITTED, err,
+			    "%s: the recording names this file, and users other than root can change it. Its code is not run. "
+			    "If you trust it, run: memtrace-bpf replay --python %s %s", clean, word, opts->again ? opts->again : "FILE");
+}
+
+static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path, struct failure *f)
+{
+	int fd = another_each_time(path) ? -EXDEV : opts->own ? open(path, O_PATH | O_CLOEXEC) : replay_trust__open(path);
+
+	if (fd < 0 && opts->own)
+		fd = -errno;
+	return fd < 0 ? refuse(opts, facts, path, fd, f) : fd;
+}
+
+static void say(const struct replay_opts *opts, const char *does, const char *path)
+{
+	char clean[PATH_MAX];
+
+	if (!opts->own)
+		log_info("replay: %s %s, which the recording names", does, text__clean(clean, sizeof(clean), path, strlen(path)));
+}
+
+/* The folder by the fact torch_lib. */
+static int recorded_folder(const struct replay_opts *opts, const struct facts *facts, const char *lib, char *path, size_t size, struct failure *f)
+{
+	char file[PATH_MAX + sizeof(REPLAY_LIBRARY)];
+	int fd, dir = open_named(opts, facts, lib, f);
+
+	if (dir < 0)
+		return dir;
+	/* Loaded by the folder's descriptor and this name. */
+	snprintf(file, sizeof(file), "%s/" REPLAY_LIBRARY, lib);
+	fd = open_named(opts, facts, file, f);
+	if (fd < 0) {
+		close(dir);
+		return fd;
+	}
+	close(fd);
+	snprintf(path, size, "%s", lib);
+	say(opts, "loads", file);
+	return dir;
+}
+
+static int recorded_interpreter(const struct replay_opts *opts, const struct facts *facts, char *torch, size_t size, struct failure *f)
+{
+	const char *version = facts__get(facts, "torch");
+	char python[PATH_MAX], clean[512], known[64];
+	int fd, err;
+
+	interpreter(facts, python, sizeof(python));
+	if (!python[0] || (!another_each_time(python) && access(python, X_OK)))
 		return failure__set(f, EXIT_UNUSABLE, -ENOENT,
 				    "%s: the interpreter of the recording is not here; --python names one with PyTorch, best the same version (%s)",
-				    python[0] ? python : "(none)", facts__get(facts, "torch") ? facts__get(facts, "torch") : "not known");
-	if (replay_trust__path(python))
-		return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
-				    "%s: the recording names this interpreter, which others than root and you can change: --python says that it is to be run all the same", python);
-	return replay_trust__ask(python, torch, size, f);
+				    python[0] ? text__clean(clean, sizeof(clean), python, strlen(python)) : "(none)",
+				    version ? text__clean(known, sizeof(known), version, strlen(version)) : "not known");
+	fd = open_named(opts, facts, python, f);
+	if (fd < 0)
+		return fd;
+	say(opts, "runs", python);
+	err = ask_interpreter(opts, python, fd, torch, size, f);
+	close(fd);
+	return err;
+}
+
+int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path, size_t size, struct failure *f)
+{
+	const char *lib = facts__get(facts, "torch_lib");
+	char torch[PATH_MAX];
+	int dir, err;
+
+	if (!opts->python && lib && lib[0] == '/' && strlen(lib) < PATH_MAX && (another_each_time(lib) || !access(lib, R_OK)))
+		return recorded_folder(opts, facts, lib, path, size, f);
+	err = opts->python ? ask_interpreter(opts, opts->python, -1, torch, sizeof(torch), f) :
+			     recorded_interpreter(opts, facts, torch, sizeof(torch), f);
+	if (err)
+		return err;
+	if ((size_t)snprintf(path, size, "%s/lib", torch) >= size)
+		return failure__set(f, EXIT_UNUSABLE, -ENAMETOOLONG, "%s: too long a name", torch);
+	dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0 || faccessat(dir, REPLAY_LIBRARY, R_OK, 0)) {
+		err = errno;
+		if (dir >= 0)
+			close(dir);
+		return failure__set(f, EXIT_UNUSABLE, -err,
+				    "%s/" REPLAY_LIBRARY ": %s: a PyTorch with CUDA is needed; --python names an interpreter that has one", path, strerror(err));
+	}
+	if (!opts->python && !opts->own)
+		log_info("replay: loads %s/" REPLAY_LIBRARY ", the PyTorch of that interpreter", path);
+	return dir;
 }

@@ -13,6 +13,9 @@
 #define REPLAY_MAGIC 0x31594c50525254ULL /* "TRRPLY1" */
 #define REPLAY_PLAN_FD 3
 #define REPLAY_ANSWER_FD 4
+/* The folder of libc10_cuda: loaded by this descriptor, it is the file that was checked. $ORIGIN in it leads to its neighbours. */
+#define REPLAY_LIB_FD 5
+#define REPLAY_LIBRARY "libc10_cuda.so"
 #define REPLAY_MAX_SLOTS (1u << 26)
 #define REPLAY_MAX_POOLS 4096u
 
@@ -49,10 +52,9 @@ struct replay_plan {
 	uint64_t events;   /* allocations and frees */
 };
 
-/* For argv, in this order: path of libc10_cuda, then these as decimal numbers. */
+/* For argv, in this order, as decimal numbers. */
 enum replay_arg {
-	REPLAY_ARG_LIB = 1,
-	REPLAY_ARG_RAW_ALLOC, /* slots in the allocator's table of virtual functions: raw_alloc_with_stream */
+	REPLAY_ARG_RAW_ALLOC = 1, /* slots in the allocator's table of virtual functions: raw_alloc_with_stream */
 	REPLAY_ARG_RAW_DELETE,
 	REPLAY_ARG_INIT,
 	REPLAY_ARG_EMPTY_CACHE,

@@ -89,7 +89,7 @@ def test_other_settings():
     sizes = ("--width", "500", "--batch", "1990")
     estimate("--vram", "2G", "--steps", "3", "-o", kept, job=("--steps", "1000000", *sizes))
     os.chmod(kept, 0o600)
-    code, out, err = tool("replay", "--format", "json", "--alloc-conf", conf, kept, root=True)
+    code, out, err = tool("replay", "--python", python("main"), "--format", "json", "--alloc-conf", conf, kept, root=True)
     equal(code, 0, "replay of the recording: %s" % err)
     doc = json.loads(out)
     equal((doc["recording"]["requested_sizes"], doc["own_settings"]["equal"]), (True, True), "what was asked for; its own settings")

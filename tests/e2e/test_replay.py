@@ -8,9 +8,13 @@ import csv
 import functools
 import json
 import os
+import shlex
+import shutil
+import struct
+import subprocess
 
 import mtr_reader
-from harness import TOOL, WORKLOADS, Failure, check, equal, python, run, scratch, spawn, tool
+from harness import IS_ROOT, TOOL, WORKLOADS, Failure, Skip, check, equal, python, run, scratch, spawn, tool
 
 MIB = 1 << 20
 CUDA = 1
@@ -40,6 +44,8 @@ def recorded():
 
 
 def replay(path, *options, expect=0):
+    if "--python" not in options:
+        options += ("--python", python("main"))
     code, out, err = tool("replay", *options, "--format", "json", path)
     check(code == expect, "replay %s ended with %d: %s", " ".join(options), code, err[-800:])
     return json.loads(out) if not code else err
@@ -130,6 +136,98 @@ def test_other_versions():
         check(doc["tries"][0]["peak_reserved"] > doc["recording"]["peak_allocated"], "%s: %s", role, doc["tries"][0])
         check(replay(path, "--python", python(role), "--alloc-conf", "expandable_segments:True")["tries"][1]["peak_reserved"] <
               doc["tries"][0]["peak_reserved"], "%s: expandable segments do nothing", role)
+
+
+def saying(name, **facts):
+    """The recording with other facts: later ones replace earlier ones."""
+    path, out = recorded()[0], scratch(name)
+    with open(path, "rb") as f:
+        data = f.read()
+    at = 16
+    while struct.unpack_from("<I", data, at)[0] != 4:
+        at += 24 + struct.unpack_from("<3I", data, at)[2]
+
+    def varint(n):
+        return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
+
+    payload = varint(len(facts))
+    for word in (w for pair in facts.items() for w in pair):
+        payload += varint(len(word.encode())) + word.encode()
+    head = struct.pack("<5I", 1, 0, len(payload), len(payload), mtr_reader.crc32c(payload))
+    with open(out, "wb") as f:
+        f.write(data[:at] + head + struct.pack("<I", mtr_reader.crc32c(head)) + payload + data[at:])
+    return out
+
+
+def bundle(name):
+    """A folder as one that was cloned: ours, with a program in it that leaves a file behind. Its path, the program's, the file's."""
+    folder = scratch(name)
+    os.mkdir(folder)
+    program, ran = os.path.join(folder, "python"), os.path.join(folder, "ran")
+    with open(program, "w", encoding="ascii") as f:
+        f.write("#!/bin/sh\n: > %s\n" % ran)
+    os.chmod(program, 0o755)
+    return folder, program, ran
+
+
+def test_nothing_runs_because_it_is_ours():
+    """A recording that lies beside a program: the program belongs to whoever unpacked both, and that is no consent."""
+    folder, program, ran = bundle("cloned")
+    for named in ("/proc/self/cwd/python", "//proc/self/cwd/python", "/dev/fd/../cwd/python", program):
+        path = saying("cloned.mtr", torch_lib="", cmdline=json.dumps([named, "train.py"]))
+        code, _, err = tool("replay", path, cwd=folder)
+        equal(code, 3, "exit of a replay that names %s: %s" % (named, err))
+        check(not os.path.exists(ran), "%s was run", named)
+    # With a PyTorch that works, if it is loaded.
+    lib = os.path.dirname(os.path.dirname(subprocess.run([python("main"), "-c", "import torch; print(torch.__file__)"], check=True,
+                                                         capture_output=True, text=True).stdout.strip()))
+    os.symlink(lib, os.path.join(folder, "site"))
+    for named in ("/proc/self/cwd/site/torch/lib", os.path.join(folder, "site/torch/lib")):
+        code, _, err = tool("replay", saying("library.mtr", torch_lib=named), cwd=folder)
+        equal(code, 3, "exit of a replay that names %s: %s" % (named, err))
+        check(named in err, "the library is not named: %s", err)
+
+
+def test_a_link_of_another_user():
+    """A link that its owner can exchange after it was looked at is not followed, wherever it leads."""
+    if not IS_ROOT:
+        raise Skip("needs root, to make a folder of another user's")
+    folder = scratch("theirs")
+    os.mkdir(folder)
+    os.symlink("/usr/bin", os.path.join(folder, "link"))
+    os.chown(folder, 65534, 65534)
+    path = saying("theirs.mtr", torch_lib="", cmdline=json.dumps([os.path.join(folder, "link/python3"), "train.py"]))
+    code, _, err = tool("replay", path)
+    equal(code, 3, "exit: %s" % err)
+    check("replay: runs" not in err, "the interpreter was run: %s", err)
+
+
+def test_the_command_that_is_offered():
+    """What is refused because others can change it says how to use it all the same, and that works, whatever is in the names."""
+    folder, _, _ = bundle("it's a folder")
+    named = os.path.join(folder, "my python")
+    os.symlink(python("main"), named)
+    path = saying("offered.mtr", torch_lib="", cmdline=json.dumps([named, "train.py"]))
+    own = shutil.copy(path, os.path.join(folder, "run 1.mtr"))
+    code, _, err = tool("replay", "--alloc-conf", "", own)
+    equal(code, 3, "exit: %s" % err)
+    with open(named + ".sh", "w", encoding="ascii") as f:
+        f.write("#!/bin/sh\nexec %s \"$@\"\n" % python("main"))
+    os.chmod(named + ".sh", 0o755)
+    os.replace(named + ".sh", named)
+    offered = shlex.split(err.rpartition("memtrace-bpf replay ")[2])
+    equal(offered, ["--python", named, "--alloc-conf", "", own], "the arguments that are offered")
+    code, out, err = tool("replay", *offered)
+    check(code == 0 and out, "what was offered ended with %d: %s", code, err)
+
+
+def test_what_runs_is_said_first():
+    """Root's own interpreter may be run, and it is said that the recording named it."""
+    interpreter = "/usr/bin/env"
+    path = saying("system.mtr", torch_lib="", cmdline=json.dumps([interpreter, "train.py"]))
+    code, _, err = tool("replay", path)
+    equal(code, 2, "exit, of an interpreter without PyTorch: %s" % err)
+    check("replay: runs %s, which the recording names" % interpreter in err.splitlines()[0], "it does not say so first: %s", err)
 
 
 if __name__ == "__main__":

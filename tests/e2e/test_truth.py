@@ -8,7 +8,7 @@ import copy
 import json
 
 import truth
-from harness import check, equal, run, scratch, tool
+from harness import check, equal, python, run, scratch, tool
 
 BY_NAME = {job.name: job for job in truth.JOBS}
 
@@ -23,7 +23,7 @@ def exact(name, backend="native", mode="start", role="main"):
 def replayed(name, *args, **kwargs):
     """As above, and PyTorch's allocator does with the recording what it did with the job."""
     exact(name, *args, **kwargs)
-    code, out, err = tool("replay", "--format", "json", scratch("truth.mtr"))
+    code, out, err = tool("replay", "--python", python(kwargs.get("role", "main")), "--format", "json", scratch("truth.mtr"))
     check(code == 0, "replay ended with %d: %s", code, err)
     own = json.loads(out)["own_settings"]
     check(own["equal"] and own["events_compared"] > 50, "%s, replayed: %s", name, own)

@@ -288,34 +288,90 @@ static void test_state(void **state)
 	assert_false(info.before_exact); /* the one that is in no segment */
 }
 
-static void test_trust(void **state)
+static int opened(const char *path)
+{
+	int fd = replay_trust__open(path);
+
+	if (fd < 0)
+		return fd;
+	close(fd);
+	return 0;
+}
+
+static void test_paths_of_others(void **state)
 {
 	char dir[] = "/tmp/memtrace-trust-XXXXXX", path[64], link[64];
-	int fd;
 
 	(void)state;
+	assert_int_equal(opened("/usr/bin/env"), 0);
+	assert_int_equal(opened("/usr/bin/../bin//env"), 0);
+	assert_int_equal(opened("/"), 0);
+	assert_int_equal(opened("python"), -EINVAL);
+	assert_int_equal(opened(""), -EINVAL);
+	assert_int_equal(opened("/usr/bin/memtrace-trust-none"), -ENOENT);
+	assert_int_equal(opened("/usr/bin/env/none"), -ENOTDIR);
+	/* Another file for each process, whatever its owner. */
+	assert_int_equal(opened("/proc/self/exe"), -EXDEV);
+	assert_int_equal(opened("/dev/fd/0"), -EXDEV);
+	assert_int_equal(opened("/sys/kernel"), -EXDEV);
+	/* /tmp is everybody's, so a link in it is, even one of root's. */
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/python", dir);
 	snprintf(link, sizeof(link), "%s/link", dir);
+	close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0755));
+	assert_int_equal(symlink("/usr/bin/env", link), 0);
+	assert_int_equal(opened(path), -EPERM);
+	assert_int_equal(opened(link), -EPERM);
+	unlink(link);
+	unlink(path);
+	rmdir(dir);
+}
+
+static void test_paths_of_root(void **state)
+{
+	char dir[] = "/run/memtrace-trust-XXXXXX", path[64], link[64], theirs[64], in_theirs[80];
+	int fd;
+
+	(void)state;
+	if (geteuid() || opened("/run") || !mkdtemp(dir))
+		skip();
+	snprintf(path, sizeof(path), "%s/python", dir);
+	snprintf(link, sizeof(link), "%s/link", dir);
+	snprintf(theirs, sizeof(theirs), "%s/theirs", dir);
+	snprintf(in_theirs, sizeof(in_theirs), "%s/link", theirs);
 	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0755);
 	assert_true(fd >= 0);
-	assert_int_equal(symlink(path, link), 0);
-	assert_int_equal(replay_trust__path(path), 0);
-	assert_int_equal(replay_trust__path(link), 0);
-	assert_int_equal(replay_trust__path("python"), -EINVAL);
-	assert_int_equal(replay_trust__path("/tmp/memtrace-trust-none"), -ENOENT);
-	assert_int_equal(fchmod(fd, 0757), 0); /* others may write it */
-	assert_int_equal(replay_trust__path(path), -EPERM);
-	assert_int_equal(replay_trust__path(link), -EPERM);
+	assert_int_equal(symlink("python", link), 0);
+	assert_int_equal(mkdir(theirs, 0755), 0);
+	assert_int_equal(symlink("../python", in_theirs), 0);
+	assert_int_equal(opened(path), 0);
+	assert_int_equal(opened(link), 0);
+	assert_int_equal(opened(in_theirs), 0);
+	/* Root's link to root's file, in a folder whose owner can put another link there at any time. */
+	assert_int_equal(chown(theirs, 12345, 12345), 0);
+	assert_int_equal(opened(in_theirs), -EPERM);
+	assert_int_equal(chown(theirs, 0, 0), 0);
+	assert_int_equal(lchown(link, 12345, 12345), 0);
+	assert_int_equal(opened(link), -EPERM);
+	assert_int_equal(lchown(link, 0, 0), 0);
+	assert_int_equal(fchmod(fd, 0757), 0);
+	assert_int_equal(opened(path), -EPERM);
+	assert_int_equal(opened(link), -EPERM);
+	assert_int_equal(fchmod(fd, 0775), 0);
+	assert_int_equal(opened(path), -EPERM);
 	assert_int_equal(fchmod(fd, 0755), 0);
-	assert_int_equal(chmod(dir, 0777), 0); /* or put another in its place */
-	assert_int_equal(replay_trust__path(path), -EPERM);
-	if (!geteuid()) {
-		assert_int_equal(chmod(dir, 0755), 0);
-		assert_int_equal(fchown(fd, 12345, 12345), 0); /* or it is somebody's */
-		assert_int_equal(replay_trust__path(path), -EPERM);
-	}
+	assert_int_equal(chmod(dir, 01777), 0);
+	assert_int_equal(opened(path), -EPERM);
+	assert_int_equal(chmod(dir, 0755), 0);
+	assert_int_equal(fchown(fd, 12345, 12345), 0);
+	assert_int_equal(opened(path), -EPERM);
 	close(fd);
+	/* Round and round. */
+	unlink(link);
+	assert_int_equal(symlink("link", link), 0);
+	assert_int_equal(opened(link), -ELOOP);
+	unlink(in_theirs);
+	rmdir(theirs);
 	unlink(link);
 	unlink(path);
 	rmdir(dir);
@@ -328,7 +384,7 @@ int main(void)
 		cmocka_unit_test_setup(test_pools, begin),	 cmocka_unit_test_setup(test_full_or_emptied, begin),
 		cmocka_unit_test_setup(test_emptied, begin),	 cmocka_unit_test_setup(test_others, begin),
 		cmocka_unit_test_setup(test_ranges, begin),	 cmocka_unit_test_setup(test_range_grows, begin),
-		cmocka_unit_test_setup(test_state, begin),	 cmocka_unit_test(test_trust),
+		cmocka_unit_test_setup(test_state, begin),	 cmocka_unit_test(test_paths_of_others), cmocka_unit_test(test_paths_of_root),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Replays a plan (user/replay_wire.h) through PyTorch's allocator, once, and says what came of it. Started by memtrace-bpf with the dry
- * run preloaded, the settings in the environment, the plan as descriptor 3 and a pipe for the answer as 4.
+ * run preloaded, the settings in the environment, the plan as descriptor 3, a pipe for the answer as 4 and PyTorch's libraries' folder as 5.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -77,6 +77,7 @@ static void drop_rights(void)
 int main(int argc, char **argv)
 {
 	static struct replayer r;
+	char lib[64];
 	struct allocator_slots slots;
 	const struct replay_plan *plan;
 
@@ -90,7 +91,8 @@ int main(int argc, char **argv)
 	r.plan = plan;
 	r.flags = (unsigned)atoi(argv[REPLAY_ARG_FLAGS]);
 	drop_rights();
-	if (!allocator__open(&r.allocator, argv[REPLAY_ARG_LIB], &slots) || !replayer__run(&r)) {
+	snprintf(lib, sizeof(lib), "/proc/self/fd/%d/" REPLAY_LIBRARY, REPLAY_LIB_FD);
+	if (!allocator__open(&r.allocator, lib, &slots) || !replayer__run(&r)) {
 		fprintf(stderr, "%s\n", r.allocator.why[0] ? r.allocator.why : "the plan is wrong");
 		return 1;
 	}

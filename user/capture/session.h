@@ -23,7 +23,7 @@ struct proc;
 /* For a person and for an exit status: what failed, on what, why, and the next thing to try. */
 struct failure {
 	int status; /* exit code: of lib/exit.h */
-	char text[768];
+	char text[2048]; /* has room for a command that is offered, with its paths */
 };
 
 struct session_opts {

@@ -131,6 +131,38 @@ size_t text__width(const char *s)
 	return width;
 }
 
+char *text__shell(char *buf, size_t size, const char *word)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+	bool quoted = !*word || word[strspn(word, plain)];
+	size_t len = strlen(word), out = 0, n;
+	uint32_t c;
+
+	for (size_t i = 0; i < len; i += n) {
+		n = utf8__decode(word + i, len - i, &c);
+		if (!n || text__acts(c))
+			return NULL;
+	}
+	/* Room for what follows: a quote is four characters, the last one and the end two. */
+	if (size < 3)
+		return NULL;
+	if (quoted)
+		buf[out++] = '\'';
+	for (; *word; word++) {
+		const char *put = *word == '\'' ? "'\\''" : (char[]){ *word, '\0' };
+
+		n = strlen(put);
+		if (out + n + 2 > size)
+			return NULL;
+		memcpy(buf + out, put, n);
+		out += n;
+	}
+	if (quoted)
+		buf[out++] = '\'';
+	buf[out] = '\0';
+	return buf;
+}
+
 /* ---- numbers in people's words ---- */
 
 char *text__bytes(char *buf, size_t size, uint64_t bytes)

@@ -17,6 +17,11 @@ char *text__clean(char *dst, size_t size, const char *src, size_t len);
 bool text__acts(uint32_t c);
 /* Writes valid UTF-8 only: invalid bytes become U+FFFD. Control characters stay. Returns bytes written (no NUL added). */
 size_t text__utf8(char *dst, size_t size, const char *src, size_t len);
+/*
+ * The word as a shell reads it back, in single quotes where it needs them. NULL: it does not fit, or it has characters that act on
+ * a terminal or are not UTF-8, so that nobody should be told to type it. Else buf.
+ */
+char *text__shell(char *buf, size_t size, const char *word);
 /* Columns a UTF-8 string takes on a terminal. */
 size_t text__width(const char *s);
 
