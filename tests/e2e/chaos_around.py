@@ -105,8 +105,8 @@ def bystanders(n):
         codes = [code_bytes.Code(storm.pid, ["libcudart.so"]) for storm in storms]
         path = scratch("bystanders.mtr")
         recorder = spawn(["env", forced, TOOL, "record", "--children", "-p", str(recorded.pid), "-p", str(filtered.pid), "-o", path, "-f"], root=True)
-        for _ in range(2):
-            recorder.wait_line("attached to PID", 30, stream="err")
+        for storm in (recorded, filtered):
+            recorder.wait_line("attached to PID %d" % storm.pid, 30, stream="err")
         patched = [code.differing() > 0 for code in codes]
         for storm in storms:
             storm.ask("cuda %d" % n)

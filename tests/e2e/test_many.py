@@ -8,9 +8,11 @@ import glob
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 
+import chaos
 import harness
 import mtr_reader
 from harness import IS_ROOT, Failure, Skip, check, equal, finish, own, python, read_json, report, run, scratch, spawn, sudo, tool
@@ -301,6 +303,51 @@ def test_inside():
     equal(content(found[child])[1], told, "what its child made")
     check(pid in [thread[0] for thread in r.threads], "the main thread's number is not among %s", r.threads)
     check(re.search(r"^-?\s*\S* +PIDs +.*namespace", out, re.M), "check does not say it: %s", out[-1500:])
+
+
+def links_by_file(pid):
+    """{path: number of links} of a tracer's probes; none where the kernel does not tell."""
+    done = subprocess.run(sudo(["sh", "-c", "cat /proc/%d/fdinfo/*" % pid]), capture_output=True, text=True, check=False)
+    found = {}
+    for text in done.stdout.split("pos:")[1:]:
+        path = re.search(r"^path:\t(.*)$", text, re.M)
+        if path and "link_type:\tuprobe_multi" in text:
+            found[path[1]] = found.get(path[1], 0) + 1
+    return found
+
+
+def test_images():
+    """Two processes from each of two images: one set of probes an image, and forked children of all of them are recorded from their fork on."""
+    storms = []
+    for image in ("first", "second"):
+        library = os.path.join(scratch(image), chaos.HOOKS)
+        os.makedirs(scratch(image))
+        shutil.copy(chaos.hooks(), library)
+        storms += [chaos.Storm(library) for _ in range(2)]
+    path = scratch("images.mtr")
+    recorder = record("--children", "-o", path, *[word for s in storms for word in ("-p", str(s.pid))])
+    for s in storms:
+        recorder.wait_line("attached to PID %d" % s.pid, 60, stream="err")
+    before = [s.ask("count") for s in storms]
+    links = links_by_file(recorder.pid)
+    for s in storms:
+        s.ask("flood 2 500")
+        s.ask("fork 3")
+    after = [s.ask("count") for s in storms]
+    finish(recorder)
+    if links:
+        equal(len(links), 2, "files with probes: %s" % links)
+        first, second = links.values()
+        equal(first, second, "links in the two images' files")
+        check(first <= 7, "%d links in a file: more than one set", first)
+    docs = {pid: report(f) for pid, f in recordings(path).items()}
+    equal(len(docs), 4 * (1 + 3), "recordings")
+    row = chaos.Row("images")
+    for s, b, a in zip(storms, before, after):
+        chaos.compare(row, docs.pop(s.pid), b, a, "PID %d" % s.pid)
+        s.end(row)
+    row.verify()
+    equal({d["capture"]["attached_at"] for d in docs.values()}, {"fork"}, "how children were attached to")
 
 
 if __name__ == "__main__":

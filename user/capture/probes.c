@@ -49,12 +49,12 @@ struct probes *probes__share_set(struct probes *p)
 	return p;
 }
 
-struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py)
+struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py, const struct hook *hooks)
 {
 	size_t i;
 
 	for (i = 0; i < sets->n; i++) {
-		if (!memcmp(&sets->set[i]->py, py, sizeof(*py)))
+		if (!memcmp(&sets->set[i]->py, py, sizeof(*py)) && !probes__misfit(sets->set[i], hooks))
 			return probes__share_set(sets->set[i]);
 	}
 	return NULL;
@@ -152,12 +152,23 @@ static bool same_file(const struct file_id *a, const struct file_id *b)
 	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
 }
 
-bool probes__fits(const struct probes *p, const struct hook *h)
+static bool fits(const struct probes *p, const struct hook *h)
 {
 	struct place here = place_of(h);
 
 	return !h->found || !probes__attached(p, h->id) ||
 	       (same_file(&here.file, &p->at_place[h->id].file) && here.offset == p->at_place[h->id].offset);
+}
+
+const struct hook *probes__misfit(const struct probes *p, const struct hook *hooks)
+{
+	int i;
+
+	for (i = 0; i < HOOK_NR; i++) {
+		if (!fits(p, &hooks[i]))
+			return &hooks[i];
+	}
+	return NULL;
 }
 
 bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode)

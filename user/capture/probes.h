@@ -20,7 +20,7 @@ struct probes;
 
 #define PROBES_SETS 32
 
-/* Those that are loaded at this time, to be shared by processes with the same interpreter. */
+/* Those that are loaded at this time, to be shared by processes with the same interpreter and the same files. */
 struct probes_sets {
 	struct probes *set[PROBES_SETS];
 	size_t n;
@@ -44,8 +44,8 @@ struct probes_opts {
  */
 struct probes *probes__load(const struct probes_opts *opts, const char **why);
 void probes__free(struct probes *p); /* detaches; NULL is fine. Of a shared one the last does */
-/* One of them that has been loaded for such an interpreter, and is shared from now on; NULL: there is none. */
-struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py);
+/* One that is loaded for such an interpreter and is attached nowhere but to these hooks (HOOK_NR), shared from now on; NULL: there is none. */
+struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py, const struct hook *hooks);
 struct probes *probes__share_set(struct probes *p); /* this one */
 uint32_t probes__group(const struct probes *p);	    /* of kin.h; 0: nobody is followed */
 bool probes__shared(const struct probes *p);	    /* by more than one */
@@ -60,8 +60,8 @@ void probes__set_process(struct probes *p, int pidfd);
 /* Attaches the program of a hook, for this process only, or for all of its group. 0 or -errno. */
 int probes__attach(struct probes *p, pid_t pid, const struct hook *h);
 bool probes__attached(const struct probes *p, enum hook_id id);
-/* Is it attached to this very place, or not at all yet? */
-bool probes__fits(const struct probes *p, const struct hook *h);
+/* The first of these hooks (HOOK_NR) that it is attached to at another place; NULL: it can be shared by processes that have them. */
+const struct hook *probes__misfit(const struct probes *p, const struct hook *hooks);
 /* Calls in this file have not been attached to so far; from now on they have. Always, where calls are attached for one process. */
 bool probes__new_file(struct probes *p, uint32_t dev_major, uint32_t dev_minor, uint64_t inode);
 /*

@@ -38,21 +38,23 @@ int session__fit(struct session *s, struct failure *f)
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
 				  .py = s->layout,
 				  .kin = s->opts.kin,
+				  .sets = s->opts.sets,
 				  .modules = !s->opts.no_modules && s->target.has_slot };
+	const struct hook *misfit = s->opts.kin ? probes__misfit(s->probes, s->target.hooks) : NULL;
 	const char *why = "";
-	int i;
 
-	for (i = 0; i < HOOK_NR && probes__fits(s->probes, &s->target.hooks[i]); i++)
-		;
-	if (!s->opts.kin || i == HOOK_NR)
+	if (!misfit)
 		return 0;
-	log_debug("PID %d: %s lies elsewhere than in the others: programs of its own", (int)proc__pid(s->target.proc), hook__name(i));
 	session__leave(s);
 	probes__feed(s->probes, s->opts.number, NULL, NULL);
 	probes__free(s->probes);
 	s->queue.len = 0;
 	s->joined_early = false;
-	s->probes = probes__load(&po, &why);
+	s->probes = probes__share(po.sets, &po.py, s->target.hooks);
+	log_debug("PID %d: %s is in another file than in the processes before: %s", (int)proc__pid(s->target.proc), hook__name(misfit->id),
+		  s->probes ? "shares the programs of others that have it there" : "loads programs for it");
+	if (!s->probes)
+		s->probes = probes__load(&po, &why);
 	if (!s->probes)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
 	session__join(s, kin__member(s->opts.kin, s->opts.number)->type_cell);

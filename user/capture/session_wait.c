@@ -92,7 +92,7 @@ int session__load(struct session *s, struct failure *f)
 	po.sleepable = bench && !strcmp(bench, "sleepable");
 	po.modules = !s->opts.no_modules && s->target.has_slot;
 	s->layout = po.py;
-	s->probes = po.sets ? probes__share(po.sets, &po.py) : NULL;
+	s->probes = po.sets ? probes__share(po.sets, &po.py, s->target.hooks) : NULL;
 	if (!s->probes)
 		s->probes = probes__load(&po, &why);
 	if (!s->probes)
