@@ -134,13 +134,22 @@ static void add_pid(struct argp_state *state, struct capture_args *a, const char
 	a->pick.pids[a->pick.n_pids++] = pid;
 }
 
+void check_pick(struct argp_state *state, const struct pick_args *p)
+{
+	const char *where = p->n_containers ? "--container" : "--pod";
+
+	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
+		argp_error(state, "which process? -p PID, --name PATTERN, or --all");
+	if (p->n_pids && !p->n_names && !p->all && (p->n_containers || p->n_pods))
+		argp_error(state, "-p and %s: a PID says which process it is; %s chooses among those of --name or --all. Leave one out", where, where);
+}
+
 /* One PID and nothing else is the first process of its capture; all else picks. */
 static void check_target(struct argp_state *state, struct capture_args *a)
 {
 	const struct pick_args *p = &a->pick;
 
-	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
-		argp_error(state, "which process? -p PID, --name PATTERN, or --all");
+	check_pick(state, p);
 	if (!pick_args__many(p))
 		a->pid = p->pids[0];
 }

@@ -31,5 +31,7 @@ extern const struct argp capture_bounds_argp; /* all but that */
 uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min);
 /* --pid's argument, likewise. */
 pid_t parse_pid(struct argp_state *state, const char *arg);
+/* Calls argp_error() where nobody is meant, or where --container or --pod would say nothing about the PIDs that were given. */
+void check_pick(struct argp_state *state, const struct pick_args *p);
 
 #endif

@@ -14,6 +14,7 @@
 #include "control.h"
 #include "lib/exit.h"
 #include "lib/log.h"
+#include "lib/nearest.h"
 #include "lib/text.h"
 #include "log_args.h"
 
@@ -31,6 +32,22 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Before any capture is asked: none need run for a word to be wrong. */
+static const char *known(const char *word, struct argp_state *state)
+{
+	static const char *const words[] = { "start", "stop", "mark", "save", "status" };
+	struct nearest n = { .word = word };
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		nearest__try(&n, words[i]);
+		if (!strcmp(word, words[i]))
+			return word;
+	}
+	argp_error(state, "unknown action '%s'; %s%suse start, stop, mark NAME, save or status", word, n.best ? n.best : "",
+		   n.best ? " was probably meant: " : "");
+	return NULL;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct ctl_args *a = state->input;
@@ -46,7 +63,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case ARGP_KEY_ARG:
 		if (!a->word)
-			a->word = arg;
+			a->word = known(arg, state);
 		else if (!a->argument && !strcmp(a->word, "mark"))
 			a->argument = arg;
 		else
@@ -76,10 +93,13 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 		return EXIT_NOT_PERMITTED;
 	}
 	if (n <= 0) {
+		const char *whose = geteuid() ? " of yours" : "", *next = geteuid() ? "those of root are reached with sudo memtrace-bpf ctl" :
+										      "memtrace-bpf record begins one";
+
 		if (a->pid)
-			log_err("no capture of PID %d runs here", (int)a->pid);
+			log_err("no capture%s of PID %d runs here; %s", whose, (int)a->pid, next);
 		else
-			log_err("no capture runs here");
+			log_err("no capture%s runs here; %s", whose, next);
 		status = EXIT_UNUSABLE;
 	} else if (n > 1) {
 		log_err("%zd captures run here; -p says which is meant:", n);
@@ -147,8 +167,12 @@ static void print_done(const json_t *p, const char *word)
 static void print_text(const json_t *doc, const char *word)
 {
 	const json_t *p;
+	char waits[512];
 	size_t i;
 
+	if (json_object_get(doc, "waiting_for"))
+		printf("PID %" PRIu64 ": captures nothing yet, waits for %s\n", number(doc, "capturer"),
+		       string(doc, "waiting_for", waits, sizeof(waits)));
 	json_array_foreach (json_object_get(doc, "processes"), i, p) {
 		if (!strcmp(word, "status"))
 			print_process(p);

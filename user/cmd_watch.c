@@ -119,10 +119,7 @@ static error_t parse_whom(int key, char *arg, struct argp_state *state)
 
 static void check_args(struct argp_state *state, struct watch_args *a)
 {
-	const struct pick_args *p = &a->pick;
-
-	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
-		argp_error(state, "which process? -p PID, --name PATTERN, or --all");
+	check_pick(state, &a->pick);
 	for (size_t i = 0; !a->n_rules && i < sizeof(defaults) / sizeof(*defaults); i++)
 		a->rules[i] = defaults[i];
 	if (!a->n_rules)

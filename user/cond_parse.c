@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "cond_internal.h"
+#include "lib/nearest.h"
 #include "lib/text.h"
 
 #define MOST_TEXT 1024
@@ -85,6 +86,7 @@ static char *say_figures(char *buf, size_t size)
 
 static int parse_figure(struct parser *s, struct term *t)
 {
+	struct nearest n = { .word = s->word };
 	char names[512];
 
 	skip_spaces(s);
@@ -97,8 +99,10 @@ static int parse_figure(struct parser *s, struct term *t)
 			t->figure = i;
 			return 0;
 		}
+		nearest__try(&n, cond_figures[i].name);
 	}
-	return complain(s, "no such figure '%s'; there are: %s", s->word, say_figures(names, sizeof(names)));
+	return complain(s, "no such figure '%s'%s%s; there are: %s", s->word, n.best ? ", did you mean " : "", n.best ? n.best : "",
+			say_figures(names, sizeof(names)));
 }
 
 static int parse_op(struct parser *s, struct term *t)

@@ -234,7 +234,7 @@ static void answer(struct control *c, FILE *out, char *request, size_t len)
 	else
 		err = c->handler(c->ctx, word, argument, j);
 	if (err == -ENOTSUP)
-		json__string(j, "error", "this capture does not know that word");
+		json__string(j, "error", "the capture does not know this action; it may be of another version of memtrace-bpf");
 	json__bool(j, "ok", !err);
 	json__close_object(j);
 	json__free(j);

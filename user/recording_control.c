@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "lib/json.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "pick.h"
 #include "recording.h"
 #include "windows.h"
 
@@ -112,6 +114,17 @@ static int status(struct recording *r, struct json *j)
 		json__close_object(j);
 	}
 	json__close_array(j);
+	if (!first_of(r)) {
+		char who[512], text[560];
+
+		if (r->loop.pick)
+			pick__title(r->loop.pick, who, sizeof(who));
+		if (r->loop.pick)
+			snprintf(text, sizeof(text), "%s%s", strncmp(who, "PID", 3) ? "a " : "", who);
+		else
+			snprintf(text, sizeof(text), "PID %d to import torch", (int)r->loop.args.pid);
+		json__string(j, "waiting_for", text);
+	}
 	return 0;
 }
 

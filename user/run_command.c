@@ -87,7 +87,7 @@ static int may_trace(void)
 	struct probes *p = probes__load(&po, &why);
 
 	if (!p) {
-		log_err("%s (%s); nothing was run, --no-trace runs it all the same", why, strerror(errno));
+		log_err("%s (%s); nothing was run. --inside records without privileges, --no-trace runs it and records nothing", why, strerror(errno));
 		return EXIT_NOT_PERMITTED;
 	}
 	probes__free(p);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "capture/attach.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -64,10 +65,24 @@ static void drop_series(struct watch *w, unsigned series)
 
 /* ---- targets ---- */
 
+/* The rules that say nothing of a process as long as its CUDA allocator cannot be read: "; 2 of 3 rules cannot be judged: ooms>0, retries>0". */
+static void add_idle_rules(const struct watch *w, char *text, size_t size)
+{
+	size_t len = strlen(text), idle = 0, n = 0;
+
+	for (size_t i = 0; i < w->n_rules; i++)
+		idle += !w->rules[i].of_process;
+	if (idle)
+		len += (size_t)snprintf(text + len, size - len, "; %zu of %zu rules cannot be judged without it: ", idle, w->n_rules);
+	for (size_t i = 0; i < w->n_rules && len < size; i++)
+		if (!w->rules[i].of_process)
+			len += (size_t)snprintf(text + len, size - len, "%s%s", n++ ? ", " : "", cond__text(w->rules[i].cond));
+}
+
 /* The first looks are for what may be there at once; what is not is said then, too. */
 static void tell_target(struct watch *w, struct watch_target *t)
 {
-	char text[WATCH_TEXT], why[200];
+	char text[2 * WATCH_TEXT], why[200];
 
 	if (t->told)
 		return;
@@ -76,8 +91,10 @@ static void tell_target(struct watch *w, struct watch_target *t)
 		snprintf(text, sizeof(text), "allocator and resident memory are read from outside%s", w->wants_steps && t->attached ?
 			 ", steps by a probe on their end" : "; no probe");
 	else
-		snprintf(text, sizeof(text), "resident memory is read from outside; of CUDA's allocator nothing: %s",
+		snprintf(text, sizeof(text), "resident memory is read from outside; CUDA's allocator is not: %s",
 			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
+	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
+		add_idle_rules(w, text, sizeof(text));
 	watch_say__target(w, "watching", t, text);
 	if (t->steps_failed)
 		watch_say__target(w, "no steps", t, t->steps_why);
@@ -234,16 +251,9 @@ static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
 
 static bool is_of_process(const struct cond *c)
 {
-	static const enum cond_figure of_process[] = { COND_RSS, COND_RSS_GROWTH, COND_STEP_TIME };
-
-	for (int f = 0; f < COND_NR; f++) {
-		bool mine = false;
-
-		for (size_t i = 0; i < sizeof(of_process) / sizeof(*of_process); i++)
-			mine |= of_process[i] == (enum cond_figure)f;
-		if (!mine && cond__needs(c, f))
+	for (int f = 0; f < COND_NR; f++)
+		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME && cond__needs(c, f))
 			return false;
-	}
 	return true;
 }
 
@@ -425,10 +435,34 @@ static int loop(struct watch *w, int signals, int timer)
 	}
 }
 
+/* A PID that was mistyped, or a launcher's, would be watched for ever. What may not be looked at is warned of later. */
+static int check_pids(const struct watch *w)
+{
+	const struct pick_args *p = &w->args.pick;
+	int status = EXIT_OK;
+
+	for (size_t i = 0; i < p->n_pids && !status; i++) {
+		struct failure f;
+		struct target t;
+
+		if (target__open(p->pids[i], &t, &f))
+			continue;
+		if (target__look(&t, &f) == -ENOEXEC) {
+			log_err("%s", f.text);
+			status = f.status;
+		}
+		target__close(&t);
+	}
+	return status;
+}
+
 static int begin(struct watch *w)
 {
 	char title[256];
+	int status = check_pids(w);
 
+	if (status)
+		return status;
 	watch_find__scan(w->find, add_target, w);
 	w->next_scan = watch_find__open_ended(w->find) ? monotonic() + SCAN_EVERY : UINT64_MAX;
 	w->next_tick = monotonic();

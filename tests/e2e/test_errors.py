@@ -104,6 +104,31 @@ def test_suggestions():
         check(code == USAGE and "did you mean" not in err and err.endswith("See `memtrace-bpf help report`.\n"), "%s: %d, %r", args, code, err)
 
 
+def test_ctl():
+    """A wrong action is wrong with no capture there; a capture that waits says for what; who has none is told where others are."""
+    refused(tool("ctl", "stauts", root=True), USAGE, "'stauts'", "status", "mark NAME")
+    refused(tool("ctl", "-p", "1", "dance", root=True), USAGE, "unknown action 'dance'")
+    pid = str(ended_pid())
+    refused(tool("ctl", "-p", pid, "status", root=True), UNUSABLE, "no capture of PID " + pid, "record" if harness.IS_ROOT else "sudo")
+    if harness.IS_ROOT and shutil.which("setpriv"):
+        refused(as_nobody("ctl", "-p", pid, "status"), UNUSABLE, "no capture of yours", "sudo memtrace-bpf ctl")
+    recorder = spawn([harness.TOOL, "record", "--name", "no-such-job-%s" % pid, "--follow", "-o", scratch("ctl") + "/"], root=True)
+    recorder.wait_line("waiting for", 20, stream="err")
+    code, out, err = tool("ctl", "-p", str(recorder.pid), "status", root=True)
+    equal((code, err), (OK, ""), "status of a capture that waits")
+    check("waits for a process that matches 'no-such-job-%s'" % pid in out, "what it says: %r", out)
+    code, out, _ = tool("ctl", "-p", str(recorder.pid), "--format", "json", "status", root=True)
+    check('"processes":[]' in out and '"waiting_for":"a process' in out, "as JSON: %r", out)
+    finish(recorder)
+
+
+def test_containers_choose():
+    """A PID is chosen already: a container that it need not be in would be ignored."""
+    for command in ((), ("record",), ("watch",)):
+        for where in ("--container", "--pod"):
+            refused(tool(*command, "-p", "1", where, "x"), USAGE, "-p and " + where, "--name or --all")
+
+
 def test_no_such_pid():
     pid = ended_pid()
     for command in (("record", "-o", scratch("none.mtr")), (), ("check",)):
@@ -123,27 +148,36 @@ def test_not_python():
     check(p.alive(), "the process that was looked at ended")
 
 
-def test_not_permitted():
-    """As nobody, on another user's process; the tool is copied to where nobody may run it."""
+def as_nobody(*args, cwd="/"):
+    """tool(), from a copy that nobody may run."""
     if not shutil.which("setpriv"):
         raise Skip("setpriv is not here")
     copy = scratch("as-nobody")
-    os.mkdir(copy)
-    os.chmod(copy, 0o755)
-    shutil.copy(harness.TOOL, copy)
     binary = os.path.join(copy, "memtrace-bpf")
-    os.chmod(binary, 0o755)
+    if not os.path.exists(copy):
+        os.mkdir(copy)
+        os.chmod(copy, 0o755)
+        shutil.copy(harness.TOOL, copy)
+        os.chmod(binary, 0o755)
+    env = {k: v for k, v in os.environ.items() if k != "XDG_RUNTIME_DIR"}
+    done = subprocess.run([*sudo(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]), binary, *args], capture_output=True,
+                          text=True, timeout=30, check=False, cwd=cwd, env=env)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_not_permitted():
+    """As nobody, on another user's process: what is missing is named, and only that."""
     target = training()
-    prefix = sudo(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"])
-    done = subprocess.run([*prefix, binary, "record", "-p", str(target.popen.pid), "-o", "/tmp/none-%d.mtr" % os.getpid()],
-                          capture_output=True, text=True, timeout=30, check=False)
-    check(not os.path.exists("/tmp/none-%d.mtr" % os.getpid()), "an output was left behind")
-    refused((done.returncode, done.stdout, done.stderr), NOT_PERMITTED, "sudo")
-    done = subprocess.run([*prefix, binary, "dump", "-p", str(target.popen.pid)], capture_output=True, text=True, timeout=30,
-                          check=False)
-    refused((done.returncode, done.stdout, done.stderr), NOT_PERMITTED, "sudo")
-    done = subprocess.run([*prefix, binary, "check"], capture_output=True, text=True, timeout=30, check=False)
-    equal(done.returncode, NOT_PERMITTED, "exit code of check as nobody (%r)" % done.stderr[-300:])
+    pid, output = str(target.popen.pid), "/tmp/none-%d.mtr" % os.getpid()
+    refused(as_nobody("record", "-p", pid, "-o", output), NOT_PERMITTED, "sudo")
+    check(not os.path.exists(output), "an output was left behind")
+    done = as_nobody("dump", "-p", pid)
+    refused(done, NOT_PERMITTED, "another user's", "sudo", "CAP_SYS_PTRACE")
+    check("BPF" not in done[2] and "PERFMON" not in done[2], "dump asks for what it does not need: %s", done[2])
+    code, _, err = as_nobody("check")
+    equal(code, NOT_PERMITTED, "exit code of check as nobody (%r)" % err[-300:])
+    done = as_nobody("run", "-o", output, "--", "true")
+    refused(done, NOT_PERMITTED, "--inside", "sudo")
     check(target.alive(), "the target ended")
 
 

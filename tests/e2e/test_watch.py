@@ -4,10 +4,12 @@
 import json
 import os
 import re
+import signal
+import sys
 
 import harness
 import test_hostile
-from harness import check, equal, python, run, scratch, spawn, tool
+from harness import check, equal, python, run, scratch, spawn, tool, training
 
 LEAK = os.path.join(harness.WORKLOADS, "leak.py")
 with open(LEAK, encoding="utf-8") as _f:
@@ -202,7 +204,7 @@ def test_who_comes_later():
 
 def test_bad_places():
     """What cannot be written to, watched or understood is an error before anything is done."""
-    p = spawn(["sh", "-c", "echo ready; exec sleep 60"])
+    p = spawn([sys.executable, os.path.join(harness.WORKLOADS, "plain.py")])
     p.wait_line("^ready")
     plain, link = scratch("plain"), scratch("link")
     with open(plain, "w", encoding="utf-8") as f:
@@ -219,6 +221,21 @@ def test_bad_places():
     got, _, err = tool("watch", *pid, root=True)
     equal(got, 2, "exit code where there is no such process: %s" % err)
     check("PID %d is not there" % p.popen.pid in err, "who is not there: %s", err)
+    shell = spawn(["sh", "-c", "echo ready; read nothing"])
+    shell.wait_line("^ready")
+    for options in ((), ("--follow",), ("--all",)):
+        got, out, err = tool("watch", "-p", str(shell.pid), *options, "-d", "5s", root=True)
+        equal((got, out), (2, ""), "exit code and output for a shell: %s" % err)
+        check("PID %d (sh) has neither a Python interpreter nor PyTorch" % shell.pid in err, "what is wrong with a shell: %s", err)
+
+
+def test_rules_that_cannot_be_judged():
+    """A job that does not use CUDA has no figures of a device: the rules that need one are named when watching begins."""
+    w = watching("-p", str(training().pid), "--rule", "growth>1G/10m", "--rule", "rss_growth>1T/10m", "--rule", "reserved>1G and rss>1")
+    text = wait_event(w, "watching", 20)["text"]
+    w.signal(signal.SIGINT)
+    equal(w.wait(30), 0, "exit code: %s" % w.stderr())
+    check(text.endswith("; 2 of 3 rules cannot be judged without it: growth>1G/10m, reserved>1G and rss>1"), "what is said: %s", text)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ static void test_refused(void **state)
 	char longest[2000];
 
 	(void)state;
-	refused("alocated>70G", "'alocated>70G': no such figure 'alocated'; there are: allocated, reserved, peak");
+	refused("alocated>70G", "'alocated>70G': no such figure 'alocated', did you mean allocated; there are: allocated, reserved, peak");
 	refused("", "a figure is wanted");
 	refused("peak", "after 'peak': one of > >= < <= = != is wanted");
 	refused("peak>", "after 'peak>': what is it compared with?");

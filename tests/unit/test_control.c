@@ -125,7 +125,7 @@ static void test_words(void **state)
 	check(c, "mark", "{\"mark\":\"\",\"ok\":true}");
 	check(c, "mark caf\xc3\xa9\n", "{\"mark\":\"caf\xc3\xa9\",\"ok\":true}");
 	check(c, "stop", "{\"error\":\"nothing is being written\",\"ok\":false}");
-	check(c, "dance", "{\"error\":\"this capture does not know that word\",\"ok\":false}");
+	check(c, "dance", "{\"error\":\"the capture does not know this action; it may be of another version of memtrace-bpf\",\"ok\":false}");
 	seen.n = 0;
 	check(c, "mark \x1b[2J", "{\"error\":\"the request is no text\",\"ok\":false}");
 	check(c, "mark \xff", "{\"error\":\"the request is no text\",\"ok\":false}");

@@ -52,6 +52,13 @@ const char *caps__missing(void)
 	return text;
 }
 
+bool caps__can_read_others(void)
+{
+	struct __user_cap_data_struct data[2] = { 0 };
+
+	return !get(data) && has(data, CAP_SYS_PTRACE);
+}
+
 bool caps__reach_replaced(void)
 {
 	struct __user_cap_data_struct data[2] = { 0 };

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "capture/attach.h"
@@ -31,7 +32,8 @@ int failure__set(struct failure *f, int status, int err, const char *fmt, ...)
 
 int target__open(pid_t pid, struct target *t, struct failure *f)
 {
-	const char *missing = caps__missing();
+	struct stat st;
+	char name[32];
 	int err;
 
 	memset(t, 0, sizeof(*t));
@@ -43,14 +45,17 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 		return failure__set(f, EXIT_UNUSABLE, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
 	if (err == -EINVAL)
 		return failure__set(f, EXIT_UNUSABLE, err, "PID %d is a kernel thread: it has no memory to trace", (int)pid);
-	if ((err == -EPERM || err == -EACCES) && !geteuid() && !*missing)
+	if ((err == -EPERM || err == -EACCES) && !geteuid() && caps__can_read_others())
 		return failure__set(f, EXIT_NOT_PERMITTED, err,
-				    "not permitted to look at PID %d: %s, though we are root; a security module or the "
-				    "container that we are in forbids it",
+				    "not permitted to look at PID %d, not even as root: %s; a security module (AppArmor, SELinux) or the settings of "
+				    "this container forbid it. Run memtrace-bpf on the host",
 				    (int)pid, strerror(-err));
+	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
 	if (err == -EPERM || err == -EACCES)
-		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to look at PID %d: %s; run it with sudo",
-				    (int)pid, *missing ? missing : "another user's process");
+		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to look at PID %d: %s: CAP_SYS_PTRACE needed; %s", (int)pid,
+				    !stat(name, &st) && st.st_uid == geteuid() ? "it is yours, but the system restricts that (kernel.yama.ptrace_scope)" :
+										 "it is another user's",
+				    geteuid() ? "run it with sudo" : "give it to this container (--cap-add SYS_PTRACE)");
 	return failure__set(f, EXIT_FAILED, err, "cannot open PID %d: %s", (int)pid, strerror(-err));
 }
 
