@@ -33,7 +33,7 @@ int relative__on_early(void *relative, const void *rec, size_t len)
 	struct relative *p = relative;
 
 	p->has_events = p->has_events || h->type != MT_REC_CODE_GONE;
-	return queue__push(&p->early, rec, len);
+	return queue__push_early(&p->early, rec, len, QUEUE_EARLY);
 }
 
 static void drop_early(struct relative *p)

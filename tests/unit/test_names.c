@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "capture/codes.h"
 #include "capture/names.h"
+#include "capture/queue.h"
 #include "lib/log.h"
 #include "record/dict.h"
 #include "record/limits.h"
@@ -49,11 +51,66 @@ static void test_no_memory_is_an_error(void **state)
 	dict__free(d);
 }
 
+static void push(struct queue *q, unsigned int type, uint64_t epoch, size_t max)
+{
+	const struct mt_rec_gone r = { .h = { .type = type }, .code = 0x1000 + epoch, .epoch = epoch };
+
+	assert_int_equal(queue__push_early(q, &r, sizeof(r), max), 0);
+}
+
+/* A process that is waited for takes no memory while others make and drop code. */
+static void test_waiting_keeps_no_ends(void **state)
+{
+	struct queue q = { 0 };
+	size_t full, i;
+
+	(void)state;
+	for (i = 1; i <= 1000000; i++)
+		push(&q, MT_REC_CODE_GONE, i, 4096);
+	assert_int_equal(q.cap, 0);
+	assert_int_equal(q.floor, 1000000);
+	/* From the first record of its own on each end counts. */
+	push(&q, MT_REC_CPU_DELETE, 0, 4096);
+	push(&q, MT_REC_CODE_GONE, 1000001, 4096);
+	assert_int_equal(q.floor, 1000000);
+	while (q.len <= 4096)
+		push(&q, MT_REC_CPU_DELETE, 0, 4096);
+	full = q.len;
+	push(&q, MT_REC_CODE_GONE, 1000002, 4096);
+	assert_int_equal(q.len, full);
+	assert_int_equal(q.floor, 1000002);
+	free(q.buf);
+}
+
+/* Of ends that were not kept: what is read later stands for no stack from before them; what was read before stays. */
+static void test_floor(void **state)
+{
+	struct dict *d = dict__new();
+	struct codes *c = codes__new(d, NULL);
+
+	(void)state;
+	assert_int_equal(codes__need(c, 0x1000, 5), 0);
+	codes__confirm(c);
+	codes__floor(c, 100);
+	codes__floor(c, 90);
+	assert_non_null(codes__find(c, 0x1000, 7));
+	assert_int_equal(codes__need(c, 0x2000, 99), 0);
+	assert_int_equal(codes__reads(c), 1);
+	assert_int_equal(codes__need(c, 0x2000, 100), 0);
+	assert_int_equal(codes__reads(c), 2);
+	assert_null(codes__find(c, 0x2000, 99));
+	assert_non_null(codes__find(c, 0x2000, 100));
+	codes__free(c);
+	dict__free(d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_full_dict),
 		cmocka_unit_test(test_no_memory_is_an_error),
+		cmocka_unit_test(test_waiting_keeps_no_ends),
+		cmocka_unit_test(test_floor),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,6 +245,12 @@ void codes__drop_new(struct codes *c)
 	}
 }
 
+void codes__floor(struct codes *c, uint64_t epoch)
+{
+	if (epoch > c->floor)
+		c->floor = epoch;
+}
+
 void codes__lost(struct codes *c, uint64_t sure, uint64_t now)
 {
 	uint64_t key, value;

@@ -52,6 +52,11 @@ void codes__read_until(struct codes *c, uint64_t epoch);
 void codes__confirm(struct codes *c);
 /* They have not: what was read in this round is thrown away. */
 void codes__drop_new(struct codes *c);
+/*
+ * Ends up to this epoch were not told, and all readings are known to be closed by them where they had to be: what is read from now
+ * on stands for no stack from before it.
+ */
+void codes__floor(struct codes *c, uint64_t epoch);
 /* Records about ends later than `sure`, up to `now`, are lost: nothing that is known stands for stacks in between. */
 void codes__lost(struct codes *c, uint64_t sure, uint64_t now);
 

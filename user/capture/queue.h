@@ -3,16 +3,21 @@
 #define MT_CAPTURE_QUEUE_H
 /* Records taken out of the ring and not yet handed on: one growing buffer, records 8-byte aligned. */
 #include <errno.h>
+#include <linux/types.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "memtrace.h"
+
 #define QUEUE_KEPT (4u << 20) /* bytes; a buffer that grew beyond is given back once it is empty */
+#define QUEUE_EARLY (8u << 20) /* bytes, of a process that is not looked at yet */
 
 struct queue {
 	uint8_t *buf;
 	size_t len, cap; /* bytes */
+	uint64_t floor;	 /* queue__push_early() left out ends of code objects, the last one of this epoch; 0: none */
 };
 
 static inline int queue__push(struct queue *q, const void *rec, size_t len)
@@ -34,6 +39,21 @@ static inline int queue__push(struct queue *q, const void *rec, size_t len)
 	memcpy(q->buf + q->len, &(uint64_t){ len }, 8);
 	memcpy(q->buf + q->len + 8, rec, len);
 	q->len += need;
+	return 0;
+}
+
+/*
+ * For a process that is only waited for, so it may be for hours: ends of code objects are kept only while there is a record that
+ * they may have to do with, and while the queue has no more than max bytes. 0 or -ENOMEM.
+ */
+static inline int queue__push_early(struct queue *q, const void *rec, size_t len, size_t max)
+{
+	const struct mt_rec_gone *gone = rec;
+
+	if (gone->h.type != MT_REC_CODE_GONE || (q->len && q->len <= max))
+		return queue__push(q, rec, len);
+	if (gone->epoch > q->floor)
+		q->floor = gone->epoch;
 	return 0;
 }
 

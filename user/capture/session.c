@@ -37,7 +37,6 @@
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
-#define EARLY_MAX (8u << 20) /* bytes, of a process that is not looked at yet */
 
 static uint64_t monotonic(void)
 {
@@ -315,14 +314,16 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	int err;
 
 	/* Nobody takes them out yet, and others are not to wait for that. */
-	if (!s->names && s->queue.len > EARLY_MAX && gone->h.type != MT_REC_CODE_GONE) {
+	if (!s->names) {
+		if (s->queue.len <= QUEUE_EARLY || gone->h.type == MT_REC_CODE_GONE)
+			return queue__push_early(&s->queue, rec, len, QUEUE_EARLY);
 		s->early_lost++;
 		return 0;
 	}
 	err = queue__push(&s->queue, rec, len);
 	if (!err && gone->h.type == MT_REC_CODE_GONE) {
 		s->gone_after += gone->epoch > s->read_until;
-		err = s->names ? codes__gone(names__codes(s->names), gone->code, gone->epoch) : 0;
+		err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
 	}
 	if (!err && s->queue.len > queue_max(s))
 		return -EAGAIN;
@@ -336,6 +337,8 @@ int session__catch_up(struct session *s)
 	size_t pos = 0, len;
 	int err = 0;
 
+	/* What a forked process has from its parent was closed by these ends there. */
+	codes__floor(names__codes(s->names), s->queue.floor);
 	while (!err && (gone = queue__at(&s->queue, &pos, s->queue.len, &len))) {
 		if (gone->h.type == MT_REC_CODE_GONE)
 			err = codes__gone(names__codes(s->names), gone->code, gone->epoch);

@@ -59,7 +59,7 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 	probes__free(s->probes);
 	s->probes = NULL;
 	s->joined_early = false;
-	s->queue.len = 0;
+	s->queue.len = s->queue.floor = 0;
 	target__close(&s->target);
 	s->target = t;
 	s->wait = (struct waiting){ .since = now };
