@@ -15,6 +15,7 @@ const volatile struct mt_py_layout py = {};
 const volatile __u8 modules = 0; /* every call of a module is told of, not only those of outermost ones */
 const volatile __u8 bench_verify = 0; /* every shortened walk is made again in full, and compared */
 const volatile __u32 group = 0; /* of processes that are followed, see family.h; 0: one process is traced, and others do not get here */
+const volatile __u32 only = 0; /* without a group: the process whose hits count, where the kernel lets others' through; 0: it does not */
 const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
 
 /* Shared with user space while running (mapped memory). */
@@ -128,6 +129,12 @@ static __always_inline __u32 member_of_current(void)
 	return MT_FAMILY_NUMBER(entry_of_current());
 }
 
+/* Without a group: another process made this hit. */
+static __always_inline bool is_strangers(void)
+{
+	return only && current_process() != only;
+}
+
 /* Is a hit none of ours, or has the capture ended? */
 static __always_inline bool is_over(void)
 {
@@ -136,7 +143,7 @@ static __always_inline bool is_over(void)
 	if (*(volatile __u8 *)&stopped)
 		return true;
 	if (!group)
-		return false;
+		return is_strangers();
 	entry = entry_of_current();
 	return !entry || entry & MT_FAMILY_STOPPED;
 }

@@ -262,7 +262,7 @@ int code_gone(struct pt_regs *ctx)
 	struct mt_rec_gone *r;
 	__u64 epoch;
 
-	if (group && !entry_of_current())
+	if (group ? !entry_of_current() : is_strangers())
 		return 0;
 	/* Whether or not stopped: what is recorded already is still being read. */
 	count(MT_CNT_HIT + MT_REC_CODE_GONE);

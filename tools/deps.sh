@@ -92,25 +92,66 @@ fuzz_packages() {
 	packages "libclang-rt-${version%%.*}-dev"
 }
 
-# Debian's kernels for the cloud: small, and all that is needed is built in. One without uprobe.multi (before 6.6), one with.
-KERNEL_PACKAGES=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64)
+# Debian's kernels for the cloud: small, and all that is needed is built in. PACKAGE, or PACKAGE@SUITE for one of another suite. One
+# without uprobe.multi (before 6.6), one with, one that allocates task storage otherwise (from 6.19 on).
+KERNEL_PACKAGES=(linux-image-cloud-amd64 linux-image-6.12-cloud-amd64 linux-image-cloud-amd64@forky)
+
+# apt, but with another suite's lists, in a folder of their own: this machine's are not touched.
+#   suite_apt FOLDER apt-cache depends PACKAGE
+suite_apt() {
+	local dir=$1 command=$2
+	shift 2
+	"$command" -q -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- -o Dir::State::lists="$dir/lists" \
+		-o Dir::State::status=/dev/null -o Dir::Cache="$dir/cache" -o Acquire::Languages=none "$@"
+}
+
+# The lists of a suite, from the mirror that apt has Debian from. Prints the folder; fails where there is none.
+suite_lists() {
+	local suite=$1 dir=$VENVS/apt-$1 mirror
+	mirror=$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian Debian //p' | head -1)
+	[ -n "$mirror" ] || return 1
+	mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$dir/sources.list"
+	suite_apt "$dir" apt-get update >&2 || return 1
+	echo "$dir"
+}
+
+# Those of a package's dependencies whose names begin so.
+depends() {
+	sed -n "s/^ *Depends: \($1.*\)/\1/p" | head -1
+}
 
 kernel_images() {
-	local meta package dir
+	local meta package binary dir apt image
 	dir=$VENVS/kernels
 	mkdir -p "$dir"
 	for meta in "${KERNEL_PACKAGES[@]}"; do
 		[ ! -e "$dir/$meta/.complete" ] || continue
-		package=$(apt-cache depends "$meta" 2>/dev/null | sed -n 's/^ *Depends: \(linux-image-.*\)/\1/p' | head -1)
+		apt=()
+		case $meta in
+		*@*)
+			apt=(suite_apt "$(suite_lists "${meta#*@}")") || {
+				say "apt has no mirror of Debian with ${meta#*@}: $meta is left out"
+				continue
+			}
+			;;
+		esac
+		package=$("${apt[@]}" apt-cache depends "${meta%@*}" 2>/dev/null | depends linux-image-)
 		[ -n "$package" ] || {
 			say "this distribution has no $meta: that kernel is left out"
 			continue
 		}
+		# Newer ones have the image in a package of its own.
+		binary=$("${apt[@]}" apt-cache depends "$package" 2>/dev/null | depends linux-binary-)
+		package=${binary:-$package}
 		say "unpacking $package"
 		rm -rf "${dir:?}/$meta"
-		mkdir -p "$dir/$meta"
-		(cd "$dir/$meta" && apt-get download -q "$package" >&2 && dpkg-deb --fsys-tarfile ./*.deb | tar -x --wildcards './boot/vmlinuz-*' && rm ./*.deb) ||
-			die "cannot get $package"
+		mkdir -p "$dir/$meta/boot"
+		(cd "$dir/$meta" && "${apt[@]}" apt-get download -q "$package" >&2 && dpkg-deb -x ./*.deb . && rm -r ./*.deb) || die "cannot get $package"
+		for image in "$dir/$meta"/usr/lib/modules/*/vmlinuz; do
+			[ ! -e "$image" ] || mv "$image" "$dir/$meta/boot/vmlinuz-$(basename "$(dirname "$image")")"
+		done
+		rm -rf "$dir/$meta/usr" "$dir/$meta/lib"
 		touch "$dir/$meta/.complete"
 	done
 }

@@ -70,6 +70,26 @@ static int line(bool ok, const char *what, const char *text, int status)
 	return ok ? EXIT_OK : status;
 }
 
+static void check_probes(const struct probes *p)
+{
+	const char *filter = "the kernel's: a capture of one process probes that process alone";
+
+	line(probes__have_multi(p), "uprobe.multi",
+	     probes__have_multi(p) ? "attach and detach in milliseconds"
+				   : "not in this kernel (6.6 and newer have it): perf uprobes, which detach slower",
+	     0);
+	if (probes__everywhere(p))
+		filter = probes__kernel_multi() == PROBES_MULTI_THREAD ?
+				 "the programs': this kernel's misses threads (Linux 6.6 to 6.9), so probes are in every process that "
+				 "maps the same files, and cost others about 1 us a hit" :
+				 "the programs', as MEMTRACE_BENCH asks for";
+	line(!probes__everywhere(p), "process filter", filter, 0);
+	line(probes__kernel_sleepable(), "uprobe.s",
+	     probes__kernel_sleepable() ? "reads frames that are not in memory"
+					: "not in this kernel (6.0 and newer have it): stacks are cut where a frame is not in memory",
+	     0);
+}
+
 static int check_machine(void)
 {
 	const char *missing = caps__missing(), *why = "";
@@ -80,22 +100,20 @@ static int check_machine(void)
 	int status, err;
 
 	uname(&un);
-	snprintf(text, sizeof(text), "%s %s", un.release, un.machine);
+	snprintf(text, sizeof(text), "%s %s; Linux %s or newer is needed", un.release, un.machine, probes__oldest_kernel);
 	status = line(!strcmp(un.machine, "x86_64"), "machine",
 		      strcmp(un.machine, "x86_64") ? "only x86_64 is known to this version" : text, EXIT_NOT_PERMITTED);
 	snprintf(text, sizeof(text), *missing ? "missing: %s; run it with sudo" : "%sall that is needed", missing);
 	status = line(!*missing, "capabilities", text, EXIT_NOT_PERMITTED) ?: status;
 	status = line(access("/sys/kernel/btf/vmlinux", R_OK) == 0, "kernel BTF", "/sys/kernel/btf/vmlinux",
 		      EXIT_NOT_PERMITTED) ?: status;
+	probes__from_environment(&po);
 	p = probes__load(&po, &why);
 	if (!p)
 		snprintf(text, sizeof(text), "%s (%s)", why, strerror(errno));
 	status = line(p, "BPF programs", p ? "the kernel takes them" : text, EXIT_NOT_PERMITTED) ?: status;
 	if (p)
-		line(probes__have_multi(p), "uprobe.multi",
-		     probes__have_multi(p) ? "attach and detach in milliseconds"
-					   : "not in this kernel (6.6 and newer have it): perf uprobes, which detach slower",
-		     0);
+		check_probes(p);
 	probes__free(p);
 	line(!proc__pid_namespace(), "PIDs",
 	     proc__pid_namespace() ? "of a PID namespace of its own (a container?): processes outside are not seen, and the GPU driver's "

@@ -62,7 +62,24 @@ def counts():
         "allocs, frees, lost": [dev["allocs"], dev["frees"], doc["capture"]["lost"]],
         "bytes at the end": sum(r["bytes"] for r in doc["rows"]),
         "lines": sorted({"%s:%d" % (r["function"], r["line"]) for r in doc["rows"]}),
+        "modules": sorted({r["module"] or "none" for r in doc["rows"]}),
+        "modules entered": doc["capture"]["counters"]["modules.entered"],
         "stacks": sorted({" > ".join(f.split(" ")[0] + f[f.rindex(":"):-1] for f in r["stack"] if "/target.py:" in f) for r in stacks["rows"]}),
+    }
+
+
+def backward():
+    """Nodes run on a thread that has no Python: what they allocate belongs to the line that made them."""
+    attached = attach()
+    said = ask("backward")
+    stop(attached)
+    doc = report("line")
+    count = doc["capture"]["counters"]
+    return {
+        "backward": said,
+        "nodes run, joined": [count["autograd.run"], count["autograd.joined"]],
+        "lines of nodes": sorted({"%s:%d %s %s" % (r["function"], r["line"], r["source"], r.get("node_class")) for r in doc["rows"]}),
+        "bytes of nodes": sum(r["bytes"] for r in doc["rows"]),
     }
 
 
@@ -98,7 +115,7 @@ def killed(times):
 
 if target.stdout.readline() != "ready\n":
     sys.exit("the target did not start")
-result = {**counts(), **children(), **killed(8)}
+result = {**counts(), **backward(), **children(), **killed(4)}
 result["counts again"] = counts()["allocs, frees, lost"]
 target.stdin.close()
 result["target"] = target.wait()

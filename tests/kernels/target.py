@@ -2,15 +2,16 @@
 """
 Calls the hooks of c10.c a known number of times. usage: target.py LIBRARY
 
-Obeys lines: "work": 250 blocks of 64 bytes from five threads, every second one freed, from within two objects that call one
-another as modules do; "fork N": children that do as much each, and end; "run": goes on until the next line. Answers each with one
-line: what it did, counted by itself.
+Obeys lines: "work": 250 blocks of 64 bytes from five threads, every second one freed, from within two modules that call one
+another; "backward": autograd nodes that allocate on a thread of their own; "fork N": children that work, and end; "run": goes on
+until the next line. Answers each line with one line: what it did, counted by itself.
 """
 import ctypes
 import os
 import select
 import sys
 import threading
+import types
 
 lib = ctypes.CDLL(sys.argv[1])
 new = lib._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm
@@ -19,23 +20,36 @@ delete = lib._ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv
 delete.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
 
 
-class Inner:
-    def __call__(self, i):
-        return self.forward(i)
+class Module:
+    """What the tool looks at of torch.nn.Module."""
 
+    def __init__(self, **modules):
+        self._modules = modules
+        self._parameters = {}
+        self._buffers = {}
+
+    def _wrapped_call_impl(self, *args):
+        return self.forward(*args)
+
+    __call__ = _wrapped_call_impl
+
+
+Module.__module__ = "torch.nn.modules.module"
+sys.modules[Module.__module__] = types.ModuleType(Module.__module__)
+sys.modules[Module.__module__].Module = Module
+
+
+class Inner(Module):
     def forward(self, i):
         new(None, 0x100000 + i * 64, 64)
 
 
-class Outer:
-    def __init__(self):
-        self.inner = Inner()
-
-    def __call__(self, numbers):
-        return list(map(self.inner, numbers))
+class Outer(Module):
+    def forward(self, numbers):
+        return list(map(self._modules["inner"], numbers))
 
 
-model = Outer()
+model = Outer(inner=Inner())
 
 
 def work(k):
@@ -53,6 +67,12 @@ def threads():
         t.join()
     work(9)
     return "250 125"
+
+
+def backward():
+    for _ in range(20):
+        lib.forward()
+    return "%d" % lib.backward(ctypes.c_void_p(0x80000000))
 
 
 def fork(n):
@@ -78,4 +98,4 @@ def forever():
 print("ready", flush=True)
 for line in iter(sys.stdin.readline, ""):
     what, *n = line.split()
-    print("done", {"work": threads, "run": forever, "fork": lambda: fork(int(n[0]))}[what](), flush=True)
+    print("done", {"work": threads, "backward": backward, "run": forever, "fork": lambda: fork(int(n[0]))}[what](), flush=True)

@@ -79,6 +79,24 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 	return p;
 }
 
+bool probes__everywhere(const struct probes *p)
+{
+	return p->group || p->filter;
+}
+
+void probes__from_environment(struct probes_opts *opts)
+{
+	const char *bench = getenv("MEMTRACE_BENCH");
+
+	if (!bench)
+		return;
+	opts->empty = !strcmp(bench, "empty");
+	opts->verify = !strcmp(bench, "verify");
+	opts->sleepable = !strcmp(bench, "sleepable");
+	opts->filter = !strcmp(bench, "filter");
+	opts->atomic = !strcmp(bench, "atomic");
+}
+
 void probes__stop(struct probes *p)
 {
 	__atomic_store_n(p->vars.stopped, 1, __ATOMIC_SEQ_CST);

@@ -36,6 +36,9 @@ struct probes_opts {
 	bool verify;		/* make every shortened walk once more in full, and count those that differ */
 	bool sleepable;		/* begin with the sleepable programs */
 	bool modules;		/* tell of every call of a module, and of when it is left */
+	pid_t pid;		/* without kin: the process that will be attached to; 0: none will be */
+	bool filter;		/* the programs tell the process from others, even where the kernel can */
+	bool atomic;		/* no sleepable programs, even where the kernel has them */
 };
 
 /*
@@ -51,6 +54,14 @@ uint32_t probes__group(const struct probes *p);	    /* of kin.h; 0: nobody is fo
 bool probes__shared(const struct probes *p);	    /* by more than one */
 bool probes__have_multi(const struct probes *p);
 bool probes__sleepable(const struct probes *p);
+/*
+ * The probes are in every process that maps the files, and the programs drop what others do: so it is with a group, and where the
+ * kernel's own filter misses threads. Return probes too are in all of them.
+ */
+bool probes__everywhere(const struct probes *p);
+
+/* What MEMTRACE_BENCH asks for, for tests and measurements: docs/OVERHEAD.md. */
+void probes__from_environment(struct probes_opts *opts);
 
 /*
  * The process that is attached to, as a pidfd of the caller's: the kernel takes numbers, which may be another process's by then.
@@ -142,7 +153,16 @@ void probes__clear_roots(struct probes *p, uint32_t number);
 /* What a class is, from now on; 0: not known any more. 0 or -errno (-E2BIG: enough of them). */
 int probes__set_module_type(struct probes *p, uint32_t number, uint64_t type, enum mt_module_type is);
 
-/* Does the kernel have uprobe.multi links? Needs CAP_BPF; asked once. */
-bool probes__kernel_has_multi(void);
+/* uprobe.multi links of this kernel. Needs CAP_BPF; asked once. */
+enum probes_multi {
+	PROBES_MULTI_NONE = 1,	/* before Linux 6.6 */
+	PROBES_MULTI_THREAD,	/* given a PID they run for its main thread alone: 6.6 to 6.6.34, 6.7, 6.8, 6.9 to 6.9.4 */
+	PROBES_MULTI_PROCESS,
+};
+enum probes_multi probes__kernel_multi(void);
+/* Does it have programs that can wait for pages (uprobe.s, Linux 6.0)? Likewise. */
+bool probes__kernel_sleepable(void);
+/* The oldest kernel that has all that the programs need, as people write it: "5.17". */
+extern const char probes__oldest_kernel[];
 
 #endif

@@ -45,6 +45,7 @@ struct probes {
 	int pidfd; /* of the target, the caller's; -1: not told */
 	int wake; /* becomes readable when a program wakes us */
 	bool multi, sleepable;
+	bool filter; /* without a group: links know no process, the programs do */
 	/* The programs' variables that are read and written while they run. */
 	struct {
 		uint8_t *stopped;

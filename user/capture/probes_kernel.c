@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,6 +50,7 @@ struct attachment {
 struct kernel_probes {
 	struct probes p; /* first */
 	struct memtrace_bpf *skel;
+	bool atomic; /* there are no sleepable programs */
 	struct attachment at[HOOK_NR][2]; /* [.][1]: the sleepable twin */
 	struct attachment *calls;
 	size_t n_calls, cap_calls;
@@ -99,33 +101,62 @@ static long link_create_multi(int prog_fd, const char *path, uint64_t offset, ui
 	return link_create(&attr);
 }
 
-/*
- * A program loaded for uprobe.multi cannot be attached through perf, so the question comes before
- * loading: a link with no program but the right type fails with EBADF where the type is known and
- * with EINVAL where it is not... but the order of the kernel's checks differs; so a real, empty program.
- */
-bool probes__kernel_has_multi(void)
+/* A program that does nothing, to ask the kernel with. A descriptor or -errno. */
+static int load_empty(const struct bpf_prog_load_opts *opts)
 {
-	static int known = -1;
 	const struct bpf_insn insns[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
 		{ .code = BPF_JMP | BPF_EXIT },
 	};
+	int fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, 2, opts);
+
+	return fd < 0 ? -errno : fd;
+}
+
+static long ask_multi(int prog_fd, pid_t pid)
+{
+	long fd = link_create_multi(prog_fd, "/", 0, 0, pid);
+
+	if (fd >= 0)
+		close(fd);
+	return fd;
+}
+
+/*
+ * A program loaded for uprobe.multi cannot be attached through perf, so the question comes before loading. "/" is not a
+ * regular file: a kernel that has these links answers EBADF, one that has not answers EINVAL. Those that were mended to go by the
+ * process look at the PID before that, and answer EINVAL to -1.
+ */
+enum probes_multi probes__kernel_multi(void)
+{
 	LIBBPF_OPTS(bpf_prog_load_opts, opts, .expected_attach_type = TRACE_UPROBE_MULTI);
-	long err;
+	static enum probes_multi known;
+	int fd;
+
+	if (known)
+		return known;
+	fd = load_empty(&opts);
+	if (fd < 0)
+		return PROBES_MULTI_NONE;
+	known = ask_multi(fd, 0) != -EBADF ? PROBES_MULTI_NONE : ask_multi(fd, -1) == -EINVAL ? PROBES_MULTI_PROCESS : PROBES_MULTI_THREAD;
+	close(fd);
+	return known;
+}
+
+bool probes__kernel_sleepable(void)
+{
+	LIBBPF_OPTS(bpf_prog_load_opts, opts, .prog_flags = BPF_F_SLEEPABLE);
+	static int known = -1;
 	int fd;
 
 	if (known >= 0)
 		return known;
-	fd = bpf_prog_load(BPF_PROG_TYPE_KPROBE, "memtrace_ask", "GPL", insns, 2, &opts);
-	if (fd < 0)
-		return false;
-	/* "/" is not a regular file: EBADF from a kernel that looks at the path, EINVAL from one that does not. */
-	err = link_create_multi(fd, "/", 0, 0, 0);
-	if (err >= 0)
-		close(err);
-	close(fd);
-	known = err == -EBADF;
+	fd = load_empty(&opts);
+	if (fd >= 0)
+		close(fd);
+	else if (fd != -EINVAL)
+		return false; /* nothing can be asked */
+	known = fd >= 0;
 	return known;
 }
 
@@ -157,6 +188,19 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 	return NULL;
 }
 
+const char probes__oldest_kernel[] = "5.17";
+
+static bool too_old(void)
+{
+	int major = 0, minor = 0, least_major = 0, least_minor = 0;
+	struct utsname un;
+
+	if (uname(&un) || sscanf(un.release, "%d.%d", &major, &minor) != 2 ||
+	    sscanf(probes__oldest_kernel, "%d.%d", &least_major, &least_minor) != 2)
+		return false;
+	return major < least_major || (major == least_major && minor < least_minor);
+}
+
 static const char *load_why(int err)
 {
 	static char text[160];
@@ -168,6 +212,10 @@ static const char *load_why(int err)
 	}
 	if (err == -ENOENT || err == -ESRCH)
 		return "the kernel shows no BTF (/sys/kernel/btf/vmlinux): it must be built with CONFIG_DEBUG_INFO_BTF";
+	if (too_old()) {
+		snprintf(text, sizeof(text), "this kernel is too old for the BPF programs: Linux %s or newer is needed", probes__oldest_kernel);
+		return text;
+	}
 	return "the kernel refused the BPF programs; -v shows what it says";
 }
 
@@ -225,6 +273,19 @@ static void point(struct probes *p)
 	p->vars.node_layout = &skel->bss->node_layout;
 }
 
+static void leave_out_sleepable(struct kernel_probes *k)
+{
+	struct bpf_program *prog;
+	int i;
+
+	for (i = 0; i < HOOK_NR; i++) {
+		prog = program(&k->p, i, true);
+		if (prog)
+			bpf_program__set_autoload(prog, false);
+	}
+	k->atomic = true;
+}
+
 struct probes *probes_kernel__load(const struct probes_opts *opts, const char **why)
 {
 	struct kernel_probes *k = calloc(1, sizeof(*k));
@@ -240,7 +301,8 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	p->wake = p->pidfd = -1;
 	libbpf_set_print(print_libbpf);
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
-	p->multi = probes__kernel_has_multi();
+	p->multi = probes__kernel_multi() != PROBES_MULTI_NONE;
+	p->filter = !opts->kin && (opts->filter || probes__kernel_multi() == PROBES_MULTI_THREAD);
 	k->skel = memtrace_bpf__open();
 	if (!k->skel) {
 		err = -errno;
@@ -251,6 +313,8 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 			bpf_program__set_expected_attach_type(prog, TRACE_UPROBE_MULTI);
 		bpf_program__set_autoattach(prog, false);
 	}
+	if (opts->atomic || !probes__kernel_sleepable())
+		leave_out_sleepable(k);
 	err = set_family(p, opts);
 	if (err)
 		goto fail;
@@ -262,7 +326,9 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	kernel(p)->skel->rodata->bench_empty = opts->empty;
 	kernel(p)->skel->rodata->bench_verify = opts->verify;
 	kernel(p)->skel->rodata->modules = opts->modules;
-	p->sleepable = opts->sleepable;
+	if (p->filter) /* nobody's hits, where it is not told whose */
+		k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
+	p->sleepable = opts->sleepable && !k->atomic;
 	err = memtrace_bpf__load(kernel(p)->skel);
 	if (err)
 		goto fail;
@@ -349,15 +415,15 @@ static void free_all(struct probes *p)
 	free(p);
 }
 
-/* With a group every process that has the file mapped gets there, and the programs look who it is. */
+/* 0 and -1: every process that has the file mapped gets there, and the programs look which it is. */
 static pid_t multi_pid(const struct probes *p, pid_t pid)
 {
-	return p->group ? 0 : pid;
+	return probes__everywhere(p) ? 0 : pid;
 }
 
 static pid_t perf_pid(const struct probes *p, pid_t pid)
 {
-	return p->group ? -1 : pid;
+	return probes__everywhere(p) ? -1 : pid;
 }
 
 static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
@@ -495,6 +561,8 @@ static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 	struct timespec now;
 	int i, err;
 
+	if (kernel(p)->atomic)
+		return -EOPNOTSUPP;
 	for (i = 0; i < HOOK_NR; i++) {
 		if (!program(p, i, true) || !attached(p, i))
 			continue;

@@ -69,7 +69,7 @@ static int follow_exec(struct session *s, uint64_t now, struct failure *f)
 
 int session__load(struct session *s, struct failure *f)
 {
-	const char *why = "", *bench = getenv("MEMTRACE_BENCH");
+	const char *why = "";
 	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
 				  .inside = s->opts.inside,
 				  .py = target__layout(&s->target),
@@ -87,9 +87,8 @@ int session__load(struct session *s, struct failure *f)
 	}
 	session__leave(s);
 	probes__free(s->probes);
-	po.empty = bench && !strcmp(bench, "empty");
-	po.verify = bench && !strcmp(bench, "verify");
-	po.sleepable = bench && !strcmp(bench, "sleepable");
+	probes__from_environment(&po);
+	po.pid = proc__pid(s->target.proc);
 	po.modules = !s->opts.no_modules && s->target.has_slot;
 	s->layout = po.py;
 	s->probes = po.sets ? probes__share(po.sets, &po.py, s->target.hooks) : NULL;
