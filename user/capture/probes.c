@@ -75,7 +75,7 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 	struct probes *p = opts->inside ? probes_inside__load(opts, why) : probes_kernel__load(opts, why);
 
 	if (p)
-		p->calls_each = p->group && seccomp__filters_returns();
+		p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
 	return p;
 }
 

@@ -55,8 +55,8 @@ bool probes__shared(const struct probes *p);	    /* by more than one */
 bool probes__have_multi(const struct probes *p);
 bool probes__sleepable(const struct probes *p);
 /*
- * The probes are in every process that maps the files, and the programs drop what others do: so it is with a group, and where the
- * kernel's own filter misses threads. Return probes too are in all of them.
+ * The probes are in every process that maps the files, and the programs drop the hits of others. With a group, and where the
+ * kernel's own filter misses threads.
  */
 bool probes__everywhere(const struct probes *p);
 
@@ -100,7 +100,7 @@ enum call_probe {
 int probes__attach_calls(struct probes *p, pid_t pid, enum call_probe which, const char *path,
 			 const struct probe_site *sites, size_t n);
 /*
- * Calls are attached for each process on its own, even with a group, since return probes would end bystanders that have a seccomp
+ * Calls are attached for each process on its own, even where the other probes are everywhere, since return probes would end bystanders that have a seccomp
  * filter. probes__leave_calls() takes out those of one process, before its PID can be another's.
  */
 bool probes__calls_each(const struct probes *p);

@@ -77,7 +77,7 @@ struct probes {
  */
 static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid)
 {
-	return p->group && !p->calls_each ? 0 : pid;
+	return probes__everywhere(p) && !p->calls_each ? 0 : pid;
 }
 
 /* Loads the programs there. p: their struct, the rest of which is set here. NULL with errno and *why. */
