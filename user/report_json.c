@@ -367,7 +367,7 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 static int put_categories(struct json *j, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = BY_CATEGORY, .when = ROWS_AT_MARK };
-	uint64_t bytes[CATEGORY_NR] = { 0 };
+	uint64_t bytes[CATEGORY_NR] = { 0 }, before = 0;
 	struct row *rows = NULL;
 	size_t n = 0;
 	int err = doc->device < 0 ? 0 : model__rows(doc->model, doc->device, &o, &rows, &n);
@@ -375,12 +375,15 @@ static int put_categories(struct json *j, const struct report_doc *doc)
 	if (err)
 		return err;
 	json__open_object(j, "categories");
-	for (size_t i = 0; i < n; i++) /* what is unknown is two rows, where some of it was there before attach */
+	for (size_t i = 0; i < n; i++)
 		for (int c = 0; c < CATEGORY_NR; c++)
-			if (!strcmp(rows[i].category, category__name(c)))
-				bytes[c] += rows[i].bytes;
+			if (rows[i].before_attach)
+				before = rows[i].bytes;
+			else if (!strcmp(rows[i].category, category__name(c)))
+				bytes[c] = rows[i].bytes;
 	for (int c = 0; c < CATEGORY_NR; c++)
 		json__uint(j, category__name(c), bytes[c]);
+	json__uint(j, "before_attach", before); /* of no known category */
 	json__close_object(j);
 	free(rows);
 	return 0;

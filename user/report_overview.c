@@ -90,7 +90,7 @@ static void add_others(struct list *l)
 static int categories(const struct model *m, size_t device, const struct report_text_opts *o, struct list *l)
 {
 	struct row_opts opts = { .by = BY_CATEGORY, .when = o->when };
-	uint64_t bytes[CATEGORY_NR] = { 0 }, out, count;
+	uint64_t before = 0, out, count;
 	struct row *rows = NULL;
 	size_t n = 0, kept;
 	int err;
@@ -100,14 +100,13 @@ static int categories(const struct model *m, size_t device, const struct report_
 	if (err)
 		return err;
 	kept = report_select__kept(rows, n, &out, &count);
-	for (size_t i = 0; i < kept; i++) /* what is unknown is two rows, where some of it was there before attach */
-		for (int c = 0; c < CATEGORY_NR; c++)
-			if (!strcmp(rows[i].category, category__name(c)))
-				bytes[c] += rows[i].bytes;
-	for (int c = 0; c < CATEGORY_NR; c++)
-		if (bytes[c])
-			add(l, category__name(c), bytes[c]);
+	for (size_t i = 0; i < kept; i++)
+		if (rows[i].before_attach)
+			before += rows[i].bytes;
+		else if (rows[i].bytes)
+			add(l, rows[i].category, rows[i].bytes);
 	add_others(l);
+	add_rest(l, "before attach", before);
 	add_rest(l, "(not shown)", out);
 	free(rows);
 	return 0;

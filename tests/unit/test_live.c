@@ -229,7 +229,6 @@ static void test_growth_between_steps(void **state)
 	const struct live_row *r;
 
 	(void)state;
-	l.p->read = true;
 	come(&l, 0x1000, 4 * MIB, l.a);
 	refresh(&l, 1);
 	r = find(&l.s, "forward", NULL);
@@ -255,7 +254,8 @@ static void test_growth_between_steps(void **state)
 	refresh(&l, 1);
 	r = find(&l.s, NULL, "blocks.0.attn");
 	assert_true(r && r->row.bytes == 8 * MIB && r->growth_known && r->growth == 3 * (int64_t)MIB);
-	live_rows__reset(live_state__table(&l.s));
+	live_proc__reset(l.p);
+	refresh(&l, 1);
 	assert_false(find(&l.s, NULL, "blocks.0.attn")->growth_known);
 	live__free(&l);
 }
@@ -283,19 +283,173 @@ static void test_rates(void **state)
 	live__free(&l);
 }
 
-/* The census of what was there before comes after the first steps: no growth. */
-static void test_waits_for_census(void **state)
+static void step(struct live_world *l)
+{
+	give(l, (struct event){ .kind = EVENT_STEP });
+	refresh(l, 1);
+}
+
+static int64_t growth_of(struct live_world *l, const char *mod)
+{
+	const struct live_row *r = find(&l->s, NULL, mod);
+
+	assert_true(r && r->growth_known);
+	return r->growth;
+}
+
+/* Objects are read some time after attach: what they say was there before is no growth. */
+static void test_late_census_is_no_growth(void **state)
 {
 	struct live_world l = live__new();
 
 	(void)state;
+	l.w.allocated[0] = 100 * MIB; /* before attach */
+	come(&l, 0x1000, MIB, l.a);
+	step(&l);
+	come(&l, 0x2000, MIB, l.a);
+	step(&l);
+	give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = 0x900000000, .size = 60 * MIB, .flags = CENSUS_FIRST,
+				 .category = CATEGORY_PARAMETER, .module = module(&l.w, "head", "Linear", "Net") });
+	give(&l, (struct event){ .kind = EVENT_CENSUS, .flags = CENSUS_FIRST });
+	live_state__choose_view(&l.s, VIEW_MODULES);
+	step(&l);
+	assert_int_equal(growth_of(&l, "head"), 0);
+	assert_int_equal(growth_of(&l, ""), 0); /* the 40 MiB that nothing names */
+	assert_int_equal(growth_of(&l, "blocks.0.attn"), MIB);
+	live__free(&l);
+}
+
+/* A later reading of objects moves a block from one row to another: neither has grown or shrunk by it. */
+static void test_block_named_later_is_no_growth(void **state)
+{
+	static const enum live_view views[] = { VIEW_MODULES, VIEW_TREE, VIEW_CATEGORIES };
+	struct live_world l = live__new();
+
+	(void)state;
+	live_state__choose_view(&l.s, VIEW_MODULES);
+	come(&l, 0x1000, 50 * MIB, l.a); /* named, and lives on */
+	come(&l, 0x100000000, 20 * MIB, l.a); /* named, and goes */
+	step(&l);
+	come(&l, 0x200000000, MIB, l.a); /* grows */
+	step(&l);
+	for (uint64_t addr = 0x1000; addr <= 0x100000000; addr += 0x100000000 - 0x1000)
+		give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = addr, .size = MIB, .category = CATEGORY_OPTIMIZER_STATE,
+					 .module = module(&l.w, "head", "Linear", "Net") });
+	go(&l, 0x100000000, 20 * MIB);
+	step(&l);
+	for (size_t i = 0; i < N(views); i++) {
+		int64_t sum = 0;
+		const struct live_rows *r = live_state__table(&l.s);
+
+		live_state__choose_view(&l.s, views[i]);
+		refresh(&l, 1);
+		r = live_state__table(&l.s);
+		for (size_t k = 0; k < r->n; k++) {
+			assert_true(r->all[k].growth_known);
+			sum += r->by == LIVE_LAYER ? 0 : r->all[k].growth;
+		}
+		if (views[i] == VIEW_CATEGORIES) {
+			assert_int_equal(sum, -19 * (int64_t)MIB);
+			continue;
+		}
+		assert_int_equal(growth_of(&l, "blocks.0.attn"), MIB);
+		assert_int_equal(growth_of(&l, "head"), -20 * (int64_t)MIB);
+	}
+	live__free(&l);
+}
+
+/* A filter chooses rows; what they grew by, and since when, stays known. */
+static void test_filter_keeps_growth(void **state)
+{
+	struct live_world l = live__new();
+	const struct live_row *r;
+	uint64_t since;
+
+	(void)state;
+	come(&l, 0x1000, 4 * MIB, l.a);
+	come(&l, 0x100000000, 4 * MIB, l.b);
+	step(&l);
+	come(&l, 0x200000000, MIB, l.a);
+	come(&l, 0x300000000, 2 * MIB, l.b);
+	step(&l);
+	since = live_state__table(&l.s)->since;
+	refresh(&l, 60);
+	assert_int_equal(live_state__set_filter(&l.s, "func:forward", NULL, 0), 0);
+	refresh(&l, 1);
+	r = find(&l.s, "forward", NULL);
+	assert_true(r && r->growth_known && r->growth == (int64_t)MIB);
+	assert_int_equal(live_state__table(&l.s)->since, since);
+	assert_int_equal(live_state__set_filter(&l.s, "", NULL, 0), 0);
+	refresh(&l, 1);
+	r = find(&l.s, "head", NULL);
+	assert_true(r && r->growth_known && r->growth == 2 * (int64_t)MIB);
+	live__free(&l);
+}
+
+static void check_detail(struct live_world *l, size_t row, bool before, const char *category, uint64_t bytes)
+{
+	const struct live_row *r;
+
+	refresh(l, 1);
+	l->s.selected = row;
+	r = live_state__row(&l->s);
+	assert_non_null(r);
+	assert_int_equal(r->row.before_attach, before);
+	if (category)
+		assert_string_equal(r->row.category, category);
+	live_keys__press(&l->s, KEY_LIVE_ENTER, 10);
+	refresh(l, 1);
+	assert_int_equal(l->s.detailed.bytes, bytes);
+	live_keys__press(&l->s, KEY_LIVE_ESCAPE, 10);
+}
+
+/* Of memory from before attach the category is not known, either: it is another row than what came since and has none yet. */
+static void test_before_attach_is_a_category_of_its_own(void **state)
+{
+	struct live_world l = live__new();
+	const struct live_rows *r;
+
+	(void)state;
+	l.w.allocated[0] = 12 * MIB;
+	live_state__choose_view(&l.s, VIEW_CATEGORIES);
+	come(&l, 0x1000, MIB, l.a);
+	step(&l);
+	come(&l, 0x100000000, 3 * MIB, l.a);
+	step(&l);
+	r = live_state__table(&l.s);
+	assert_int_equal(r->n, 2);
+	assert_true(r->all[0].row.before_attach && r->all[0].row.bytes == 12 * MIB);
+	assert_true(r->all[0].growth_known && r->all[0].growth == 0);
+	assert_false(r->all[1].row.before_attach);
+	assert_string_equal(r->all[1].row.category, "unknown");
+	assert_int_equal(r->all[1].row.bytes, 4 * MIB);
+	assert_true(r->all[1].growth_known && r->all[1].growth == 3 * (int64_t)MIB);
+	/* So are the details of the two, and those of memory from before attach whose category objects tell. */
+	give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = 0x900000000, .size = 2 * MIB, .flags = CENSUS_FIRST,
+				 .category = CATEGORY_PARAMETER, .module = module(&l.w, "head", "Linear", "Net") });
+	give(&l, (struct event){ .kind = EVENT_TENSOR, .addr = 0xa00000000, .size = 5 * MIB, .flags = CENSUS_FIRST,
+				 .module = module(&l.w, "head", "Linear", "Net") });
+	check_detail(&l, 0, true, NULL, 5 * MIB); /* 5 MiB of the 10 MiB are blocks that are known */
+	check_detail(&l, 1, false, "unknown", 4 * MIB);
+	check_detail(&l, 2, false, "parameter", 2 * MIB);
+	live__free(&l);
+}
+
+/* Calls of a model that is not trained are no steps of an optimizer: growth is from one refresh to another. */
+static void test_growth_without_an_optimizer(void **state)
+{
+	struct live_world l = live__new();
+
+	(void)state;
+	live_state__choose_view(&l.s, VIEW_MODULES);
 	come(&l, 0x1000, MIB, l.a);
 	refresh(&l, 1);
-	give(&l, (struct event){ .kind = EVENT_STEP });
-	assert_false(live_state__table(&l.s)->by_steps);
-	give(&l, (struct event){ .kind = EVENT_CENSUS });
-	give(&l, (struct event){ .kind = EVENT_STEP });
-	assert_true(live_state__table(&l.s)->by_steps);
+	for (uint64_t call = 1; call < 4; call++) {
+		give(&l, (struct event){ .kind = EVENT_CALL, .module = module(&l.w, "", "Net", "Net") });
+		come(&l, call << 32, MIB, l.a);
+		refresh(&l, 1);
+	}
+	assert_int_equal(growth_of(&l, "blocks.0.attn"), 3 * MIB);
 	live__free(&l);
 }
 
@@ -492,7 +646,11 @@ int main(void)
 		cmocka_unit_test(test_graph_time_goes_back),
 		cmocka_unit_test(test_growth_between_steps),
 		cmocka_unit_test(test_rates),
-		cmocka_unit_test(test_waits_for_census),
+		cmocka_unit_test(test_late_census_is_no_growth),
+		cmocka_unit_test(test_block_named_later_is_no_growth),
+		cmocka_unit_test(test_filter_keeps_growth),
+		cmocka_unit_test(test_before_attach_is_a_category_of_its_own),
+		cmocka_unit_test(test_growth_without_an_optimizer),
 		cmocka_unit_test(test_keys),
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_detail),

@@ -335,6 +335,8 @@ static void test_hostile(void **state)
 		};
 
 		assert_int_equal(model__event(w.m, &e), 0);
+		if (i % 1000 < 2)
+			model__note(w.m, i % 1000 ? ROWS_AT_BASE : ROWS_AT_STEP, e.time);
 	}
 	model__finish(w.m, 0);
 	for (size_t i = 0; i < model__devices(w.m); i++)

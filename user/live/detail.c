@@ -47,10 +47,10 @@ static bool by_module(const struct match *x)
 	return x->r->by == LIVE_MODULE || x->r->by == LIVE_LAYER;
 }
 
-/* What was there before is charged to its module where it has one, and to nothing where it has neither that nor a category. */
-static bool is_nobodys(const char *module, const char *category)
+/* Memory from before attach is in the row of that name, unless its category, or for rows by module its module, is known. */
+static bool is_nobodys(const struct match *x, const char *module, const char *category)
 {
-	return !*module && (!category || !strcmp(category, "unknown"));
+	return (x->r->by == LIVE_CATEGORY || !*module) && (!category || !strcmp(category, "unknown"));
 }
 
 static bool keep(void *ctx, const struct row *r)
@@ -59,12 +59,12 @@ static bool keep(void *ctx, const struct row *r)
 
 	if (x->r->keep && !x->r->keep(x->r->ctx, r))
 		return false;
-	if (!by_module(x))
+	if (x->r->by == LIVE_LINE || x->r->by == LIVE_FUNCTION)
 		return live_rows__key(x->r->by, r) == x->row->key;
-	if (x->row->row.before_attach)
-		return r->before_attach && is_nobodys(r->module, r->category);
-	if (r->before_attach && is_nobodys(r->module, r->category))
-		return false;
+	if (x->row->row.before_attach || (r->before_attach && is_nobodys(x, r->module, r->category)))
+		return x->row->row.before_attach && r->before_attach && is_nobodys(x, r->module, r->category);
+	if (x->r->by == LIVE_CATEGORY)
+		return x->row->row.category && r->category && !strcmp(x->row->row.category, r->category);
 	return is_module(x, r->module_root, r->module, r->module_class);
 }
 
@@ -96,10 +96,11 @@ static bool is_of_row(const struct match *x, const struct live_block *b)
 	struct dict_module mod = dict__get_module(x->d, b->module);
 	uint64_t ignored;
 
-	if (x->r->by == LIVE_CATEGORY)
-		return row->category && !strcmp(row->category, category__name(b->category));
-	if (by_module(x) && b->before_attach && is_nobodys(dict__str(x->d, mod.name), category__name(b->category)))
+	if ((by_module(x) || x->r->by == LIVE_CATEGORY) && b->before_attach &&
+	    is_nobodys(x, dict__str(x->d, mod.name), category__name(b->category)))
 		return row->before_attach;
+	if (x->r->by == LIVE_CATEGORY)
+		return !row->before_attach && row->category && !strcmp(row->category, category__name(b->category));
 	if (by_module(x))
 		return !row->before_attach &&
 		       is_module(x, dict__str(x->d, mod.root), dict__str(x->d, mod.name), dict__str(x->d, mod.cls));

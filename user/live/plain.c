@@ -76,7 +76,6 @@ static int refresh(struct shown *s)
 	err = live_rows__refresh(r, s->proc->model, s->proc->now);
 	if (err)
 		return err;
-	s->proc->at_step = true;
 	live_rows__sort(r, a->sort);
 	return 0;
 }

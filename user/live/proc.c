@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "live/graph.h"
 #include "record/dict.h"
@@ -42,59 +41,23 @@ struct graph *live_proc__graph(const struct live_proc *p, struct device d)
 	return NULL;
 }
 
-static uint64_t cpu_time(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return ts.tv_sec * UINT64_C(1000000000) + ts.tv_nsec;
-}
-
-#define FEW_BLOCKS 100000 /* rows that nobody looks at are made of no more */
-
-#define READ_WITHIN UINT64_C(5000000000) /* ns */
-
-/* What the program's objects say of what was there before comes a little later, and is no growth. */
-static bool is_read(const struct live_proc *p)
-{
-	return p->read || p->now >= READ_WITHIN;
-}
-
-static void compare_total(struct live_proc *p)
+/* Growth is from the first end of a step to the last one, so that memory that lives within a step only is none. */
+static void at_step(struct live_proc *p, uint64_t time)
 {
 	int device = model__main_device(p->model);
 	struct model_device d;
 
-	if (device < 0 || !is_read(p))
+	if (!p->by_steps || !model__noted(p->model, ROWS_AT_BASE, NULL)) {
+		p->by_steps = true;
+		model__note(p->model, ROWS_AT_BASE, time);
+	} else {
+		p->growth_known = true;
+	}
+	model__note(p->model, ROWS_AT_STEP, time);
+	if (device < 0)
 		return;
 	model__device(p->model, (size_t)device, &d);
-	if (!p->has_base)
-		p->base = d.allocated;
-	p->growth_known = p->has_base;
-	p->has_base = true;
-	p->growth = (int64_t)(d.allocated - p->base);
-}
-
-/* What growth compares with, of the rows that are shown; of the others only what it begins with. */
-static int at_step(struct live_proc *p)
-{
-	uint64_t begin = cpu_time(), blocks = 0;
-	int err = 0;
-
-	if (!is_read(p))
-		return 0;
-	p->at_step = false;
-	for (size_t i = 0; i < model__devices(p->model); i++) {
-		struct model_device d;
-
-		model__device(p->model, i, &d);
-		blocks += d.live_blocks;
-	}
-	for (int by = 0; by < LIVE_BY_NR && !err; by++)
-		if (by == (int)p->by || (!p->rows[by].has_base && blocks < FEW_BLOCKS))
-			err = live_rows__at_step(&p->rows[by], p->model, p->now);
-	p->step_cost += cpu_time() - begin;
-	return err;
+	p->growth = (int64_t)(d.allocated - model__noted_allocated(p->model, (size_t)device, ROWS_AT_BASE));
 }
 
 static int on_event(struct sink *s, const struct event *e)
@@ -111,11 +74,8 @@ static int on_event(struct sink *s, const struct event *e)
 		g = find_graph(p, e->device);
 		if (g)
 			graph__add(g->graph, e->time, e->allocated, e->reserved);
-	} else if (e->kind == EVENT_CENSUS) {
-		p->read = true;
 	} else if (e->kind == EVENT_STEP) {
-		compare_total(p);
-		return p->at_step ? at_step(p) : 0;
+		at_step(p, e->time);
 	}
 	return 0;
 }
@@ -187,6 +147,8 @@ void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_
 	p->now = now > p->now ? now : p->now;
 	p->events = events;
 	p->lost = lost;
+	if (!p->by_steps && model__devices(p->model) && !model__noted(p->model, ROWS_AT_BASE, NULL))
+		model__note(p->model, ROWS_AT_BASE, p->now);
 	for (size_t i = 0; i < model__devices(p->model); i++) {
 		struct model_device d;
 		struct live_graph *g;
@@ -206,9 +168,8 @@ void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_
 
 void live_proc__reset(struct live_proc *p)
 {
-	p->has_base = p->growth_known = false;
-	for (int by = 0; by < LIVE_BY_NR; by++)
-		live_rows__reset(&p->rows[by]);
+	p->growth_known = false;
+	model__forget(p->model, ROWS_AT_BASE);
 }
 
 void live_proc__rates(struct live_proc *p)

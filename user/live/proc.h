@@ -47,15 +47,12 @@ struct live_proc {
 	struct live_graph graphs[LIVE_DEVICES];
 	size_t ngraphs, last_graph;
 
-	bool at_step;	  /* wanted: rows at the next end of a step */
-	bool read;	  /* what was there before is known as far as it ever will be */
+	bool by_steps;	  /* an optimizer's step has ended: growth is from one end of a step to another, else from refresh to refresh */
 	/* Of the main device, at ends of steps: as struct live_rows has it of a row. */
-	bool has_base, growth_known;
-	uint64_t base;
+	bool growth_known;
 	int64_t growth;
 	struct live_rows rows[LIVE_BY_NR];
 	enum live_by by;  /* what is shown of them */
-	uint64_t step_cost; /* ns of processor time that ends of steps have taken; the owner sets it back */
 };
 
 /* Borrows dict and facts, which must outlive it unless live_proc__own() comes. NULL on ENOMEM. */
@@ -67,11 +64,11 @@ void live_proc__own(struct live_proc *p);
 void live_proc__pass(struct live_proc *p, uint64_t now, uint64_t events, uint64_t lost);
 /* Figures that compare with the last refresh; at most some times a second. */
 void live_proc__rates(struct live_proc *p);
-/* Growth begins anew, of the process and of all its rows. */
+/* Growth of the process and of all its rows starts again: at the next end of a step. */
 void live_proc__reset(struct live_proc *p);
 /* No events come any more. why: "has ended". */
 void live_proc__end(struct live_proc *p, const char *why);
-/* What rows by this are of; a change makes their comparisons begin anew. model: of the process. */
+/* What rows by this are of; after a change their rates start again. */
 struct live_asked {
 	struct device device;
 	bool innermost;

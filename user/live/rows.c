@@ -11,7 +11,7 @@
 
 struct live_seen {
 	uint64_t key;
-	uint64_t step, base;	/* bytes: at the last end of a step, at the one that growth is since */
+	uint64_t step, base;	/* bytes at the two moments that growth is between */
 	uint64_t count, bytes;	/* ever allocated, at the last refresh */
 	uint64_t new_count, new_bytes;
 	uint64_t peak;
@@ -50,7 +50,7 @@ uint64_t live_rows__key(enum live_by by, const struct row *r)
 	/* One row, but for modules in modules, which lie over one another. */
 	if (r->filtered && by != LIVE_LAYER)
 		return mix(key, "filtered");
-	if (r->before_attach && by != LIVE_CATEGORY)
+	if (r->before_attach)
 		return mix(key, "before attach");
 	switch (by) {
 	case LIVE_LINE:
@@ -99,8 +99,23 @@ static struct live_seen *see(struct live_rows *r, uint64_t key)
 	return &r->seen[r->nseen++];
 }
 
-/* What each row holds of the moment's rows, put into the field at this place of struct live_seen. 0 or negative. */
-static int note(struct live_rows *r, const struct model *m, size_t device, enum row_when when, size_t field)
+/* What each row holds of these, put into the field at this place of struct live_seen. 0 or -ENOMEM. */
+static int note(struct live_rows *r, const struct row *rows, size_t n, size_t field)
+{
+	for (size_t i = 0; i < r->nseen; i++)
+		*(uint64_t *)((char *)&r->seen[i] + field) = 0;
+	for (size_t i = 0; i < n; i++) {
+		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
+
+		if (!s)
+			return -ENOMEM;
+		*(uint64_t *)((char *)s + field) += rows[i].bytes;
+	}
+	return 0;
+}
+
+/* The same of the rows of a moment. 0 or negative. */
+static int note_moment(struct live_rows *r, const struct model *m, size_t device, enum row_when when, size_t field)
 {
 	struct row_opts o;
 	struct row *rows;
@@ -111,51 +126,9 @@ static int note(struct live_rows *r, const struct model *m, size_t device, enum 
 	err = model__rows(m, device, &o, &rows, &n);
 	if (err)
 		return err;
-	for (size_t i = 0; i < r->nseen; i++)
-		*(uint64_t *)((char *)&r->seen[i] + field) = 0;
-	for (size_t i = 0; i < n && !err; i++) {
-		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
-
-		if (s)
-			*(uint64_t *)((char *)s + field) += rows[i].bytes;
-		else
-			err = -ENOMEM;
-	}
+	err = note(r, rows, n, field);
 	free(rows);
 	return err;
-}
-
-static void set_base(struct live_rows *r)
-{
-	for (size_t i = 0; i < r->nseen; i++)
-		r->seen[i].base = r->seen[i].step;
-	r->has_base = true;
-	r->since = r->now;
-}
-
-static int compare_with(struct live_rows *r, const struct model *m, size_t device, bool by_steps)
-{
-	int err = note(r, m, device, ROWS_NOW, offsetof(struct live_seen, step));
-
-	if (err)
-		return err;
-	/* What is as it is at any moment compares with nothing that is at the end of a step. */
-	if (!r->has_base || r->by_steps != by_steps) {
-		r->by_steps = by_steps;
-		set_base(r);
-	} else {
-		r->growth_known = true;
-	}
-	return 0;
-}
-
-int live_rows__at_step(struct live_rows *r, const struct model *m, uint64_t now)
-{
-	struct model_device d;
-	int device = find_device(r, m, &d);
-
-	r->now = now;
-	return device < 0 || !r->asked ? 0 : compare_with(r, m, device, true);
 }
 
 /* A row for each of the model's, put together where several are one here. */
@@ -189,6 +162,32 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 	return 0;
 }
 
+/* A row of which nothing lives any more, unless there is one. */
+static void add_empty(const struct live_rows *r, struct live_seen *s, const struct row *row, struct live_row *all, size_t *nall)
+{
+	struct row *to;
+
+	if (s->round == r->round)
+		return;
+	s->round = r->round;
+	s->row = (*nall)++;
+	all[s->row] = (struct live_row){ .row = *row, .key = s->key };
+	to = &all[s->row].row;
+	to->bytes = to->count = to->requested = to->median = 0;
+}
+
+static int take_gone(struct live_rows *r, const struct row *rows, size_t n, struct live_row *all, size_t *nall)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct live_seen *s = see(r, live_rows__key(r->by, &rows[i]));
+
+		if (!s)
+			return -ENOMEM;
+		add_empty(r, s, &rows[i], all, nall);
+	}
+	return 0;
+}
+
 /*
  * All that ever came, by row: what is more of it than at the last refresh makes the rates. Where something was allocated in
  * between, and nothing of it is left, there is a row all the same.
@@ -207,12 +206,7 @@ static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct l
 			return -ENOMEM;
 		s->new_count += rows[i].count;
 		s->new_bytes += rows[i].bytes;
-		if (s->round == r->round)
-			continue;
-		s->round = r->round;
-		s->row = (*nall)++;
-		all[s->row] = (struct live_row){ .row = rows[i], .key = s->key };
-		all[s->row].row.bytes = all[s->row].row.count = all[s->row].row.requested = all[s->row].row.median = 0;
+		add_empty(r, s, &rows[i], all, nall);
 	}
 	for (size_t i = 0; i < r->nseen; i++) {
 		struct live_seen *s = &r->seen[i];
@@ -235,7 +229,7 @@ static int take_peak(struct live_rows *r, const struct model *m, size_t device, 
 
 	if (!d->marked || (r->has_peak && r->peak_event == d->mark_event))
 		return 0;
-	err = note(r, m, device, ROWS_AT_MARK, offsetof(struct live_seen, peak));
+	err = note_moment(r, m, device, ROWS_AT_MARK, offsetof(struct live_seen, peak));
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	r->has_peak = true;
@@ -252,46 +246,79 @@ static void finish_rows(struct live_rows *r, struct live_row *all, size_t n)
 		if (!s)
 			continue;
 		all[i].at_peak = s->peak;
-		/* What is read late to have been there before is no growth. */
-		all[i].growth_known = r->growth_known && !(all[i].row.before_attach && s->step > s->base);
+		all[i].growth_known = r->growth_known;
 		all[i].growth = (int64_t)(s->step - s->base);
 	}
 }
 
 struct fetched {
-	struct row *now, *ever; /* both hold strings of the rows that are shown */
+	struct row *now, *ever, *base; /* all hold strings of the rows that are shown */
+	size_t n_now, n_ever, n_base;
 	struct live_row *all;
+	size_t n;
 };
 
 static void fetched__free(struct fetched *f)
 {
 	free(f->now);
 	free(f->ever);
+	free(f->base);
 	free(f->all);
 }
 
-static int fetch(struct live_rows *r, const struct model *m, size_t device, const struct model_device *d, struct fetched *f,
-		 size_t *n)
+static int fetch_rows(const struct live_rows *r, const struct model *m, size_t device, enum row_when when, struct row **rows, size_t *n)
 {
-	size_t n_now, n_ever = 0;
 	struct row_opts o;
-	int err;
 
-	live_rows__opts(r, ROWS_NOW, &o);
-	err = model__rows(m, device, &o, &f->now, &n_now);
-	live_rows__opts(r, ROWS_TOTAL, &o);
+	live_rows__opts(r, when, &o);
+	return model__rows(m, device, &o, rows, n);
+}
+
+/* Bytes of each row at the two moments that growth is between. */
+static int take_growth(struct live_rows *r, const struct model *m, size_t device, const struct fetched *f)
+{
+	uint64_t until = r->now;
+	bool by_steps = model__noted(m, ROWS_AT_STEP, &until);
+	int err = note(r, f->base, f->n_base, offsetof(struct live_seen, base));
+
+	if (!err && by_steps)
+		err = note_moment(r, m, device, ROWS_AT_STEP, offsetof(struct live_seen, step));
+	else if (!err)
+		err = note(r, f->now, f->n_now, offsetof(struct live_seen, step));
+	r->growth_known = model__noted(m, ROWS_AT_BASE, &r->since) && (by_steps ? until : r->now) > r->since;
+	return err;
+}
+
+static int fetch(struct live_rows *r, const struct model *m, size_t device, const struct model_device *d, struct fetched *f)
+{
+	int err = fetch_rows(r, m, device, ROWS_NOW, &f->now, &f->n_now);
+
 	if (!err && r->by != LIVE_CATEGORY) /* of what is gone the category is not known */
-		err = model__rows(m, device, &o, &f->ever, &n_ever);
+		err = fetch_rows(r, m, device, ROWS_TOTAL, &f->ever, &f->n_ever);
+	if (!err && model__noted(m, ROWS_AT_BASE, NULL))
+		err = fetch_rows(r, m, device, ROWS_AT_BASE, &f->base, &f->n_base);
 	if (err)
 		return err;
-	f->all = calloc(n_now + n_ever + 1, sizeof(*f->all));
+	f->all = calloc(f->n_now + f->n_ever + f->n_base + 1, sizeof(*f->all));
 	if (!f->all)
 		return -ENOMEM;
 	r->round++;
-	err = take_rows(r, f->now, n_now, f->all, n);
+	err = take_rows(r, f->now, f->n_now, f->all, &f->n);
 	if (!err && r->by != LIVE_CATEGORY)
-		err = take_totals(r, f->ever, n_ever, f->all, n);
+		err = take_totals(r, f->ever, f->n_ever, f->all, &f->n);
+	if (!err)
+		err = take_gone(r, f->base, f->n_base, f->all, &f->n);
+	if (!err)
+		err = take_growth(r, m, device, f);
 	return err ? err : take_peak(r, m, device, d);
+}
+
+static void free_strings(struct live_rows *r)
+{
+	for (size_t i = 0; i < sizeof(r->strings) / sizeof(*r->strings); i++) {
+		free(r->strings[i]);
+		r->strings[i] = NULL;
+	}
 }
 
 int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now)
@@ -299,48 +326,36 @@ int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now)
 	struct fetched f = { 0 };
 	struct model_device d;
 	int device = find_device(r, m, &d), err;
-	size_t n = 0;
 
 	if (device < 0)
 		return device;
 	r->now = now;
-	err = fetch(r, m, device, &d, &f, &n);
-	if (!err && !model__steps(m))
-		err = compare_with(r, m, device, false);
+	err = fetch(r, m, device, &d, &f);
 	if (err) {
 		fetched__free(&f);
 		return err;
 	}
-	finish_rows(r, f.all, n);
+	finish_rows(r, f.all, f.n);
 	free(r->all);
-	free(r->strings[0]);
-	free(r->strings[1]);
+	free_strings(r);
 	r->all = f.all;
-	r->n = r->shown = n;
+	r->n = r->shown = f.n;
 	r->strings[0] = f.now;
 	r->strings[1] = f.ever;
+	r->strings[2] = f.base;
 	r->total = d.allocated;
 	r->time = now;
 	r->begun = true;
 	return 0;
 }
 
-void live_rows__reset(struct live_rows *r)
-{
-	r->has_base = r->growth_known = false;
-	for (size_t i = 0; i < r->n; i++)
-		r->all[i].growth_known = false;
-}
-
 void live_rows__release(struct live_rows *r)
 {
 	free(r->all);
-	free(r->strings[0]);
-	free(r->strings[1]);
+	free_strings(r);
 	free(r->seen);
 	map64__free(r->index);
 	r->all = NULL;
-	r->strings[0] = r->strings[1] = NULL;
 	r->seen = NULL;
 	r->index = NULL;
 	r->n = r->shown = r->nseen = r->seen_room = 0;
@@ -349,7 +364,7 @@ void live_rows__release(struct live_rows *r)
 void live_rows__forget(struct live_rows *r)
 {
 	live_rows__release(r);
-	r->asked = r->begun = r->has_base = r->has_peak = r->growth_known = false;
+	r->asked = r->begun = r->has_peak = r->growth_known = false;
 	r->round = 0;
 }
 

@@ -2,12 +2,12 @@
 #ifndef MT_LIVE_ROWS_H
 #define MT_LIVE_ROWS_H
 /*
- * The rows of a live view: those of the model, each with what it held at the peak, how it grew and how much is allocated there
- * per second, which is known by comparing with the rows of earlier refreshes. A row is the same one as long as it says
- * the same: line, module, category.
+ * The rows of a live view: those of the model, each with what it held at the peak, how much it grew and how much is allocated there
+ * per second. Rates compare with the rows of the refresh before. A row is the same one as long as it says the same: line, module,
+ * category.
  *
- * Growth is from one end of a step to another, so that what comes and goes within a step is none; in programs without steps
- * it is from one refresh to another.
+ * Growth compares two moments that the model has noted, ROWS_AT_BASE and ROWS_AT_STEP, or now where no step is noted. Blocks of both
+ * are attributed by what is known now: a block that is named later, or a filter, makes no growth.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ struct live_row {
 	uint64_t key;
 	uint64_t at_peak;     /* bytes at the moment of the device's peak */
 	bool growth_known;
-	int64_t growth;	      /* bytes since live_rows__reset() */
+	int64_t growth;	      /* bytes since the model's ROWS_AT_BASE */
 	bool rates_known;
 	double allocs, churn; /* per second: allocations, bytes of them */
 	/* By live_rows__tree(): */
@@ -36,7 +36,7 @@ struct live_row {
 struct live_seen; /* of a row, from refresh to refresh */
 
 struct live_rows {
-	/* What is asked for; a change makes all comparisons begin anew (live_rows__forget()). */
+	/* What is asked for; after a change live_rows__forget() is due. */
 	bool asked;
 	struct device device;
 	enum live_by by;
@@ -50,25 +50,21 @@ struct live_rows {
 	size_t n, shown; /* shown: the first of them, the rest is inside of what is not open */
 	uint64_t total;		 /* bytes allocated on the device */
 	uint64_t since;		 /* ns: growth is since then; valid if growth_known */
-	bool growth_known, by_steps;
+	bool growth_known;
 
 	/* Of its own. */
-	void *strings[2]; /* hold those of the above */
+	void *strings[3]; /* hold those of the above */
 	struct live_seen *seen;
 	size_t nseen, seen_room;
 	struct map64 *index;
 	uint64_t time, peak_event, now; /* time: of the last refresh */
-	bool begun, has_peak, has_base;
+	bool begun, has_peak;
 	uint32_t round;
 };
 
 /* Takes the rows as they are now (ns). 0 or -ENOMEM, -ENOENT: there is no such device. all is then as it was. */
 int live_rows__refresh(struct live_rows *r, const struct model *m, uint64_t now);
-/* A step has just ended, now (ns): what growth compares with. 0 or -ENOMEM. */
-int live_rows__at_step(struct live_rows *r, const struct model *m, uint64_t now);
-/* Growth begins anew. */
-void live_rows__reset(struct live_rows *r);
-/* Everything begins anew: after a change of what is asked for. */
+/* Rates and peaks start again: after a change of what is asked for. */
 void live_rows__forget(struct live_rows *r);
 void live_rows__sort(struct live_rows *r, enum live_sort sort);
 /* The same of LIVE_LAYER, as a tree, of which is_open says what is unfolded. 0 or -ENOMEM. */

@@ -179,7 +179,6 @@ int live_state__refresh(struct live_state *s)
 
 		live_proc__ask(p, live_state__by(s), &a);
 		err = live_rows__refresh(live_state__table(s), p->model, p->now);
-		p->at_step = !p->ended;
 	}
 	if (err && err != -ENOENT)
 		return err;

@@ -133,15 +133,11 @@ static void end_first(struct view *v)
 /* The rows cost the more the more blocks there are: then they come less often, and the head goes on. */
 static void refresh_rows(struct view *v)
 {
-	uint64_t begin = cpu_time(), cost = 0;
+	uint64_t begin = cpu_time(), cost;
 
-	for (size_t i = 0; i < v->state.nprocs; i++) {
-		cost += v->state.procs[i]->step_cost;
-		v->state.procs[i]->step_cost = 0;
-	}
 	if (live_state__refresh(&v->state))
 		v->failed = v->loop.quit = true;
-	cost += cpu_time() - begin;
+	cost = cpu_time() - begin;
 	v->rows_due = monotonic() + cost * BUDGET;
 	v->state.stretched = cost * BUDGET > v->state.interval ? cost * BUDGET : 0;
 }

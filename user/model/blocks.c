@@ -15,7 +15,8 @@ void blocks__free(struct blocks *b)
 {
 	map64__free(b->at);
 	free(b->recs);
-	free(b->gone);
+	for (int i = 0; i < ROWS_MOMENTS; i++)
+		free(b->gone[i].all);
 }
 
 struct rec *blocks__at(const struct blocks *b, uint64_t addr)
@@ -25,9 +26,26 @@ struct rec *blocks__at(const struct blocks *b, uint64_t addr)
 	return map64__get(b->at, addr, &i) ? &b->recs[i] : NULL;
 }
 
-static bool at_mark(const struct dev *dev, const struct rec *rec)
+static bool was_live(const struct model *m, const struct dev *dev, enum row_when when, const struct rec *rec)
 {
-	return dev->pub.marked && rec->born <= dev->mark_seq;
+	if (when == ROWS_AT_MARK)
+		return dev->pub.marked && rec->born <= dev->mark_seq;
+	return m->noted[when - ROWS_AT_BASE].set && rec->born <= dev->noted[when - ROWS_AT_BASE].seq;
+}
+
+uint64_t blocks__outside(const struct dev *dev, enum row_when when)
+{
+	uint64_t bytes;
+
+	switch (when) {
+	case ROWS_AT_MARK:
+		return dev->mark_outside;
+	case ROWS_TOTAL:
+		return 0;
+	default:
+		bytes = when == ROWS_NOW ? dev->outside : dev->noted[when - ROWS_AT_BASE].outside;
+		return (int64_t)bytes > 0 ? bytes : 0;
+	}
 }
 
 static struct block block_of(const struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead)
@@ -48,11 +66,15 @@ static int leave(const struct model *m, struct dev *dev, uint64_t addr, uint32_t
 	struct rec *rec = &b->recs[i];
 	int err;
 
-	if (at_mark(dev, rec)) {
-		err = array__reserve(&b->gone, &b->capgone, sizeof(*b->gone), (uint64_t)b->ngone + 1);
+	for (int when = 0; when < ROWS_MOMENTS; when++) {
+		struct gone *gone = &b->gone[when];
+
+		if (!was_live(m, dev, when, rec))
+			continue;
+		err = array__reserve(&gone->all, &gone->cap, sizeof(*gone->all), (uint64_t)gone->n + 1);
 		if (err)
 			return err;
-		b->gone[b->ngone++] = block_of(m, dev, addr, rec, true);
+		gone->all[gone->n++] = block_of(m, dev, addr, rec, true);
 	}
 	*ret = *rec;
 	rec->site = b->free1;
@@ -86,19 +108,20 @@ int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct r
 	return map64__del(dev->blocks.at, addr, &i) ? leave(m, dev, addr, i, ret) : -ENOENT;
 }
 
-int blocks__all(const struct model *m, const struct dev *dev, bool mark, struct block **ret, size_t *n)
+int blocks__all(const struct model *m, const struct dev *dev, enum row_when when, struct block **ret, size_t *n)
 {
 	const struct blocks *b = &dev->blocks;
-	struct block *all = malloc((map64__count(b->at) + (mark ? b->ngone : 0) + 1) * sizeof(*all));
+	const struct gone *gone = when < ROWS_MOMENTS ? &b->gone[when] : NULL;
+	struct block *all = malloc((map64__count(b->at) + (gone ? gone->n : 0) + 1) * sizeof(*all));
 	uint64_t addr, i;
 	size_t pos = 0, k = 0;
 
 	if (!all)
 		return -ENOMEM;
-	for (uint32_t g = 0; mark && g < b->ngone; g++)
-		all[k++] = b->gone[g];
+	for (uint32_t g = 0; gone && g < gone->n; g++)
+		all[k++] = gone->all[g];
 	while (map64__next(b->at, &pos, &addr, &i))
-		if (!mark || at_mark(dev, &b->recs[i]))
+		if (!gone || was_live(m, dev, when, &b->recs[i]))
 			all[k++] = block_of(m, dev, addr, &b->recs[i], false);
 	for (size_t j = 0; j < k; j++)
 		all[j].category = life__settled(&m->sites[all[j].site], all[j].category);
@@ -114,9 +137,9 @@ static int cmp_block(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-int blocks__list(const struct model *m, const struct dev *dev, bool mark, struct block **ret, size_t *n)
+int blocks__list(const struct model *m, const struct dev *dev, enum row_when when, struct block **ret, size_t *n)
 {
-	int err = blocks__all(m, dev, mark, ret, n);
+	int err = blocks__all(m, dev, when, ret, n);
 
 	if (!err)
 		qsort(*ret, *n, sizeof(**ret), cmp_block);
@@ -250,7 +273,7 @@ int model__live_blocks(const struct model *m, size_t device, enum row_when when,
 	dev = m->devs[m->order[device]];
 	if (mark && !dev->pub.marked)
 		return -ENOENT;
-	err = blocks__list(m, dev, mark, &blocks, n);
+	err = blocks__list(m, dev, mark ? ROWS_AT_MARK : ROWS_NOW, &blocks, n);
 	if (err)
 		return err;
 	all = calloc(*n + 1, sizeof(*all));

@@ -121,7 +121,7 @@ static int look_at_blocks(struct judge *j)
 	j->survey = calloc((size_t)j->w->n + 1, sizeof(*j->survey));
 	if (!j->survey)
 		return -ENOMEM;
-	err = blocks__all(j->m, j->dev, false, &j->blocks, &j->nblocks);
+	err = blocks__all(j->m, j->dev, ROWS_NOW, &j->blocks, &j->nblocks);
 	if (err)
 		return err;
 	for (size_t k = 0; k < j->nblocks; k++) {

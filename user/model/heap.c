@@ -99,7 +99,7 @@ void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->mark_used = dev->used;
 	dev->mark_below = below__reserved(dev);
 	dev->mark_others = dev->extents.sums[SUM_OTHERS];
-	dev->blocks.ngone = 0;
+	dev->blocks.gone[ROWS_AT_MARK].n = 0;
 	extents__mark(&dev->extents);
 	memcpy(dev->mark_loose, m->loose.sums, sizeof(dev->mark_loose));
 }
@@ -190,6 +190,8 @@ void heap__begin(struct model *m, struct dev *dev, const struct event *e)
 			heap__peak(m, dev, e->time, PHASE_OTHER);
 		heap__add_up(m, dev, allocated, reserved, e->time);
 	}
+	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && first; when++) /* as it was at moments noted before */
+		*dev__noted(dev, when) = (struct noted){ .allocated = e->totals ? before : dev->pub.live, .outside = dev->outside };
 	if (first && m->time_passed)
 		heap__mark(m, dev, m->opts.at_time);
 	if (first) {

@@ -115,8 +115,10 @@ struct blocks {
 	struct map64 *at; /* address -> number of its record */
 	struct rec *recs;
 	uint32_t n, cap, free1; /* free1: 1 + the first free record */
-	struct block *gone;	/* were live at the mark */
-	uint32_t ngone, capgone;
+	struct gone { /* were live at a moment (enum row_when), and are freed */
+		struct block *all;
+		uint32_t n, cap;
+	} gone[ROWS_MOMENTS];
 };
 
 struct dev;
@@ -129,10 +131,12 @@ struct rec *blocks__at(const struct blocks *b, uint64_t addr);
 int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec, bool *replaced, struct rec *old);
 /* Takes the block at addr away; *ret is what it was. 0, -ENOENT or -ENOMEM. */
 int blocks__take(const struct model *m, struct dev *dev, uint64_t addr, struct rec *ret);
-/* All blocks by address, for free(): now or at the mark. 0 or -ENOMEM. */
-int blocks__list(const struct model *m, const struct dev *dev, bool at_mark, struct block **ret, size_t *n);
+/* All blocks by address, for free(): now or at a moment. 0 or -ENOMEM. */
+int blocks__list(const struct model *m, const struct dev *dev, enum row_when when, struct block **ret, size_t *n);
 /* The same in no order. */
-int blocks__all(const struct model *m, const struct dev *dev, bool at_mark, struct block **ret, size_t *n);
+int blocks__all(const struct model *m, const struct dev *dev, enum row_when when, struct block **ret, size_t *n);
+/* Bytes of the moment's total in no block of ours. */
+uint64_t blocks__outside(const struct dev *dev, enum row_when when);
 int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1);
 int blocks__label(struct model *m, struct label label, uint32_t *ret1);
 /* What was asked for, and labels, have other numbers: their indexes anew. 0 or -ENOMEM. */
@@ -229,6 +233,9 @@ struct dev {
 	struct extents extents;
 	uint64_t mark_outside; /* of outside, not below 0 */
 	uint64_t mark_seq;     /* the last event before the mark */
+	struct noted {	       /* ROWS_AT_BASE, ROWS_AT_STEP */
+		uint64_t seq, allocated, outside; /* as mark_seq, pub.mark_allocated, mark_outside */
+	} noted[2];
 	uint64_t census;       /* bytes in live blocks that were there when we came, part of pub.live */
 	bool asked;	       /* what was asked for is known of some block */
 	uint64_t late;	       /* without totals: bytes that were there all along and were told of after the first event */
@@ -279,6 +286,11 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 /* A block of rec's site comes to e's address; the site's other numbers are the caller's, who gives the stamp away. 0 or -ENOMEM. */
 int heap__add(struct model *m, struct dev *dev, const struct event *e, struct rec *rec, bool *replaced);
 uint64_t heap__before_attach(const struct dev *dev);
+
+static inline struct noted *dev__noted(struct dev *dev, enum row_when when)
+{
+	return &dev->noted[when - ROWS_AT_BASE];
+}
 
 /* --- told.c: 0 or -ENOMEM */
 int heap__told_block(struct model *m, struct dev *dev, const struct event *e);
@@ -454,6 +466,10 @@ struct model {
 	uint32_t nthreads;
 	uint32_t nstates, threads_at; /* of them that are there; so many are swept */
 	uint64_t threads_swept;	      /* number of the event it was last done at */
+	struct {
+		bool set;
+		uint64_t time;
+	} noted[2]; /* ROWS_AT_BASE, ROWS_AT_STEP */
 	bool time_passed; /* AT_TIME: at_time lies behind */
 	bool finished;
 	uint64_t walks[MT_WALK_NR];

@@ -329,6 +329,37 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	ret->peak_step = dev->peak_step[m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL];
 }
 
+void model__note(struct model *m, enum row_when when, uint64_t time)
+{
+	m->noted[when - ROWS_AT_BASE].set = true;
+	m->noted[when - ROWS_AT_BASE].time = time;
+	for (uint32_t i = 0; i < m->ndevs; i++) {
+		struct dev *dev = m->devs[i];
+
+		*dev__noted(dev, when) = (struct noted){ .seq = m->seq, .allocated = dev->pub.allocated, .outside = dev->outside };
+		dev->blocks.gone[when].n = 0;
+	}
+}
+
+void model__forget(struct model *m, enum row_when when)
+{
+	m->noted[when - ROWS_AT_BASE].set = false;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		m->devs[i]->blocks.gone[when].n = 0;
+}
+
+bool model__noted(const struct model *m, enum row_when when, uint64_t *time)
+{
+	if (time)
+		*time = m->noted[when - ROWS_AT_BASE].time;
+	return m->noted[when - ROWS_AT_BASE].set;
+}
+
+uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_when when)
+{
+	return device < m->ndevs ? m->devs[m->order[device]]->noted[when - ROWS_AT_BASE].allocated : 0;
+}
+
 bool model__peak_line(const struct model *m, size_t device, bool innermost, struct row *ret)
 {
 	const struct dev *dev = device < m->ndevs ? m->devs[m->order[device]] : NULL;

@@ -149,7 +149,14 @@ static inline bool row__has_leaf(const struct row *r)
 /* For qsort(): what --filter left out last, largest first; then by words, so that two captures of one program come out alike. */
 int row__compare(const void *a, const void *b);
 
-enum row_when { ROWS_AT_MARK, ROWS_NOW, ROWS_TOTAL /* everything ever allocated, of unknown category; median 0 where sizes were not kept */ };
+enum row_when {
+	/* Moments: blocks that were live then, each by what is known of it now. BASE, STEP: those that model__note() set. */
+	ROWS_AT_MARK, ROWS_AT_BASE, ROWS_AT_STEP,
+	ROWS_NOW,
+	ROWS_TOTAL, /* everything ever allocated, of unknown category; median 0 where sizes were not kept */
+};
+#define ROWS_MOMENTS ROWS_NOW
+
 struct row_opts {
 	enum group by;
 	enum row_when when;
@@ -177,6 +184,17 @@ struct row_opts {
  * excepted), the row before_attach included. *ret is for free(). 0 or -ENOMEM, -ENOENT: the moment never came.
  */
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n);
+
+/*
+ * Two more moments to compare, for growth: after the last event given. when: ROWS_AT_BASE or ROWS_AT_STEP; time: ns since the
+ * start. Keeps a few bytes for each block that was live then, even after it is freed.
+ */
+void model__note(struct model *m, enum row_when when, uint64_t time);
+void model__forget(struct model *m, enum row_when when);
+/* False: not noted. time may be NULL. */
+bool model__noted(const struct model *m, enum row_when when, uint64_t *time);
+/* Bytes allocated on the device at a noted moment. Memory found later to have been there before the first event is included. */
+uint64_t model__noted_allocated(const struct model *m, size_t device, enum row_when when);
 
 /* What --by stack says of memory of this stack; what is to be charged elsewhere has been. bytes and count are not set. */
 void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, struct row *ret);

@@ -182,11 +182,12 @@ static uint32_t kin__name(const struct table *t, const struct kin *k)
 	return k->label1 ? t->m->labels[k->label1 - 1].name : 0;
 }
 
-/* Of what was there before attach: is it charged to the rows before_attach? */
+/* Is it charged to the rows before_attach? Memory from before attach is, unless the table tells its category or its module. */
 static bool is_before(const struct table *t, const struct kin *k)
 {
-	return t->m->sites[k->site].walk == WALK_CENSUS &&
-	       ((t->split & SPLIT_ORIGIN) || (!k->category && !kin__module(t, k)));
+	bool module = t->split != SPLIT(BY_CATEGORY) && kin__module(t, k);
+
+	return t->m->sites[k->site].walk == WALK_CENSUS && ((t->split & SPLIT_ORIGIN) || (!k->category && !module));
 }
 
 /* The words of a group, from the largest of its parts. */
@@ -381,7 +382,7 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 	int err = 0;
 
 	if (t->opts->when != ROWS_TOTAL) {
-		err = blocks__all(t->m, dev, t->opts->when == ROWS_AT_MARK, &blocks, &n);
+		err = blocks__all(t->m, dev, t->opts->when, &blocks, &n);
 		for (size_t i = 0; i < n && !err; i++)
 			err = table__kin(t, &blocks[i]);
 		free(blocks);
@@ -567,7 +568,6 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 int model__rows(const struct model *m, size_t device, const struct row_opts *opts, struct row **ret, size_t *n)
 {
 	struct table t = { .m = (struct model *)(uintptr_t)m, .opts = opts }; /* only caches are written to */
-	uint64_t before = 0;
 	const struct dev *dev;
 	uint32_t number;
 	int err;
@@ -576,7 +576,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 		return -ENOENT;
 	number = m->order[device];
 	dev = m->devs[number];
-	if (opts->when == ROWS_AT_MARK && !dev->pub.marked)
+	if (opts->when < ROWS_MOMENTS && !(opts->when == ROWS_AT_MARK ? dev->pub.marked : model__noted(m, opts->when, NULL)))
 		return -ENOENT;
 	t.sel = (struct select){ .m = t.m, .opts = opts };
 	t.split = split_of(opts);
@@ -584,16 +584,12 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	err = table__gather(&t, dev, number);
 	for (uint32_t i = 0; i < t.nkin && !err; i++)
 		err = table__add_kin(&t, &t.kin[i]);
-	if (opts->when == ROWS_AT_MARK)
-		before = dev->mark_outside;
-	else if (opts->when == ROWS_NOW)
-		before = (int64_t)dev->outside > 0 ? dev->outside : 0;
 	if (!err) {
 		table__medians(&t);
 		err = table__modules(&t);
 	}
 	if (!err)
-		err = table__rows(&t, before, ret, n);
+		err = table__rows(&t, blocks__outside(dev, opts->when), ret, n);
 	free(t.kin);
 	free(t.kin_index.slots);
 	free(t.groups);

@@ -503,7 +503,7 @@ static int list_pending(struct sweep *s)
 
 static int gather(struct sweep *s)
 {
-	int err = blocks__list(s->m, s->dev, s->at_mark, &s->blocks, &s->nblocks);
+	int err = blocks__list(s->m, s->dev, s->at_mark ? ROWS_AT_MARK : ROWS_NOW, &s->blocks, &s->nblocks);
 
 	if (!err)
 		err = extents__list(&s->dev->extents, EXTENT_MEMORY, s->at_mark, &s->extents, &s->nextents);
@@ -611,7 +611,7 @@ int model__segments(const struct model *m, size_t device, enum row_when when, bo
 	if (device >= m->ndevs)
 		return -ENOENT;
 	s.dev = m->devs[m->order[device]];
-	if (s.dev->pub.device.type == DEVICE_CPU || when == ROWS_TOTAL)
+	if (s.dev->pub.device.type == DEVICE_CPU || (when != ROWS_AT_MARK && when != ROWS_NOW))
 		return -EINVAL;
 	if (s.at_mark && !s.dev->pub.marked)
 		return -ENOENT;

@@ -34,8 +34,12 @@ static void mark_device(const struct dev *dev, const struct in_use *u)
 
 	while (map64__next(b->at, &pos, &addr, &i))
 		mark_block(u, b->recs[i].site, b->recs[i].ask1, b->recs[i].label1);
-	for (uint32_t g = 0; g < b->ngone; g++)
-		mark_block(u, b->gone[g].site, b->gone[g].ask1, b->gone[g].label1);
+	for (int when = 0; when < ROWS_MOMENTS; when++)
+		for (uint32_t g = 0; g < b->gone[when].n; g++) {
+			const struct block *r = &b->gone[when].all[g];
+
+			mark_block(u, r->site, r->ask1, r->label1);
+		}
 	if (dev->peak_site1)
 		u->sites[dev->peak_site1 - 1] = 1;
 }
@@ -193,12 +197,13 @@ static void renumber(const struct model *m, const uint32_t *asks, const uint32_t
 			r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
 			r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
 		}
-		for (uint32_t g = 0; g < b->ngone; g++) {
-			struct block *r = &b->gone[g];
+		for (int when = 0; when < ROWS_MOMENTS; when++)
+			for (uint32_t g = 0; g < b->gone[when].n; g++) {
+				struct block *r = &b->gone[when].all[g];
 
-			r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
-			r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
-		}
+				r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
+				r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
+			}
 	}
 }
 

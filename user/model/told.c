@@ -58,6 +58,10 @@ static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
 	dev->phase_total += bytes;
 	for (int p = 0; p < PHASE_NR; p++)
 		dev->phases[p].peak_allocated += dev->phases[p].count ? bytes : 0;
+	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS; when++) {
+		dev__noted(dev, when)->allocated += bytes;
+		dev__noted(dev, when)->outside += bytes;
+	}
 	if (dev->pub.marked) {
 		dev->pub.mark_allocated += bytes;
 		dev->pub.mark_before_attach += bytes;
@@ -101,6 +105,8 @@ static int heap__tell(struct model *m, struct dev *dev, const struct event *e, b
 	if (outside) {
 		dev->outside -= e->size;
 		dev->told += rec.born ? 0 : e->size;
+		for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && !rec.born; when++)
+			dev__noted(dev, when)->outside -= e->size;
 		if (dev->pub.marked && !rec.born)
 			dev->mark_outside -= e->size;
 	}

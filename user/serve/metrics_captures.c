@@ -139,7 +139,8 @@ static void put_categories(struct metrics_writer *w, const struct lasts *l)
 	static const struct om_family f = { "capture_category_bytes", "gauge", "bytes",
 					    "What the peak was made of, on the device with the largest: by what it was for." };
 	/* What a report may call them: a label has no other values. */
-	static const char *const names[] = { "parameter", "buffer", "gradient", "optimizer_state", "activation", "input", "temporary", "unknown" };
+	static const char *const names[] = { "parameter", "buffer", "gradient", "optimizer_state", "activation", "input", "temporary", "unknown",
+						"before_attach" };
 
 	metrics__head(w, &f);
 	for (size_t k = 0; k < l->n; k++) {
