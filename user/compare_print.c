@@ -11,7 +11,9 @@
 #include "lib/text.h"
 #include "report_words.h"
 
-#define NAME_MAX_WIDTH 24
+#define NAME_WIDTH 24 /* of names that are not alike when cut to that, where there is no room for more */
+#define REST_WIDTH 96 /* of all other columns */
+#define NAMES_COMPARED 256
 #define WHERE_WANTED 20
 
 enum { COL_NAME, COL_PEAK, COL_TIMES, COL_PERCENT, COL_RESERVED, COL_FRAGMENTATION, COL_MOST, COL_STEP, COL_STEP_TIMES, COL_STEP_PERCENT,
@@ -25,7 +27,7 @@ static const struct column columns[COL_NR] = {
 };
 
 struct cells {
-	char name[4 * NAME_MAX_WIDTH + 8], peak[40], times[24], percent[24], reserved[24], fragmentation[16], most[16], step[24],
+	char name[REPORT_TEXT], peak[40], times[24], percent[24], reserved[24], fragmentation[16], most[16], step[24],
 		step_times[24], step_percent[24], steps[32];
 	char where[REPORT_TEXT];
 };
@@ -42,18 +44,47 @@ static void where(struct cells *s, const struct capture *c, size_t columns_)
 	if (!c->file || columns_ < used + 8)
 		return;
 	report__location(place, &r, c->cwd, columns_ - used);
-	if (!strstr(place, ")"))
+	if (!strstr(place, ")")) {
 		snprintf(place, sizeof(place), "%s:%u", text__clean(clean, sizeof(clean), file, strlen(file)), c->line);
+		report__cut_front(place, columns_ - used); /* the number of the line is at its end */
+	}
 	snprintf(s->where, sizeof(s->where), "%s, %.*s", phase, (int)sizeof(s->where) - 32, place);
 }
 
-static void fill(struct cells *s, const struct capture *all, size_t i, size_t columns_)
+static const char *cut_name(char buf[REPORT_TEXT], const struct capture *c, size_t columns_)
+{
+	return report__cut_middle(text__clean(buf, REPORT_TEXT, c->name, strlen(c->name)), columns_);
+}
+
+static bool any_alike(const struct capture *all, size_t n, size_t columns_)
+{
+	char a[REPORT_TEXT], b[REPORT_TEXT];
+
+	for (size_t i = 0; i < n; i++) {
+		cut_name(a, &all[i], columns_);
+		for (size_t k = 0; k < i; k++)
+			if (strcmp(all[i].name, all[k].name) != 0 && !strcmp(a, cut_name(b, &all[k], columns_)))
+				return true;
+	}
+	return false;
+}
+
+/* As wide as there is room for, and as it takes to tell them apart. */
+static size_t name_width(const struct capture *all, size_t n, size_t width)
+{
+	size_t ret = width > NAME_WIDTH + REST_WIDTH ? width - REST_WIDTH : NAME_WIDTH;
+
+	while (ret < width && n <= NAMES_COMPARED && any_alike(all, n, ret))
+		ret += 4;
+	return ret;
+}
+
+static void fill(struct cells *s, const struct capture *all, size_t i, size_t name_columns, size_t columns_)
 {
 	const struct capture *c = &all[i], *first = &all[0];
-	char bytes[24], clean[REPORT_TEXT];
+	char bytes[24];
 
-	text__clean(clean, sizeof(clean), c->name, strlen(c->name));
-	snprintf(s->name, sizeof(s->name), "%s", report__cut(clean, NAME_MAX_WIDTH));
+	cut_name(s->name, c, name_columns);
 	snprintf(s->peak, sizeof(s->peak), "%s%s", c->device.peak_is == FIGURE_EXACT ? "" : c->device.peak_is == FIGURE_LOWER_BOUND ? ">= " : "~ ",
 		 text__bytes(bytes, sizeof(bytes), c->device.peak_allocated));
 	compare__times(s->times, s->percent, i ? first->device.peak_allocated : 0, c->device.peak_allocated);
@@ -106,7 +137,7 @@ static void put_markdown(FILE *out, const char *s)
 /* What keeps captures from being compared; as a list in Markdown. */
 static void print_notes(FILE *out, const struct capture *all, size_t n, bool markdown)
 {
-	char text[COMPARE_TEXT], name[4 * NAME_MAX_WIDTH + 8], line[COMPARE_TEXT + 4 * NAME_MAX_WIDTH + 16];
+	char text[COMPARE_TEXT], name[REPORT_TEXT], line[COMPARE_TEXT + REPORT_TEXT];
 	bool any = false;
 
 	for (size_t i = 0; i < n; i++)
@@ -134,19 +165,19 @@ int compare_text__print(FILE *out, const struct capture *all, size_t n, const st
 	struct cells *s = calloc(1, sizeof(*s));
 	const char *cells[COL_NR];
 	int err = t && s ? 0 : -ENOMEM;
-	size_t room;
+	size_t width = report_text__width(out, o), names = name_width(all, n, width), room;
 
 	for (size_t i = 0; i < n && !err; i++) {
-		fill(s, all, i, 0);
+		fill(s, all, i, names, 0);
 		put_cells(s, cells);
 		err = grid__add(t, cells);
 	}
 	if (!err) {
 		grid__last_goes(t, 5); /* it is of no use cut short; what was asked for comes first */
-		room = grid__fit(t, report_text__width(out, o), WHERE_WANTED);
+		room = grid__fit(t, width, WHERE_WANTED);
 		grid__print_titles(t, out, report_text__colour(out, o), room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
 		for (size_t i = 0; i < n; i++) {
-			fill(s, all, i, room);
+			fill(s, all, i, names, room);
 			grid__print(t, out, i, NULL, report__cut(s->where, room));
 		}
 		print_notes(out, all, n, false);
@@ -175,7 +206,7 @@ int compare_markdown__print(FILE *out, const struct capture *all, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const char *cells[COL_NR];
 
-		fill(s, all, i, 60);
+		fill(s, all, i, REPORT_TEXT, 60);
 		put_cells(s, cells);
 		fputc('|', out);
 		for (int k = 0; k < COL_NR; k++)

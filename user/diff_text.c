@@ -54,20 +54,46 @@ static const char *colour_of(const struct printer *p, const struct diff_row *r)
 	return r->status == DIFF_GREW || r->status == DIFF_NEW ? RED : BLUE;
 }
 
-/* "blocks.*.mlp (4)" */
-static char *module(struct printer *p, const struct row *r)
+/* What the modules of both sides have in common, and how many they are: "4", "4 -> 1". "": one, the same. */
+static struct row both_modules(struct printer *p, const struct diff_row *dr, char *count, size_t size)
 {
-	char count[24];
+	const struct row *a = dr->old, *b = dr->new;
+	struct row r = *shown(dr);
 
-	if (r->modules > 1 && !strcmp(r->module, "*")) {
-		snprintf(p->text, sizeof(p->text), "(%u modules)", r->modules);
+	*count = '\0';
+	if (!a || !b || !a->modules || !b->modules) {
+		r = a && a->modules ? *a : r;
+		if (r.modules > 1)
+			snprintf(count, size, "%u", r.modules);
+		return r;
+	}
+	if (a->modules != b->modules)
+		snprintf(count, size, "%u -> %u", a->modules, b->modules);
+	else if (a->modules > 1 || strcmp(a->module, b->module) != 0)
+		snprintf(count, size, "%u", a->modules > 1 ? a->modules : 2);
+	if (strcmp(a->module, b->module) != 0) {
+		snprintf(p->more, sizeof(p->more) - 2, "%s", a->module);
+		pattern__cover(p->more, b->module);
+		r.module = p->more;
+	}
+	return r;
+}
+
+/* "blocks.*.mlp (4)" */
+static char *module(struct printer *p, const struct diff_row *dr)
+{
+	char count[32], words[40];
+	struct row r = both_modules(p, dr, count, sizeof(count));
+
+	if (*count && !strcmp(r.module, "*")) {
+		snprintf(p->text, sizeof(p->text), "(%s modules)", count);
 		return p->text;
 	}
-	report__module(p->text, r);
-	if (r->modules > 1) {
-		snprintf(count, sizeof(count), " (%u)", r->modules);
-		report__cut_front(p->text, MODULE_MAX - strlen(count));
-		return strcat(p->text, count);
+	report__module(p->text, &r);
+	if (*count) {
+		snprintf(words, sizeof(words), " (%s)", count);
+		report__cut_front(p->text, MODULE_MAX - strlen(words));
+		return strcat(p->text, words);
 	}
 	return report__cut_front(p->text, MODULE_MAX);
 }
@@ -136,7 +162,7 @@ static int add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 		[COL_STATUS] = diff__status(dr->status),
 		[COL_CATEGORY] = category(dr),
 		[COL_PHASE] = r->before_attach ? "" : phase__name(r->phase),
-		[COL_MODULE] = strcpy(name, module(p, r)),
+		[COL_MODULE] = strcpy(name, module(p, dr)),
 	};
 
 	return grid__add(t, cells);

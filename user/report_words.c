@@ -57,6 +57,21 @@ char *report__cut_front(char *s, size_t columns)
 	return s;
 }
 
+char *report__cut_middle(char *s, size_t columns)
+{
+	size_t width = 0, w;
+	char *p = s, *next = s, one[8];
+
+	if (text__width(s) <= columns || columns < 12)
+		return report__cut(s, columns);
+	while (w = char_width(&next, one), width + w <= columns / 3) {
+		width += w;
+		p = next;
+	}
+	report__cut_front(p, columns - width);
+	return s;
+}
+
 /* The part of a path that says most: from the target's folder or the installed package on. */
 static const char *path_start(const char *path, const char *cwd)
 {

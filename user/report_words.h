@@ -22,6 +22,8 @@ char *report__cut_front(char *s, size_t columns);
  * the installed package on, and cut from the front as far as need be. buf of REPORT_TEXT.
  */
 char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns);
+/* Likewise in the middle: of names that begin alike the end says which it is. */
+char *report__cut_middle(char *s, size_t columns);
 /* "net/model.py:336": a place without a function, cleaned, its path as above. buf of REPORT_TEXT. */
 char *report__place(char *buf, const char *file, uint32_t line, const char *cwd);
 /* "function (file:line)", as it is: for machine formats. buf of REPORT_TEXT. */

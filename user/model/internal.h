@@ -495,13 +495,6 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 	return &m->layers.all[m->layers.pool[c->off + i]];
 }
 
-/* --- pattern.c */
-/*
- * Makes pattern cover a module's name too: components that differ become "*"; names of different depth keep what they begin
- * with. pattern only ever gets shorter or gains a "*" in place of a component, so that its room suffices.
- */
-void pattern__cover(char *pattern, const char *name);
-
 /* --- select.c: what a row is charged to, where the caller has hidden files */
 struct select {
 	struct model *m;

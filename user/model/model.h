@@ -148,6 +148,11 @@ static inline bool row__has_leaf(const struct row *r)
 
 /* For qsort(): what --filter left out last, largest first; then by words, so that two captures of one program come out alike. */
 int row__compare(const void *a, const void *b);
+/*
+ * Makes pattern, a module's name or what several have in common, cover name too: components that differ become "*"; names of
+ * different depth keep what they begin with. It gets longer by two bytes at most.
+ */
+void pattern__cover(char *pattern, const char *name);
 
 enum row_when {
 	/* Moments: blocks that were live then, each by what is known of it now. BASE, STEP: those that model__note() set. */
