@@ -14,7 +14,7 @@
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh kernel-images  prints the paths of those, one a line
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, cu12, bench, estimate, readers, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, api or fleet
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
 #   tools/deps.sh page           prints the folder with node_modules of the page that is exported; gets it if it is not there
@@ -29,6 +29,7 @@ cd "$(dirname "$0")/.."
 VENVS=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}
 MAIN_TORCH=2.11.0
 OLD_TORCH=2.1.2
+OLDEST_TORCH=1.13.1 # the oldest that is supported
 CU12_TORCH=2.4.1 # for CUDA 12
 MEMRAY=1.20.0
 NEED_MIB=6144 # of disk, for one environment
@@ -214,13 +215,13 @@ newest_torch() { # python
 
 venv_main() {
 	local python
-	python=$(find_python 3.12 3.11 3.13 3.10) || die "no CPython 3.10 to 3.13 with venv found: apt-get install python3-venv"
+	python=$(find_python 3.12 3.11 3.13 3.10 3.14) || die "no CPython 3.10 to 3.14 with venv found: apt-get install python3-venv"
 	make_venv main $MAIN_TORCH "$python" numpy
 }
 
 venv_newest() {
 	local python torch
-	python=$(find_python 3.13 3.12 3.11 3.10) || die "no CPython 3.10 to 3.13 with venv found"
+	python=$(find_python 3.13 3.12 3.11 3.10 3.14) || die "no CPython 3.10 to 3.14 with venv found"
 	torch=$(newest_torch "$python") || true
 	if [ -z "$torch" ]; then
 		[ ! -e "$VENVS/newest/.complete" ] || return 0
@@ -236,6 +237,15 @@ venv_old() {
 		return 0
 	}
 	make_venv old $OLD_TORCH "$python" 'numpy<2'
+}
+
+venv_oldest() {
+	local python
+	python=$(find_python 3.10 3.9 3.8 3.11) || {
+		say "no CPython 3.8 to 3.11 found: tests with PyTorch $OLDEST_TORCH will be skipped"
+		return 0
+	}
+	make_venv oldest $OLDEST_TORCH "$python" 'numpy<2'
 }
 
 venv_cu12() {
@@ -326,8 +336,8 @@ readers() {
 API=(requests==2.34.2 schemathesis==4.32.5 openapi-spec-validator==0.9.0)
 api() {
 	local python
-	python=$(find_python 3.12 3.11 3.13 3.10) || {
-		say "no CPython 3.10 to 3.13 found: requests that a schema makes up will not be tried"
+	python=$(find_python 3.12 3.11 3.13 3.10 3.14) || {
+		say "no CPython 3.10 to 3.14 found: requests that a schema makes up will not be tried"
 		return 0
 	}
 	small_venv api "$python" "requests, schemathesis, openapi_spec_validator" "what they try will not be tried" "${API[@]}"
@@ -473,7 +483,7 @@ print_python() {
 	echo "$dir/bin/python"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|fuzz|estimate|bench|kernels ... or python main|newest|old|cu12|bench|estimate|readers|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|formats|api|fleet|fuzz|estimate|bench|kernels ... or python main|newest|old|oldest|cu12|bench|estimate|readers|api|fleet"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -508,7 +518,7 @@ for what in "$@"; do
 	torch) packages "${TORCH_PACKAGES[@]}" && venvs main ;;
 	test)
 		packages "${TEST_PACKAGES[@]}" "${FORMATS_PACKAGES[@]}"
-		venvs main newest old cu12
+		venvs main newest old oldest cu12
 		foreign
 		readers
 		api

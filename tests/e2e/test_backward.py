@@ -261,6 +261,10 @@ def test_old():
     all_jobs("old", "cpu")
 
 
+def test_oldest():
+    all_jobs("oldest", "cpu")
+
+
 def test_engine_threads():
     """CUDA tensors: nodes run on threads of the engine, which have no Python frames at all."""
     all_jobs("main", "cuda")

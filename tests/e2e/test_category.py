@@ -94,6 +94,10 @@ def test_old_torch():
     from_start("cpu", role="old")
 
 
+def test_oldest_torch():
+    from_start("cpu", role="oldest")
+
+
 def test_cuda_without_a_gpu():
     recording, name = from_start("cuda", "--dry-run-cuda")
     combinations(recording, name)

@@ -83,5 +83,9 @@ def test_torch_old():
     exact("old")
 
 
+def test_torch_oldest():
+    exact("oldest")
+
+
 if __name__ == "__main__":
     run(globals())

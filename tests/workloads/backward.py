@@ -8,6 +8,7 @@ A mark is an allocation of an odd number of bytes, which the jobs make none of: 
 modules(), the calls of modules have numbers and marks of the same kind.
 """
 import argparse
+import inspect
 import json
 import os
 import re
@@ -104,8 +105,14 @@ class Truth:
         def leave(*_):
             mark(4 * n + 3)
             self.inside().pop()
-        module.register_forward_pre_hook(enter, prepend=True)
-        module.register_forward_hook(leave, always_call=True)
+        hook(module.register_forward_pre_hook, enter, prepend=True)
+        hook(module.register_forward_hook, leave, always_call=True)
+
+
+def hook(register, function, **options):
+    """With those options that this PyTorch has: prepend came with 2.0, always_call with 2.1."""
+    known = inspect.signature(register).parameters
+    register(function, **{k: v for k, v in options.items() if k in known})
 
 
 def mark(size):

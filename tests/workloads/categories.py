@@ -49,14 +49,19 @@ class Peak(torch.autograd.Function):
         return grad
 
 
+def storage(tensor):
+    """PyTorch before 2.0 has no untyped_storage()."""
+    return tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+
+
 def block(tensor):
     """Bytes of the block that holds a tensor's storage."""
-    size = tensor.untyped_storage().nbytes()
+    size = storage(tensor).nbytes()
     return (size + 511) // 512 * 512 if DEVICE != "cpu" else size
 
 
 def blocks(tensors):
-    return sum({t.untyped_storage().data_ptr(): block(t) for t in tensors if t.device.type == torch.device(DEVICE).type}.values())
+    return sum({storage(t).data_ptr(): block(t) for t in tensors if t.device.type == torch.device(DEVICE).type}.values())
 
 
 def main():
@@ -72,8 +77,8 @@ def main():
 
     def note():
         own = [*model.parameters(), *model.buffers(), x, y]
-        ours = {t.untyped_storage().data_ptr() for t in own}
-        kept = [t for t in saved if t.untyped_storage().data_ptr() not in ours]
+        ours = {storage(t).data_ptr() for t in own}
+        kept = [t for t in saved if storage(t).data_ptr() not in ours]
         truth.update({
             "parameter": blocks(model.parameters()), "buffer": blocks(model.buffers()),
             "gradient": blocks(p.grad for p in model.parameters() if p.grad is not None),

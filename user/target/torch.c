@@ -21,15 +21,17 @@ static const struct want {
 	enum hook_id id;
 	bool required;
 	unsigned args;
-	const char *symbols[2]; /* the second is another version's name */
+	const char *symbols[3]; /* by version, newest first; totals were signed before torch 2.0 */
 	const char *missing;
 } wants[] = {
 	{ HOOK_REPORT, true, ARG(0) | ARG(1) | ARG(2) | ARG(3) | ARG(4),
-	  { "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE" },
+	  { "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+	    "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE" },
 	  "no mapped file exports it (torch before 1.10, or torch not loaded yet)" },
 	{ HOOK_OOM, false, ARG(0) | ARG(1) | ARG(2) | ARG(3),
 	  { "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
-	    "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE" },
+	    "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+	    "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE" },
 	  "no mapped file exports it (torch before 1.13)" },
 	{ HOOK_CPU_NEW, true, ARG(1) | ARG(2),
 	  { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm" }, "no mapped file exports it" },
@@ -43,6 +45,7 @@ static const struct want {
 	  "no mapped file exports it: backward memory is not traced to lines of forward" },
 };
 #define WANTS (sizeof(wants) / sizeof(wants[0]))
+#define SYMBOLS (sizeof(wants[0].symbols) / sizeof(wants[0].symbols[0]))
 
 /* A mapped file, once: the mapping stands for all of its mappings. */
 struct file {
@@ -315,10 +318,10 @@ static void hook_from_file(const struct proc *p, const struct maps *m, const str
 	uint64_t offset;
 	unsigned i;
 
-	for (i = 0; i < 2 && (name = w->symbols[i]); i++)
+	for (i = 0; i < SYMBOLS && (name = w->symbols[i]); i++)
 		if (!elf__dynsym(e, name, &sym) && sym.type == 2 /* STT_FUNC */)
 			break;
-	if (i == 2 || !name)
+	if (i == SYMBOLS || !name)
 		return;
 	if (h->found) {
 		h->others++;
