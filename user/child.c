@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -116,6 +117,8 @@ static void run(const struct child_opts *o, int go, int failed)
 		err = -errno;
 	if (!err && o->user)
 		err = child_user__become(o->user);
+	if (!err && o->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		err = -errno;
 	if (!err)
 		err = sigprocmask(SIG_SETMASK, o->mask, NULL) ? -errno : 0;
 	if (!err) {

@@ -24,6 +24,7 @@ struct child_opts {
 	const struct child_user *user;	/* NULL: as we are. HOME, USER, LOGNAME and SHELL go with it */
 	const char *const *env;		/* "NAME=VALUE" to set, "NAME" to take away; NULL-terminated; NULL: nothing */
 	const sigset_t *mask;		/* the signal mask it gets */
+	bool no_new_privs;		/* neither it nor what it starts gets rights by an exec: set-user-ID programs run without */
 	bool stdout_to_stderr;		/* our standard output is not for it */
 };
 

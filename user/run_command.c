@@ -102,6 +102,7 @@ static int make_child(struct run_command *r, const struct child_user *user)
 		.user = user,
 		.env = r->inside_run ? inside__env(r->inside_run) : r->dryrun ? dryrun__env(r->dryrun) : NULL,
 		.mask = &r->mask,
+		.no_new_privs = r->inside_run,
 		.stdout_to_stderr = r->args.stdout_to_stderr || (!r->args.no_trace && output && !strcmp(output, "-")),
 	};
 
@@ -229,11 +230,11 @@ bool run_command__started(const struct run_command *r)
 	return r->child && child__released(r->child) && !r->never_ran;
 }
 
-static int make_inside(struct run_command *r)
+static int make_inside(struct run_command *r, const struct child_user *user)
 {
 	int status = EXIT_OK;
 
-	r->inside_run = inside__new(r->dryrun ? dryrun__env(r->dryrun) : NULL, r->args.capture.ring_bytes, &status);
+	r->inside_run = inside__new(r->dryrun ? dryrun__env(r->dryrun) : NULL, r->args.capture.ring_bytes, user, &status);
 	return r->inside_run ? EXIT_OK : status;
 }
 
@@ -249,7 +250,7 @@ int run_command__record(struct run_command *r)
 	if (r->dryrun)
 		status = EXIT_OK;
 	if (!status && r->args.inside)
-		status = make_inside(r);
+		status = make_inside(r, other ? &r->user : NULL);
 	if (!status)
 		status = make_child(r, other ? &r->user : NULL);
 	if (status)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import harness
 from harness import IS_ROOT, OUT, REPO, Skip, check, device, equal, python, report, run, scratch, spawn, sudo, tool
@@ -171,6 +172,82 @@ def test_told():
     done = subprocess.run([sys.executable, "-c", "print(1)"], env=dict(os.environ, LD_PRELOAD=os.path.join(OUT, "inside", "libmemtrace-inside.so"),
                           MEMTRACE_INSIDE="1:2:3"), capture_output=True, text=True, check=False)
     equal((done.returncode, done.stdout, done.stderr), (0, "1\n", ""), "the library where nobody records")
+
+
+# Runs a set-user-ID program in its place, and says meanwhile in the shared memory that this is a program to be recorded, whose places to
+# write to are these: as long as two words and an address are in the file.
+HOSTILE = r"""
+import mmap, os, struct, sys, time
+fd, folder = int(os.environ["MEMTRACE_INSIDE"].split(":")[0]), sys.argv[1]
+shared = mmap.mmap(fd, 4096)
+if os.fork():
+    os.execv(folder + "/sleep", ["sleep", "60"])
+while not os.path.exists(folder + "/where"):
+    time.sleep(0.01)
+slots, linker, returns = (int(n) for n in open(folder + "/where").read().split())
+for n in range(300):
+    struct.pack_into("<4Q", shared, 32, slots, slots, linker, returns)
+    struct.pack_into("<I", shared, 28, 1)
+    struct.pack_into("<I", shared, 24, struct.unpack_from("<I", shared, 24)[0] + 1)
+    time.sleep(0.01)
+os.rename(folder + "/where", folder + "/done")
+"""
+
+
+def until(fn, seconds, what):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        got = fn()
+        if got:
+            return got
+        time.sleep(0.05)
+    raise harness.Failure("no %s within %d s" % (what, seconds))
+
+
+def code_of(pid):
+    """(start, bytes) of all code that the process has from libraries."""
+    found = []
+    with open("/proc/%d/maps" % pid, encoding="utf-8") as maps, open("/proc/%d/mem" % pid, "rb", 0) as mem:
+        for line in maps:
+            words = line.split()
+            if words[1].startswith("r-x") and len(words) > 5 and words[5].startswith("/"):
+                start, end = (int(n, 16) for n in words[0].split("-"))
+                mem.seek(start)
+                found.append((words[5], start, mem.read(end - start)))
+    return found
+
+
+def test_a_set_user_id_program_is_not_written_to():
+    """Root records another user's command, which does all that it can to have root write into a program of root's."""
+    if not IS_ROOT or platform.machine() != "x86_64":
+        raise Skip("needs root, on x86-64")
+    if os.statvfs(scratch()).f_flag & os.ST_NOSUID:
+        raise Skip("set-user-ID programs do nothing here")
+    folder = scratch("hostile")
+    os.mkdir(folder)
+    os.chmod(folder, 0o777)
+    shutil.copy("/bin/sleep", os.path.join(folder, "sleep"))
+    os.chmod(os.path.join(folder, "sleep"), 0o4755)
+    p = spawn([harness.TOOL, "run", "--inside", "--user", "nobody", "-f", "-o", os.path.join(folder, "hostile.mtr"), "--", "/usr/bin/python3", "-c", HOSTILE, folder],
+              root=True)
+    pid = until(lambda: next((c for c in harness.children_of(p.pid) if os.readlink("/proc/%d/exe" % c).endswith("/sleep")), None), 30,
+                           "the program in its place")
+    try:
+        before = code_of(pid)
+        libc = next(start for path, start, _ in before if "/libc.so" in path or "/libc-" in path)
+        with open(os.path.join(folder, "here"), "w", encoding="ascii") as f:
+            f.write("%d %d %d" % (libc + 4096, libc + 8192, libc))
+        os.rename(os.path.join(folder, "here"), os.path.join(folder, "where"))
+        until(lambda: os.path.exists(os.path.join(folder, "done")), 30, "an end of what the other process does")
+        after = code_of(pid)
+        for (path, start, was), (_, _, now) in zip(before, after, strict=True):
+            at = [start + i for i in range(len(was)) if was[i] != now[i]]
+            equal(at[:8], [], "places in %s that were written to" % path)
+        with open("/proc/%d/status" % pid, encoding="utf-8") as f:
+            check("NoNewPrivs:\t1" in f.read(), "an exec can give it rights")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        p.wait(30)
 
 
 if __name__ == "__main__":

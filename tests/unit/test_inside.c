@@ -278,7 +278,7 @@ static void start(struct second *s, const char *what, size_t ring)
 	int in[2], out[2], i;
 	struct stat st;
 
-	s->m = inside_memory__new(ring);
+	s->m = inside_memory__new(ring, NULL);
 	assert_non_null(s->m);
 	assert_int_equal(fstat(s->m->fd, &st), 0);
 	snprintf(told, sizeof(told), "%d:%lu:%lu", s->m->fd, (unsigned long)st.st_dev, (unsigned long)st.st_ino);
@@ -386,6 +386,52 @@ static int on_set_device(void *ctx, const void *rec, size_t len)
 	if (thread < THREADS)
 		seen->wrong += (uint32_t)r->arg[0] != seen->next[thread]++;
 	return 0;
+}
+
+/* Whoever can write to the shared memory says nothing of where we write, or what. */
+static void test_written_by_others(void **state)
+{
+	uint8_t before[4096], after[4096];
+	struct map text = { 0 };
+	struct maps maps;
+	struct proc *proc;
+	struct second s;
+	size_t i;
+
+	(void)state;
+	start(&s, "insns", 0);
+	load(&s, false);
+	proc = proc__open(s.pid);
+	assert_non_null(proc);
+	assert_int_equal(proc__maps(proc, &maps), 0);
+	for (i = 0; i < maps.n && !text.x; i++) {
+		if (maps.v[i].x && strstr(maps.v[i].path, "libc.so"))
+			text = maps.v[i];
+	}
+	assert_true(text.x);
+	assert_int_equal(proc__read(proc, text.start, before, sizeof(before)), 0);
+	s.m->at->slots[0] = s.m->at->slots[1] = text.start;
+	s.m->at->linker = text.start + 1024;
+	s.m->at->returns = text.start;
+	/* Two that run from copies, and one that does not. */
+	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_mov, 1), 0);
+	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_sub_sp, 1), 0);
+	assert_int_equal(attach(&s, CALL_SET_DEVICE, at_push, 1), 0);
+	for (i = 0; i < MT_INSIDE_SITES; i++) {
+		if (s.m->at->site[i].addr) {
+			s.m->at->site[i].addr = text.start + 2048 + i % 1024;
+			s.m->at->site[i].original = (uint8_t)~before[2048 + i % 1024];
+		}
+	}
+	probes__detach(s.p);
+	assert_int_equal(proc__read(proc, text.start, after, sizeof(after)), 0);
+	assert_memory_equal(before, after, sizeof(after));
+	/* Nor can it be made shorter than what we read. */
+	assert_int_equal(ftruncate(s.m->fd, 4096), -1);
+	maps__free(&maps);
+	proc__free(proc);
+	/* Its instructions are its own again: it would end otherwise, without the sites. */
+	assert_int_equal(finish(&s, on_set_device, &(struct seen){ 0 }, 1000), 0);
 }
 
 static void __attribute__((unused)) test_instructions(void **state)
@@ -592,6 +638,7 @@ static void test_plan(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_written_by_others),
 		cmocka_unit_test(test_plan),
 #ifndef __SANITIZE_ADDRESS__ /* whose runtime wants to be the first of all libraries */
 		cmocka_unit_test(test_instructions), cmocka_unit_test(test_threads), cmocka_unit_test(test_tables),

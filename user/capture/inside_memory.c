@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "capture/inside_sites.h"
+#include "child.h"
 #include "lib/log.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
@@ -89,7 +90,7 @@ static void end_waker(struct inside_memory *m)
 
 static int open_memory(struct inside_memory *m)
 {
-	int fd = memfd_create("memtrace-inside", MFD_CLOEXEC);
+	int fd = memfd_create("memtrace-inside", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
 	if (fd < 0)
 		return -errno;
@@ -98,6 +99,9 @@ static int open_memory(struct inside_memory *m)
 		m->fd = fcntl(fd, F_DUPFD, 10);
 	close(fd);
 	if (m->fd < 0 || ftruncate(m->fd, (off_t)(MT_INSIDE_RING + 2 * MT_INSIDE_PAGE + m->ring_bytes)))
+		return -errno;
+	/* Shrunk by the child, it would end us as we read it. */
+	if (fcntl(m->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL))
 		return -errno;
 	m->at = mmap(NULL, MT_INSIDE_RING, PROT_READ | PROT_WRITE, MAP_SHARED, m->fd, 0);
 	if (m->at == MAP_FAILED) {
@@ -109,16 +113,22 @@ static int open_memory(struct inside_memory *m)
 	return m->wake < 0 ? -errno : 0;
 }
 
-struct inside_memory *inside_memory__new(size_t ring_bytes)
+struct inside_memory *inside_memory__new(size_t ring_bytes, const struct child_user *user)
 {
 	struct inside_memory *m = calloc(1, sizeof(*m));
 	int err;
 
 	if (!m)
 		return NULL;
-	m->fd = m->wake = -1;
+	m->fd = m->wake = m->mem = -1;
+	m->other = user && user->uid != geteuid();
+	if (m->other) {
+		m->uid = user->uid;
+		m->gid = user->gid;
+	}
 	m->ring_bytes = ring_bytes ? ring_bytes : RING_DEFAULT;
-	err = open_memory(m);
+	m->site = calloc(MT_INSIDE_SITES, sizeof(*m->site));
+	err = m->site ? open_memory(m) : -ENOMEM;
 	if (!err) {
 		m->at->magic = MT_INSIDE_MAGIC;
 		m->at->ring_bytes = m->ring_bytes;
@@ -146,6 +156,9 @@ void inside_memory__free(struct inside_memory *m)
 		close(m->fd);
 	if (m->wake >= 0)
 		close(m->wake);
+	if (m->mem >= 0)
+		close(m->mem);
+	free(m->site);
 	free(m);
 }
 
@@ -158,21 +171,19 @@ void inside_memory__bind(struct inside_memory *m, pid_t pid)
 void inside_memory__meet(struct inside_memory *m)
 {
 	uint32_t image = __atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST);
-	int fd, err;
+	int err;
 
 	if (image == m->image)
 		return;
 	/* While it waits it does not run another program: the memory is that of the one that waits. */
-	fd = inside_sites__open(m);
-	if (__atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) == MT_INSIDE_STARTS) {
-		m->image = image;
-		err = fd < 0 ? fd : inside_sites__add(m, fd, m->at->linker, MT_INSIDE_LINKER, 0);
-		if (err)
-			log_debug("the dynamic linker's place for debuggers cannot be used: %s", strerror(-err));
-		inside_memory__let_go(m);
-	}
-	if (fd >= 0)
-		close(fd);
+	err = inside_sites__open(m);
+	if (__atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) != MT_INSIDE_STARTS)
+		return;
+	m->image = image;
+	err = err ?: inside_sites__add(m, m->linker, MT_INSIDE_LINKER, 0);
+	if (err)
+		log_debug("the dynamic linker's place for debuggers cannot be used: %s", strerror(-err));
+	inside_memory__let_go(m);
 }
 
 bool inside_memory__arrived(const struct inside_memory *m)

@@ -3,24 +3,134 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "target/elf.h"
 #include "target/insn.h"
+#include "target/proc.h"
 
 #define BREAKPOINT 0xcc
 #define INSN_MAX 15
 #define WAY_BACK 14 /* bytes of jmp *0(%rip) and its address */
 
-int inside_sites__open(const struct inside_memory *m)
+/*
+ * With the rights of the command's user, so that nothing is ever written that this user could not write: not to a set-user-ID
+ * program, nor to another user's. Of this thread alone, and only for the call.
+ */
+static int open_as_user(const struct inside_memory *m)
 {
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct had[2], less[2];
 	char path[32];
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)m->pid);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	if (!m->other) {
+		fd = open(path, O_RDWR | O_CLOEXEC);
+		return fd < 0 ? -errno : fd;
+	}
+	if (syscall(SYS_capget, &h, had))
+		return -errno;
+	memcpy(less, had, sizeof(less));
+	less[0].effective = less[1].effective = 0;
+	setfsgid(m->gid);
+	setfsuid(m->uid);
+	fd = (uid_t)setfsuid(m->uid) != m->uid || (gid_t)setfsgid(m->gid) != m->gid || syscall(SYS_capset, &h, less) ?
+		     -EPERM :
+		     open(path, O_RDWR | O_CLOEXEC);
+	fd = fd == -1 ? -errno : fd;
+	syscall(SYS_capset, &h, had);
+	setfsuid(geteuid());
+	setfsgid(getegid());
+	syscall(SYS_capset, &h, had); /* a change of the user changes some of them */
+	return fd;
+}
+
+/* The whole of a place for instructions, in memory that only debuggers write to. */
+static bool is_code(const struct map *m, uint64_t addr, size_t size)
+{
+	return m && m->x && !m->w && size <= m->end - addr;
+}
+
+/* Is it where this dynamic linker calls debuggers? */
+static bool is_linkers(const struct proc *proc, const struct map *m, uint64_t addr)
+{
+	struct elf *e = is_code(m, addr, 1) ? elf__open_map(proc, m) : NULL;
+	struct elf_sym sym;
+	uint64_t at;
+	bool is;
+
+	is = e && !elf__dynsym(e, "_dl_debug_state", &sym) && !elf__vaddr_to_offset(e, sym.value, &at) && at == m->offset + (addr - m->start);
+	elf__free(e);
+	return is;
+}
+
+static bool is_library(const struct map *m)
+{
+	const char *base = m ? strrchr(m->path, '/') : NULL;
+
+	return base && m->x && !strcmp(base + 1, MT_INSIDE_LIBRARY);
+}
+
+bool inside_sites__in(const struct inside_memory *m, const struct maps *maps)
+{
+	/* Without its handler a breakpoint would end the process. */
+	return is_library(maps__find(maps, m->returns));
+}
+
+/* What the library says of itself, as far as the maps bear it out. */
+static int take_places(struct inside_memory *m, const struct proc *proc, const struct maps *maps)
+{
+	const size_t size = MT_INSIDE_SLOT * MT_INSIDE_SLOTS;
+	uint64_t slots = m->at->slots[0], near = m->at->slots[1], linker = m->at->linker;
+	const struct map *a = maps__find(maps, slots), *b = maps__find(maps, near);
+
+	m->returns = m->at->returns;
+	if (!inside_sites__in(m, maps))
+		return -ENOEXEC;
+	m->slots[0] = is_library(a) && is_code(a, slots, size) ? slots : 0;
+	m->slots[1] = is_code(b, near, size) && !b->path[0] ? near : 0;
+	m->linker = is_linkers(proc, maps__find(maps, linker), linker) ? linker : 0;
+	return 0;
+}
+
+int inside_sites__open(struct inside_memory *m)
+{
+	uint32_t image = __atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST);
+	struct proc *proc;
+	struct maps maps;
+	int fd, err;
+
+	if (m->mem >= 0 && m->mem_image == image)
+		return 0;
+	/* The memory first: the maps are of the same program, or of a later one that has not our library there. */
+	fd = image ? open_as_user(m) : -ENOEXEC;
+	if (fd < 0)
+		return fd;
+	proc = proc__open(m->pid);
+	err = proc ? proc__maps(proc, &maps) : -errno;
+	if (!err) {
+		err = take_places(m, proc, &maps);
+		maps__free(&maps);
+	}
+	proc__free(proc);
+	if (!err && __atomic_load_n(&m->at->image, __ATOMIC_SEQ_CST) != image)
+		err = -EAGAIN;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	if (m->mem >= 0)
+		close(m->mem);
+	m->mem = fd;
+	m->mem_image = image;
+	memset(m->site, 0, MT_INSIDE_SITES * sizeof(*m->site)); /* those were of another program */
+	return 0;
 }
 
 static int put(int fd, uint64_t addr, const void *buf, size_t len)
@@ -141,16 +251,16 @@ int inside_sites__plan(const uint8_t *code, size_t n, uint64_t addr, uint64_t sl
 }
 
 /* The site of an address, or the free one where it would be. NULL: there are enough. *used: so many are. */
-static struct mt_inside_site *find(struct mt_inside *at, uint64_t addr, size_t *used)
+static struct mt_inside_site *find(const struct inside_memory *m, uint64_t addr, size_t *used)
 {
 	struct mt_inside_site *found = NULL;
 	uint32_t i, from = mt_inside_hash(addr);
 
 	*used = 0;
 	for (i = 0; i < MT_INSIDE_SITES; i++)
-		*used += at->site[i].addr != 0;
+		*used += m->site[i].addr != 0;
 	for (i = 0; i < MT_INSIDE_SITES && !found; i++) {
-		struct mt_inside_site *s = &at->site[(from + i) % MT_INSIDE_SITES];
+		struct mt_inside_site *s = &m->site[(from + i) % MT_INSIDE_SITES];
 
 		if (!s->addr || s->addr == addr)
 			found = s;
@@ -158,15 +268,32 @@ static struct mt_inside_site *find(struct mt_inside *at, uint64_t addr, size_t *
 	return found && (found->addr || *used < MT_INSIDE_SITES / 2) ? found : NULL;
 }
 
-static int make_site(struct inside_memory *m, int fd, struct mt_inside_site *s, uint64_t addr, size_t used)
+/* The child's copy. */
+static struct mt_inside_site *copy_of(const struct inside_memory *m, const struct mt_inside_site *s)
 {
+	return &m->at->site[s - m->site];
+}
+
+/* The cookie, and after it which program it is for. */
+static void set_program(const struct inside_memory *m, struct mt_inside_site *s, size_t i, uint64_t cookie, uint32_t program)
+{
+	struct mt_inside_at *at = &copy_of(m, s)->at[i];
+
+	s->at[i] = (struct mt_inside_at){ .cookie = cookie, .program = program };
+	at->cookie = cookie;
+	__atomic_store_n(&at->program, program, __ATOMIC_RELEASE);
+}
+
+static int make_site(struct inside_memory *m, struct mt_inside_site *s, uint64_t addr, size_t used)
+{
+	struct mt_inside_site made = { .addr = addr }, *theirs = copy_of(m, s);
 	uint8_t code[INSN_MAX] = { 0 }, copy[MT_INSIDE_SLOT];
 	size_t n = sizeof(code), i;
 	uint64_t slot = 0;
 	int err;
 
 	/* It may be the last one of what is mapped. */
-	while ((err = get(fd, addr, code, n)) && n > 1)
+	while ((err = get(m->mem, addr, code, n)) && n > 1)
 		n--;
 	if (err)
 		return err;
@@ -174,103 +301,101 @@ static int make_site(struct inside_memory *m, int fd, struct mt_inside_site *s, 
 		return -EBUSY;
 	err = -ERANGE;
 	for (i = 0; i < 2 && err == -ERANGE; i++) {
-		slot = m->at->slots[i] + used * MT_INSIDE_SLOT;
-		if (m->at->slots[i])
-			err = inside_sites__plan(code, n, addr, slot, s, copy);
+		slot = m->slots[i] + used * MT_INSIDE_SLOT;
+		if (m->slots[i])
+			err = inside_sites__plan(code, n, addr, slot, &made, copy);
 	}
-	if (!err && s->way == MT_INSIDE_SLOT_RUN)
-		err = used >= MT_INSIDE_SLOTS ? -ENOSPC : put(fd, slot, copy, sizeof(copy));
+	if (!err && made.way == MT_INSIDE_SLOT_RUN)
+		err = used >= MT_INSIDE_SLOTS ? -ENOSPC : put(m->mem, slot, copy, sizeof(copy));
 	if (err)
 		return err;
-	memset(s->at, 0, sizeof(s->at));
-	__atomic_store_n(&s->addr, addr, __ATOMIC_RELEASE);
+	*s = made;
+	made.addr = 0;
+	*theirs = made;
+	__atomic_store_n(&theirs->addr, addr, __ATOMIC_RELEASE);
 	return 0;
 }
 
-int inside_sites__add(struct inside_memory *m, int fd, uint64_t addr, enum mt_inside_program program, uint64_t cookie)
+int inside_sites__add(struct inside_memory *m, uint64_t addr, enum mt_inside_program program, uint64_t cookie)
 {
 	const uint8_t breakpoint = BREAKPOINT;
 	struct mt_inside_site *s;
 	size_t used, i;
 	int err = 0;
 
-	if (!addr)
+	if (!addr || m->mem < 0)
 		return -ENOENT;
-	s = find(m->at, addr, &used);
+	s = find(m, addr, &used);
 	if (!s)
 		return -ENOSPC;
 	if (!s->addr)
-		err = make_site(m, fd, s, addr, used);
+		err = make_site(m, s, addr, used);
 	if (err)
 		return err;
 	for (i = 0; i < MT_INSIDE_AT_SITE && s->at[i].program; i++)
 		;
 	if (i == MT_INSIDE_AT_SITE)
 		return -ENOSPC;
-	s->at[i].cookie = cookie;
-	__atomic_store_n(&s->at[i].program, program, __ATOMIC_RELEASE);
-	err = put(fd, addr, &breakpoint, 1);
+	set_program(m, s, i, cookie, program);
+	err = put(m->mem, addr, &breakpoint, 1);
 	if (err)
-		__atomic_store_n(&s->at[i].program, 0, __ATOMIC_RELEASE);
+		set_program(m, s, i, cookie, 0);
 	return err;
 }
 
 /* Takes out those of a site that are the one, or 0: any but the linker's; and the breakpoint where none is left. */
-static void take_out(struct mt_inside_site *s, int fd, enum mt_inside_program program, uint64_t cookie)
+static void take_out(struct inside_memory *m, struct mt_inside_site *s, enum mt_inside_program program, uint64_t cookie)
 {
 	bool had = false, has = false;
 	size_t i;
 
 	for (i = 0; i < MT_INSIDE_AT_SITE; i++) {
-		struct mt_inside_at *at = &s->at[i];
+		const struct mt_inside_at *at = &s->at[i];
 		bool is = program ? at->program == program && at->cookie == cookie : at->program != MT_INSIDE_LINKER;
 
 		if (!at->program)
 			continue;
 		if (is)
-			__atomic_store_n(&at->program, 0, __ATOMIC_RELEASE);
+			set_program(m, s, i, at->cookie, 0);
 		had = had || is;
 		has = has || !is;
 	}
 	/* A thread that has come to it meanwhile finds the site still, and what to do for the instruction. */
-	if (had && !has && fd >= 0)
-		put(fd, s->addr, &s->original, 1);
+	if (had && !has)
+		put(m->mem, s->addr, &s->original, 1);
 }
 
-void inside_sites__remove(struct inside_memory *m, int fd, uint64_t addr, enum mt_inside_program program, uint64_t cookie)
+void inside_sites__remove(struct inside_memory *m, uint64_t addr, enum mt_inside_program program, uint64_t cookie)
 {
 	struct mt_inside_site *s;
 	size_t used;
 
-	s = find(m->at, addr, &used);
+	s = find(m, addr, &used);
 	if (s && s->addr)
-		take_out(s, fd, program, cookie);
+		take_out(m, s, program, cookie);
 }
 
 size_t inside_sites__clear(struct inside_memory *m)
 {
-	int fd = inside_sites__open(m);
 	size_t i, taken = 0;
 	uint8_t now;
 
 	for (i = 0; i < MT_INSIDE_SITES; i++) {
-		struct mt_inside_site *s = &m->at->site[i];
+		struct mt_inside_site *s = &m->site[i];
 
 		if (!s->addr)
 			continue;
-		taken += s->at[0].program && fd >= 0 && !get(fd, s->addr, &now, 1) && now != BREAKPOINT;
-		take_out(s, fd, 0, 0);
+		taken += s->at[0].program && !get(m->mem, s->addr, &now, 1) && now != BREAKPOINT;
+		take_out(m, s, 0, 0);
 	}
-	if (fd >= 0)
-		close(fd);
 	return taken;
 }
 
-int inside_sites__add_to(int fd, uint64_t addr, int n)
+int inside_sites__add_to(struct inside_memory *m, uint64_t addr, int n)
 {
 	uint16_t word;
-	int err = get(fd, addr, &word, sizeof(word));
+	int err = get(m->mem, addr, &word, sizeof(word));
 
 	word = (uint16_t)(word + n);
-	return err ?: put(fd, addr, &word, sizeof(word));
+	return err ?: put(m->mem, addr, &word, sizeof(word));
 }

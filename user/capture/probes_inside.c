@@ -27,6 +27,7 @@ struct inside_probes {
 	bool at[HOOK_NR];
 	uint64_t semaphore[MT_ASKED_SITES]; /* that are ours to count down */
 	size_t n_semaphores;
+	uint32_t semaphores_of; /* the program that they are in: m->mem_image */
 };
 
 static struct inside_probes *inside(const struct probes *p)
@@ -36,35 +37,21 @@ static struct inside_probes *inside(const struct probes *p)
 
 /* ---- loading ---- */
 
-/* The process's memory, and its maps as of then: our library is in it. A descriptor, or -errno. */
-static int open_process(const struct inside_memory *m, pid_t pid, struct maps *maps)
+/* Opens the process's memory, and its maps as of then: our library is in it. 0 or -errno. */
+static int open_process(struct inside_memory *m, pid_t pid, struct maps *maps)
 {
-	const struct mt_inside *at = m->at;
-	const struct map *lib;
 	struct proc *proc;
-	const char *base;
-	int fd, err;
+	int err = pid == m->pid ? inside_sites__open(m) : -EINVAL;
 
-	if (pid != m->pid)
-		return -EINVAL;
-	fd = inside_sites__open(m);
-	if (fd < 0)
-		return fd;
+	if (err)
+		return err;
 	proc = proc__open(pid);
 	err = proc ? proc__maps(proc, maps) : -errno;
 	proc__free(proc);
-	if (err)
-		goto fail;
-	/* Without its handler a breakpoint would end the process. */
-	lib = maps__find(maps, at->returns);
-	base = lib ? strrchr(lib->path, '/') : NULL;
-	if (base && lib->x && !strcmp(base + 1, MT_INSIDE_LIBRARY))
-		return fd;
+	if (err || inside_sites__in(m, maps))
+		return err;
 	maps__free(maps);
-	err = -ENOEXEC;
-fail:
-	close(fd);
-	return err;
+	return -ENOEXEC;
 }
 
 static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
@@ -113,24 +100,24 @@ static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 static const struct probes_place in_process;
 
 /* Is the library in the program that runs now, and has it begun? 0 or -errno, and why. */
-static int why_not(const struct inside_memory *m, const char **why)
+static int why_not(struct inside_memory *m, const char **why)
 {
+	uint32_t problem = __atomic_load_n(&m->at->problem, __ATOMIC_SEQ_CST);
 	struct maps maps;
-	int fd;
+	int err;
 
 	*why = "the command cannot be recorded from inside: its library could not begin there";
-	if (m->at->problem)
-		return -(int)m->at->problem;
-	fd = m->at->image ? open_process(m, m->pid, &maps) : -ENOEXEC;
-	if (fd >= 0) {
+	if (problem)
+		return problem < 4096 ? -(int)problem : -EBADMSG;
+	err = open_process(m, m->pid, &maps);
+	if (!err) {
 		maps__free(&maps);
-		close(fd);
 		return 0;
 	}
-	*why = fd == -ENOEXEC ? "the command cannot be recorded from inside: it has not taken our library (is it static, set-user-ID, without "
+	*why = err == -ENOEXEC ? "the command cannot be recorded from inside: it has not taken our library (is it static, set-user-ID, without "
 				"the right to read it, or does something before it drop LD_PRELOAD?)" :
 				"the command cannot be recorded from inside: we may not write into its memory, though it is our child";
-	return fd;
+	return err;
 }
 
 struct probes *probes_inside__load(const struct probes_opts *opts, const char **why)
@@ -185,7 +172,7 @@ static bool holds(const struct map *m, const struct file_id *file, uint64_t offs
 }
 
 /* Wherever the file's code is mapped. 0 or -errno; some may have been added then. */
-static int add_everywhere(struct inside_probes *ip, int fd, const struct maps *maps, const struct file_id *file, uint64_t offset,
+static int add_everywhere(struct inside_probes *ip, const struct maps *maps, const struct file_id *file, uint64_t offset,
 			  enum mt_inside_program program, uint64_t cookie)
 {
 	int err = -ENOENT;
@@ -196,14 +183,14 @@ static int add_everywhere(struct inside_probes *ip, int fd, const struct maps *m
 
 		if (!m->x || !holds(m, file, offset))
 			continue;
-		err = inside_sites__add(ip->m, fd, m->start + (offset - m->offset), program, cookie);
+		err = inside_sites__add(ip->m, m->start + (offset - m->offset), program, cookie);
 		if (err)
 			return err;
 	}
 	return err;
 }
 
-static void remove_everywhere(struct inside_probes *ip, int fd, const struct maps *maps, const struct file_id *file,
+static void remove_everywhere(struct inside_probes *ip, const struct maps *maps, const struct file_id *file,
 			      uint64_t offset, enum mt_inside_program program, uint64_t cookie)
 {
 	size_t i;
@@ -212,7 +199,7 @@ static void remove_everywhere(struct inside_probes *ip, int fd, const struct map
 		const struct map *m = &maps->v[i];
 
 		if (m->x && holds(m, file, offset))
-			inside_sites__remove(ip->m, fd, m->start + (offset - m->offset), program, cookie);
+			inside_sites__remove(ip->m, m->start + (offset - m->offset), program, cookie);
 	}
 }
 
@@ -227,13 +214,12 @@ static int attach(struct probes *p, pid_t pid, const struct hook *h)
 	};
 	const struct file_id file = { h->inode, h->dev_major, h->dev_minor };
 	struct maps maps;
-	int fd = open_process(inside(p)->m, pid, &maps), err;
+	int err = open_process(inside(p)->m, pid, &maps);
 
-	if (fd < 0)
-		return fd;
-	err = add_everywhere(inside(p), fd, &maps, &file, h->offset, programs[h->id], h->id);
+	if (err)
+		return err;
+	err = add_everywhere(inside(p), &maps, &file, h->offset, programs[h->id], h->id);
 	maps__free(&maps);
-	close(fd);
 	inside(p)->at[h->id] = !err;
 	return err;
 }
@@ -262,7 +248,7 @@ static const struct map *map_of(const struct maps *maps, pid_t pid, const char *
 }
 
 /* A USDT's semaphore lies in what can be written. */
-static int raise_semaphore(struct inside_probes *ip, int fd, const struct maps *maps, const struct file_id *file, uint64_t offset)
+static int raise_semaphore(struct inside_probes *ip, const struct maps *maps, const struct file_id *file, uint64_t offset)
 {
 	size_t i;
 	int err;
@@ -273,9 +259,11 @@ static int raise_semaphore(struct inside_probes *ip, int fd, const struct maps *
 
 		if (!m->w || !holds(m, file, offset))
 			continue;
-		err = ip->n_semaphores < MT_ASKED_SITES ? inside_sites__add_to(fd, addr, 1) : -ENOSPC;
-		if (!err)
+		err = ip->n_semaphores < MT_ASKED_SITES ? inside_sites__add_to(ip->m, addr, 1) : -ENOSPC;
+		if (!err) {
 			ip->semaphore[ip->n_semaphores++] = addr;
+			ip->semaphores_of = ip->m->mem_image;
+		}
 		return err;
 	}
 	return -ENOENT;
@@ -295,24 +283,23 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 	const struct map *m;
 	struct maps maps;
 	size_t i;
-	int fd = open_process(inside(p)->m, pid, &maps), err = 0;
+	int err = open_process(inside(p)->m, pid, &maps);
 
-	if (fd < 0)
-		return fd;
+	if (err)
+		return err;
 	m = map_of(&maps, pid, path);
 	if (m)
 		file = (struct file_id){ m->inode, m->dev_major, m->dev_minor };
 	else
 		err = -ENOENT;
 	for (i = 0; i < n && !err; i++) {
-		err = add_everywhere(inside(p), fd, &maps, &file, sites[i].offset, program, sites[i].cookie);
+		err = add_everywhere(inside(p), &maps, &file, sites[i].offset, program, sites[i].cookie);
 		if (!err && sites[i].ref_ctr)
-			err = raise_semaphore(inside(p), fd, &maps, &file, sites[i].ref_ctr);
+			err = raise_semaphore(inside(p), &maps, &file, sites[i].ref_ctr);
 	}
 	while (err && i--)
-		remove_everywhere(inside(p), fd, &maps, &file, sites[i].offset, program, sites[i].cookie);
+		remove_everywhere(inside(p), &maps, &file, sites[i].offset, program, sites[i].cookie);
 	maps__free(&maps);
-	close(fd);
 	return err;
 }
 
@@ -320,16 +307,13 @@ static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 {
 	struct inside_probes *ip = inside(p);
 	size_t gone = inside_sites__clear(ip->m);
-	int fd;
 
 	if (gone)
 		log_warn("%zu breakpoints were not there any more: somebody else's probes have been in the same places, and events may be "
 			 "missing", gone);
-	fd = ip->n_semaphores ? inside_sites__open(ip->m) : -1;
-	while (fd >= 0 && ip->n_semaphores)
-		inside_sites__add_to(fd, ip->semaphore[--ip->n_semaphores], -1);
-	if (fd >= 0)
-		close(fd);
+	while (ip->n_semaphores && ip->semaphores_of == ip->m->mem_image)
+		inside_sites__add_to(ip->m, ip->semaphore[--ip->n_semaphores], -1);
+	ip->n_semaphores = 0;
 	memset(ip->at, 0, sizeof(ip->at));
 }
 

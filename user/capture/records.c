@@ -309,10 +309,28 @@ static int on_gone(struct session *s, const struct mt_rec_gone *r)
 	return 0;
 }
 
+/* The least that a record of each type has; 0: no such type. */
+static size_t size_of(uint8_t type)
+{
+	static const size_t sizes[] = {
+		[MT_REC_REPORT] = sizeof(struct mt_rec_mem),	    [MT_REC_OOM] = sizeof(struct mt_rec_mem),
+		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),	    [MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
+		[MT_REC_STACK] = sizeof(struct mt_rec_stack),	    [MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),
+		[MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),    [MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),
+		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave), [MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
+		[MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),   [MT_REC_ASKED] = sizeof(struct mt_rec_asked),
+		[MT_REC_EDGE] = sizeof(struct mt_rec_node),	    [MT_REC_NODE] = sizeof(struct mt_rec_node),
+	};
+
+	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
+}
+
 int session__record(struct session *s, const void *rec, size_t len)
 {
 	const struct mt_hdr *h = rec;
 
+	if (len < sizeof(*h) || !size_of(h->type) || len < size_of(h->type))
+		return -EBADMSG;
 	switch (h->type) {
 	case MT_REC_REPORT:
 	case MT_REC_OOM:

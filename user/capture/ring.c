@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,6 +17,8 @@ struct ring {
 	const uint64_t *producer; /* the page before the data */
 	const uint8_t *data;
 	size_t mask, page, mapped; /* mapped: from producer on, bytes */
+	uint64_t at;	  /* up to here all has been handed on: what the consumer's page says, others may have written */
+	uint8_t *copy;	  /* RING_RECORD_MAX bytes, where writers could change a record while it is read; else NULL */
 };
 
 static size_t beyond(size_t bytes)
@@ -61,6 +64,7 @@ static struct ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
 	}
 	r->producer = p;
 	r->data = (const uint8_t *)p + r->page;
+	r->at = __atomic_load_n(r->consumer, __ATOMIC_ACQUIRE) & ~(uint64_t)7;
 	return r;
 }
 
@@ -71,12 +75,22 @@ struct ring *ring__new(int fd, size_t bytes)
 
 struct ring *ring__new_in_file(int fd, size_t at, size_t bytes)
 {
-	return map_ring(fd, at, bytes, false);
+	struct ring *r = map_ring(fd, at, bytes, false);
+
+	if (r)
+		r->copy = aligned_alloc(8, RING_RECORD_MAX);
+	if (r && !r->copy) {
+		ring__free(r);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return r;
 }
 
 void ring__skip(struct ring *r)
 {
-	__atomic_store_n(r->consumer, __atomic_load_n(r->producer, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
+	r->at = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE) & ~(uint64_t)7;
+	__atomic_store_n(r->consumer, r->at, __ATOMIC_RELEASE);
 }
 
 void ring__free(struct ring *r)
@@ -87,15 +101,18 @@ void ring__free(struct ring *r)
 		munmap(r->consumer, r->page);
 	if (r->producer)
 		munmap((void *)r->producer, r->mapped);
+	free(r->copy);
 	free(r);
 }
 
 int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
 {
-	uint64_t at = __atomic_load_n(r->consumer, __ATOMIC_ACQUIRE), end;
+	uint64_t at = r->at, end;
 	int n = 0, err = 0;
 
 	while (!err && at < (end = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE))) {
+		if (end - at > r->mask + 1)
+			return -EBADMSG;
 		while (!err && at < end) {
 			const uint8_t *rec = r->data + (at & r->mask);
 			uint32_t head = __atomic_load_n((const uint32_t *)rec, __ATOMIC_ACQUIRE);
@@ -103,15 +120,20 @@ int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t l
 
 			if (head & BPF_RINGBUF_BUSY_BIT)
 				return n; /* what comes after it waits for it */
-			if (len + BPF_RINGBUF_HDR_SZ > RING_RECORD_MAX)
+			if (len + BPF_RINGBUF_HDR_SZ > beyond(r->mask + 1))
 				return -EMSGSIZE;
 			if (!(head & BPF_RINGBUF_DISCARD_BIT)) {
-				int said = fn(ctx, rec + BPF_RINGBUF_HDR_SZ, len);
+				const void *record = rec + BPF_RINGBUF_HDR_SZ;
+				int said;
 
+				if (r->copy)
+					record = memcpy(r->copy, record, len);
+				said = fn(ctx, record, len);
 				err = said < 0 ? said : 0;
 				n += n < INT_MAX;
 			}
 			at += (len + BPF_RINGBUF_HDR_SZ + 7) & ~(size_t)7;
+			r->at = at;
 			__atomic_store_n(r->consumer, at, __ATOMIC_RELEASE);
 		}
 	}
@@ -125,5 +147,5 @@ uint64_t ring__written(const struct ring *r)
 
 uint64_t ring__taken(const struct ring *r)
 {
-	return __atomic_load_n(r->consumer, __ATOMIC_ACQUIRE);
+	return r->at;
 }

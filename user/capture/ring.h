@@ -9,20 +9,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RING_RECORD_MAX (64u << 10) /* bytes; a longer one ends the reading with -EMSGSIZE */
+#define RING_RECORD_MAX (64u << 10) /* bytes; a longer one, or one longer than the ring, ends the reading with -EMSGSIZE */
 
 struct ring;
 
 /* fd: of a map of type BPF_MAP_TYPE_RINGBUF with so many bytes, borrowed. NULL with errno. */
 struct ring *ring__new(int fd, size_t bytes);
-/* The same layout in a file, at a multiple of the page size; the data is there once. fd is borrowed. NULL with errno. */
+/*
+ * The same layout in a file, at a multiple of the page size; the data is there once. Others can write to it: a record is
+ * handed on as a copy. fd is borrowed. NULL with errno.
+ */
 struct ring *ring__new_in_file(int fd, size_t at, size_t bytes);
 /* What is there is not wanted. */
 void ring__skip(struct ring *r);
 void ring__free(struct ring *r); /* NULL is fine */
 /*
  * Hands on what is there, until fn returns something negative, which is returned then; that record is taken, too. The
- * record is fn's until it returns, aligned to 8. Else how many there were.
+ * record is fn's until it returns, aligned to 8. -EBADMSG: the writers' position is none. Else how many there were.
  */
 int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx);
 /*
