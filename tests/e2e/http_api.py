@@ -281,6 +281,8 @@ def test_outside_view():
     history = s.get("/api/targets/%d/history" % job.pid).expect().json
     check(history.get("samples"), "samples: %s", str(history)[:300])
     equal(s.get("/api/targets/%d/dump" % os.getpid()).status, 404, "of a process that no target means")
+    for other in ("%d.0" % job.pid, "%de0" % job.pid, "0%d" % job.pid, "+%d" % job.pid):
+        equal(s.get("/api/targets/%s/history" % other).expect(422).json["field"], "pid", "another spelling: " + other)
 
 
 # Status, the field to blame, what is sent. A number for a body: so many bytes.

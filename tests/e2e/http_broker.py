@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import harness
@@ -246,6 +247,77 @@ def test_own_folder_goes():
     equal(os.listdir(inside), [], "what is left")
     equal((told.recv(100), told.recv(100)), (b"READY=1", b"STOPPING=1"), "what systemd is told of the second")
     told.close()
+
+
+def make(path, kind=None):
+    subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), path, *([kind] if kind else [])], check=True, timeout=60)
+    return path
+
+
+def at_once(calls):
+    """The answers of all of them, asked together, each on a connection of its own."""
+    answers = [None] * len(calls)
+    together = threading.Barrier(len(calls))
+
+    def one(i, call):
+        together.wait()
+        answers[i] = call()
+    threads = [threading.Thread(target=one, args=(i, call)) for i, call in enumerate(calls)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return answers
+
+
+def test_exports_at_once():
+    """Of one trace: each gets its own file, and the same one is made only once."""
+    s = server.Server(make(scratch("at-once.mtr")), root=False, prefix=())
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    s.wait_trace(trace)
+    end = s.get("/api/trace/" + trace).expect().json["capture"]["duration"]
+    bodies = [{"trace_id": trace, "format": "csv", "at": "%g" % (end * k / 10)} for k in range(1, 7)] + [{"trace_id": trace, "format": "html"}] * 6
+    made = [a.expect().json for a in at_once([lambda b=b: s.connect().post("/api/trace/export", b) for b in bodies])]
+    equal(len({m["file"] for m in made[:6]}), 6, "files of six moments: %s" % [m["file"] for m in made])
+    equal(len({m["file"] for m in made[6:]}), 1, "files of one page: %s" % [m["file"] for m in made])
+    for m in made:
+        equal(len(s.get(m["download_url"]).expect().body), m["file_size_bytes"], m["file"])
+    equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 7, "files: %s" % os.listdir(s.folder))
+    # One more than are kept: the one asked for longest ago goes, and is made again when somebody asks.
+    for k in range(26):
+        s.post("/api/trace/export", {"trace_id": trace, "format": "csv", "at": "%g" % (end * (k + 1) / 30), "device": "cuda:0"}).expect()
+    equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 32, "files: %s" % os.listdir(s.folder))
+    gone = [i for i in range(6) if s.get(made[i]["download_url"]).status == 404]
+    equal(len(gone), 1, "files that made room: %s" % gone)
+    again = s.post("/api/trace/export", bodies[gone[0]]).expect().json
+    equal(again["file_size_bytes"], made[gone[0]]["file_size_bytes"], "made again")
+    s.get(again["download_url"]).expect()
+    s.stop()
+
+
+def test_names_of_given_files():
+    """A given file beside a kept one of the same name, and one whose name looks like an option: each is itself."""
+    folder = scratch("names-%d" % os.getpid())
+    others = scratch("others-names-%d" % os.getpid())
+    os.mkdir(folder, 0o700)
+    os.mkdir(others)
+    kept = make(os.path.join(folder, "trace_123.mtr"))
+    given = make(os.path.join(others, "trace_123.mtr"), "tiny")
+    make(os.path.join(others, "-x.mtr"), "tiny")
+    s = server.Server("--", given, os.path.join(others, "-x.mtr"), folder=folder, root=harness.IS_ROOT)
+    for trace in s.get("/api/trace/list").expect().json["active_traces"]:
+        equal(s.wait_trace(trace)["state"], "done", trace)
+    traces = (("trace_123", kept), ("trace_trace_123_2", given), ("trace__x", os.path.join(others, "-x.mtr")))
+    for trace, path in traces:
+        with open(path, "rb") as f:
+            check(s.get("/api/trace/%s/recording" % trace).expect().body == f.read(), "%s is not %s", trace, path)
+        for part in ("capture", "devices", "rows"):
+            equal(s.get("/api/trace/" + trace).expect().json[part], harness.report(path, at="peak")[part], trace)
+        s.post("/api/trace/export", {"trace_id": trace, "format": "csv"}).expect()
+    both = s.get("/api/trace/compare?traces=" + ",".join(trace for trace, _ in traces[:2])).expect().json["captures"]
+    equal([c["events"] for c in both], [harness.report(path)["capture"]["events"] for _, path in traces[:2]], "events, side by side")
+    check(both[0]["events"] != both[1]["events"], "the two files are the same")
+    s.stop()
 
 
 def test_nothing_is_left():

@@ -555,7 +555,8 @@ def test_planted():
     os.symlink("/etc/passwd", path("trace_1.mtr"))
     os.mkfifo(path("trace_2.mtr"))
     os.mkdir(path("trace_3.mtr"))
-    os.link(recording(), path("trace_4.mtr"))
+    shutil.copy(recording(), path("trace_4.mtr"))
+    os.link(recording(), path("trace_10.mtr"))  # another file's second name
     facts = {"trace_4": '{"model_name": "\\u001b[2J<script>", "pid": 1e99, "events": -1, "begun": "x", "input_shape": [-1, "a", 1e300], "given": true}',
              "trace_5": "[" * 60000, "trace_6": '{"error": "%s"}' % ("x" * 60000)}
     for name, text in facts.items():
@@ -574,7 +575,7 @@ def test_planted():
     traces = {t["trace_id"]: t for t in s.get("/api/trace/list").expect().json["traces"]}
     equal((traces["trace_4"]["state"], traces["trace_4"]["model_name"]), ("done", "\\x1b[2J<script>"), "the one that is a recording")
     check(all(t["state"] == "failed" for n, t in traces.items() if n != "trace_4"), "what is none: %s", traces)
-    check(not {"trace_1", "trace_2", "trace_3", "trace_8", "other"} & set(traces), "what is no file: %s", sorted(traces))
+    check(not {"trace_1", "trace_2", "trace_3", "trace_8", "trace_10", "other"} & set(traces), "what is no file: %s", sorted(traces))
     s.stop()
     check(os.path.exists("/etc/passwd") and os.path.lexists(path("trace_1.mtr")), "what is not the server's has gone")
 

@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 /* after the headers that it needs */
 #include <cmocka.h>
@@ -166,6 +168,70 @@ static void test_opens(void **state)
 	json_decref(msg);
 }
 
+/* Nobody has looked yet whether it is a recording: it may be another file that somebody put there. */
+static void test_opens_no_unchecked(void **state)
+{
+	(void)state;
+	b->traces[0]->state = TRACE_FINISHING;
+	refused("{\"id\": 1, \"do\": \"open\", \"file\": \"trace_1.mtr\"}", 404, "file");
+	b->traces[0]->state = TRACE_DONE;
+}
+
+/* Bytes of the facts' file; 0: there is none. */
+static uint64_t facts_size(void)
+{
+	uint64_t size = 0;
+	int fd = store__open_file(&b->store, "trace_1.json", &size);
+
+	if (fd >= 0)
+		close(fd);
+	return size;
+}
+
+static void test_facts_survive_a_full_disk(void **state)
+{
+	struct rlimit before, none;
+	uint64_t size;
+
+	(void)state;
+	snprintf(b->traces[0]->model, sizeof(b->traces[0]->model), "resnet50");
+	kept__note(b, b->traces[0]);
+	size = facts_size();
+	assert_true(size > 0);
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	none = (struct rlimit){ .rlim_cur = 20, .rlim_max = before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+	kept__note(b, b->traces[0]);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(facts_size(), size);
+	kept__forget(b, b->traces[0]);
+	assert_int_equal(facts_size(), 0);
+}
+
+/* An export gets none of what a running capture has set aside. */
+static void test_exports_leave_captures_their_share(void **state)
+{
+	json_t *msg = json_loads("{\"id\": 1, \"do\": \"export\", \"trace_id\": \"trace_1\", \"format\": \"csv\"}", 0, NULL);
+	struct trace *t = trace__new(b, "trace_2");
+	struct heard h = { 0 };
+
+	(void)state;
+	assert_non_null(t);
+	t->run.pid = getpid();
+	t->reserved = args.max_disk;
+	assert_null(ask(msg));
+	jobs__pump(b, broker__now());
+	assert_null(b->jobs);
+	assert_int_equal(link__pump(b->peers[PEER_WEB].link, hear, &h), 0);
+	assert_int_equal(link__pump(other, hear, &h), 0);
+	assert_int_equal(json_integer_value(json_object_get(h.last, "status")), 429);
+	t->run.pid = 0;
+	trace__delete(b, t);
+	json_decref(h.last);
+	json_decref(msg);
+}
+
 /* ---- at random ---- */
 
 static uint32_t next_random(uint32_t *seed)
@@ -286,7 +352,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refused), cmocka_unit_test(test_opens),	    cmocka_unit_test(test_anything),
-		cmocka_unit_test(test_waiting), cmocka_unit_test(test_no_question),
+		cmocka_unit_test(test_waiting), cmocka_unit_test(test_no_question), cmocka_unit_test(test_opens_no_unchecked),
+		cmocka_unit_test(test_facts_survive_a_full_disk), cmocka_unit_test(test_exports_leave_captures_their_share),
 	};
 
 	return cmocka_run_group_tests(tests, set_up, tear_down);

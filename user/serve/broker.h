@@ -21,7 +21,7 @@
 
 #define BROKER_PROCESSES 256
 #define BROKER_SHAPE 16	  /* members of input_shape */
-#define BROKER_EXPORTS 32 /* files that are kept of a trace */
+#define BROKER_EXPORTS 32 /* files that are kept of a trace; one more takes the place of the one asked for longest ago */
 #define BROKER_WAITING 32 /* jobs of requests that may wait */
 #define BROKER_LOG 2048	  /* bytes of what a command said that are told */
 
@@ -82,8 +82,9 @@ struct trace {
 	uint64_t deadline; /* ns; UINT64_MAX: none */
 	uint64_t reserved; /* bytes of the folder */
 	int report;	   /* the document; -1: none yet */
-	struct trace_export *exports;
+	struct trace_export *exports; /* the one asked for longest ago comes first */
 	size_t n_exports;
+	unsigned named; /* of its exports, so many have a number in their name */
 };
 
 /* A process that may be captured, as the one who looks tells. */
@@ -178,6 +179,7 @@ json_int_t ask__id(const json_t *msg);
 
 struct trace *trace__new(struct broker *b, const char *id); /* in the table; NULL: no memory, or no room */
 struct trace *trace__find(const struct broker *b, const char *id);
+struct trace *trace__of_recording(const struct broker *b, const char *file); /* the one whose recording is called so; NULL: none */
 /* The file is removed with it. A capture is stopped first, and the rest comes later. */
 void trace__delete(struct broker *b, struct trace *t);
 void trace__free(struct trace *t); /* alone; the folder's files stay */
@@ -199,6 +201,7 @@ void capture__stop(struct broker *b, struct trace *t);
 bool capture__runs(const struct trace *t);
 void capture__pump(struct broker *b, struct trace *t, uint64_t now);
 size_t capture__count(const struct broker *b);
+uint64_t capture__reserved(const struct broker *b); /* bytes of the folder that running captures may yet take */
 
 /* ---- workers (broker_jobs.c) ---- */
 
@@ -208,6 +211,7 @@ void jobs__pump(struct broker *b, uint64_t now);
 size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room);
 void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t); /* who does not want it any more */
 void jobs__free(struct broker *b);
+uint64_t jobs__reserved(const struct broker *b); /* bytes of the folder that running exports may yet take */
 
 /* ---- formats (broker_formats.c) ---- */
 

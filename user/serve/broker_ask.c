@@ -318,7 +318,8 @@ static struct trace *trace_of_file(struct broker *b, const char *file, const str
 
 		if (t->dropping)
 			continue;
-		if (!strcmp(t->file, file) && (t->state == TRACE_DONE || t->state == TRACE_FINISHING))
+		/* While it is finishing, no worker has seen yet whether it is a recording. */
+		if (!strcmp(t->file, file) && t->state == TRACE_DONE)
 			return t;
 		for (size_t k = 0; k < t->n_exports; k++) {
 			if (!strcmp(t->exports[k].file, file)) {

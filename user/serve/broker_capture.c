@@ -109,14 +109,22 @@ static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
 	return w->process || (w->target && w->target->kind == TARGET_COMMAND);
 }
 
+uint64_t capture__reserved(const struct broker *b)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < b->n_traces; i++)
+		if (capture__runs(b->traces[i]) && b->traces[i]->reserved > b->traces[i]->bytes)
+			sum += b->traces[i]->reserved - b->traces[i]->bytes;
+	return sum;
+}
+
 /* How much of the folder may it have? So much that those which may yet run beside it get as much. 0: there is not enough. */
 static uint64_t set_aside(const struct broker *b, uint64_t max_events)
 {
-	uint64_t used = store__used(&b->store), want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY, share;
+	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
+	uint64_t want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY, share;
 
-	for (size_t i = 0; i < b->n_traces; i++)
-		if (capture__runs(b->traces[i]))
-			used += b->traces[i]->reserved > b->traces[i]->bytes ? b->traces[i]->reserved - b->traces[i]->bytes : 0;
 	share = used < b->args->max_disk ? (b->args->max_disk - used) / (b->args->max_captures - capture__count(b)) : 0;
 	if (share < BYTES_LEAST)
 		return 0;
@@ -264,7 +272,7 @@ static void make_id(struct broker *b, char *buf, size_t size)
 		b->last_id = now > b->last_id ? now : b->last_id + 1;
 		snprintf(buf, size, "trace_%" PRId64, b->last_id);
 		snprintf(file, sizeof(file), "%s.mtr", buf);
-	} while (trace__find(b, buf) || store__has(&b->store, file));
+	} while (trace__find(b, buf) || trace__of_recording(b, file) || store__has(&b->store, file));
 }
 
 static int spawn(struct broker *b, struct trace *t, const struct wanted *w)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Workers: `report`, `leaks`, `diff`, `compare` and `export` of recordings, without rights, bounded in memory and time; and `dump`, which looks into a
- * process. What a worker writes goes into a file that was opened for it; who asked gets that only if it ended well.
+ * process. A worker writes into a pipe, and we put that into a file: who asked gets the file only if the worker ended well, and a process that took
+ * the pipe from the worker cannot read or change it afterwards.
  */
 #include "serve/broker.h"
 
@@ -27,6 +28,8 @@
 #define CPU_SECONDS 300
 #define MOST (600 * SECOND)
 #define DUMP_MOST (60 * SECOND)
+#define PIPE (1 << 20) /* bytes, of what a worker has written and nobody has taken yet */
+#define TAKEN_AT_ONCE 8 /* such pipes */
 #define NICE 5
 #define LONG_TEXT 300
 
@@ -44,9 +47,14 @@ struct job {
 	bool running;
 	struct spawned run;
 	uint64_t deadline;
-	int out;
+	int out;	/* what it writes is kept there; the worker never has this descriptor */
+	int from;	/* the worker's standard output, for reading; -1: at its end */
+	uint64_t size, most; /* bytes: taken so far, and the limit */
+	int write_err;	/* 0, or why nothing more is taken: -EFBIG, or what out's file system says */
 	bool late;	/* it had its time */
-	/* Of an export. */
+	/* Of an export; its names are chosen when it starts. */
+	const struct export_format *format;
+	bool plain; /* of the moment and device that go without saying */
 	char key[600], file[200], part[256];
 };
 
@@ -57,6 +65,8 @@ static void free_job(struct job *j)
 	spawned__close(&j->run);
 	if (j->out >= 0)
 		close(j->out);
+	if (j->from >= 0)
+		close(j->from);
 	for (size_t i = 0; i < j->n_argv; i++)
 		free(j->argv[i]);
 	free(j);
@@ -90,7 +100,7 @@ static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
 	j->kind = kind;
 	j->peer = p;
 	j->id = id;
-	j->out = j->run.pidfd = j->run.said = -1;
+	j->out = j->from = j->run.pidfd = j->run.said = -1;
 	return j;
 }
 
@@ -265,12 +275,28 @@ static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
 	return put_text(j, p, msg, "by") && put_top(j, p, msg);
 }
 
-static const struct trace_export *find_export(const struct trace *t, const char *key)
+/* The file for these options, which is now the last that was asked for. NULL: there is none. */
+static const struct trace_export *use_export(struct trace *t, const char *key)
 {
-	for (size_t i = 0; i < t->n_exports; i++)
-		if (!strcmp(t->exports[i].key, key))
-			return &t->exports[i];
+	for (size_t i = 0; i < t->n_exports; i++) {
+		struct trace_export e = t->exports[i];
+
+		if (strcmp(e.key, key) != 0)
+			continue;
+		memmove(&t->exports[i], &t->exports[i + 1], (t->n_exports - i - 1) * sizeof(e));
+		t->exports[t->n_exports - 1] = e;
+		return &t->exports[t->n_exports - 1];
+	}
 	return NULL;
+}
+
+/* Does a worker make this file already? */
+static bool is_under_way(const struct broker *b, const struct job *of)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->running && j->kind == JOB_EXPORT && j->traces[0] == of->traces[0] && !strcmp(j->key, of->key))
+			return true;
+	return false;
 }
 
 static void answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
@@ -278,16 +304,27 @@ static void answer_export(struct peer *p, json_int_t id, const struct trace_expo
 	broker__answer(p, id, json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type", e->type), -1);
 }
 
-/* "_flamegraph.json", and with a number where the moment or the device is not the one that goes without saying. */
-static void name_export(struct job *j, const struct export_format *f, const struct trace *t, bool plain)
+/* No file has this name, and no job is about to make one. */
+static bool is_free_name(const struct broker *b, const char *file)
 {
-	char end[96];
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (!strcmp(j->file, file))
+			return false;
+	return !store__has(&b->store, file);
+}
 
-	jobs__suffix(f, end, sizeof(end));
-	if (plain)
-		snprintf(j->file, sizeof(j->file), "%s%s", t->id, end);
-	else
-		snprintf(j->file, sizeof(j->file), "%s_%zu%s", t->id, t->n_exports + 1, end);
+/* "_flamegraph.json", with a number in front if a moment or device was asked for, or if the name is taken. */
+static void name_export(const struct broker *b, struct job *j)
+{
+	struct trace *t = j->traces[0];
+	bool plain = j->plain;
+	char end[96], file[200];
+
+	jobs__suffix(j->format, end, sizeof(end));
+	snprintf(file, sizeof(file), "%s%s", t->id, end);
+	for (; !plain || !is_free_name(b, file); plain = true)
+		snprintf(file, sizeof(file), "%s_%u%s", t->id, ++t->named, end);
+	snprintf(j->file, sizeof(j->file), "%s", file);
 	snprintf(j->part, sizeof(j->part), ".%s.part-%d-%lld", j->file, (int)j->peer->kind, (long long)j->id);
 }
 
@@ -320,16 +357,13 @@ static bool ask_export(struct job *j, struct peer *p, json_t *msg)
 		return false;
 	t = j->traces[0];
 	snprintf(j->key, sizeof(j->key), "%s\n%s\n%s", f->name, at ? at : "", device ? device : "");
-	e = find_export(t, j->key);
+	e = use_export(t, j->key);
 	if (e) {
 		answer_export(p, j->id, e);
 		return false;
 	}
-	if (t->n_exports == BROKER_EXPORTS) {
-		broker__refuse(p, j->id, 429, NULL, "%d files of this trace are kept, which is as many as may be", BROKER_EXPORTS);
-		return false;
-	}
-	name_export(j, f, t, !at && !device);
+	j->format = f;
+	j->plain = !at && !device;
 	return true;
 }
 
@@ -381,29 +415,101 @@ int jobs__report(struct broker *b, struct trace *t)
 
 /* ---- they run ---- */
 
+static size_t running(const struct broker *b)
+{
+	size_t n = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n += j->running;
+	return n;
+}
+
+uint64_t jobs__reserved(const struct broker *b)
+{
+	uint64_t sum = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->running && j->kind == JOB_EXPORT)
+			sum += j->most - j->size;
+	return sum;
+}
+
+/* An equal share of what neither captures nor other exports have set aside, for each worker that may yet start. 0: nothing is left. */
+static uint64_t export_share(const struct broker *b)
+{
+	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
+	size_t n = b->args->max_workers - running(b);
+
+	return used < b->args->max_disk ? (b->args->max_disk - used) / n : 0;
+}
+
 static int open_output(struct broker *b, struct job *j)
 {
-	uint64_t used;
-
 	if (j->kind != JOB_EXPORT) {
+		j->most = DOCUMENT;
 		j->out = memfd_create("document", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 		return j->out < 0 ? -errno : 0;
 	}
-	used = store__used(&b->store);
-	if (used >= b->args->max_disk)
+	j->most = export_share(b);
+	if (!j->most)
 		return -EDQUOT;
+	name_export(b, j);
 	j->out = store__create(&b->store, j->part);
 	return j->out < 0 ? j->out : 0;
 }
 
-static uint64_t most_bytes(const struct broker *b, const struct job *j)
+/* The end that the worker gets; -errno. */
+static int open_pipe(struct job *j)
 {
-	uint64_t used;
+	int fds[2];
 
-	if (j->kind != JOB_EXPORT)
-		return DOCUMENT;
-	used = store__used(&b->store);
-	return used < b->args->max_disk ? b->args->max_disk - used : 1;
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	fcntl(fds[0], F_SETFL, O_NONBLOCK);
+	fcntl(fds[0], F_SETPIPE_SZ, PIPE); /* as it is, where that is too much for the system */
+	j->from = fds[0];
+	return fds[1];
+}
+
+static int write_all(int fd, const char *data, size_t n)
+{
+	while (n) {
+		ssize_t done = write(fd, data, n);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done <= 0)
+			return done ? -errno : -ENOSPC;
+		data += done;
+		n -= (size_t)done;
+	}
+	return 0;
+}
+
+/* What a worker has written until now, about so many bytes at most, so that one who writes without end does not hold us up. */
+static void take_output(struct job *j, size_t most)
+{
+	char buf[65536];
+
+	while (j->from >= 0 && most) {
+		ssize_t n = read(j->from, buf, most < sizeof(buf) ? most : sizeof(buf));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n > 0) {
+			most -= (size_t)n;
+			j->write_err = (uint64_t)n > j->most - j->size ? -EFBIG : write_all(j->out, buf, (size_t)n);
+			j->size += j->write_err ? 0 : (uint64_t)n;
+		}
+		if (n > 0 && !j->write_err)
+			continue;
+		close(j->from);
+		j->from = -1;
+		if (j->write_err)
+			kill(j->run.pid, SIGKILL);
+	}
 }
 
 static int start(struct broker *b, struct job *j)
@@ -411,7 +517,9 @@ static int start(struct broker *b, struct job *j)
 	struct spawn_file files[SPAWN_FILES];
 	size_t n = 0;
 	uint64_t size;
-	int err = open_output(b, j);
+	int err = open_output(b, j), out = err ? -1 : open_pipe(j);
+
+	err = err ? err : out < 0 ? out : 0;
 
 	for (; !err && n < j->n_traces; n++) {
 		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size), .name = j->traces[n]->file };
@@ -422,7 +530,7 @@ static int start(struct broker *b, struct job *j)
 	}
 	if (!err)
 		err = spawn__self(&(struct spawn_opts){ .argv = (const char *const *)j->argv,
-							.out = j->out,
+							.out = out,
 							.keep = -1,
 							.files = files,
 							.n_files = n,
@@ -431,11 +539,12 @@ static int start(struct broker *b, struct job *j)
 							.uid = b->uid,
 							.gid = b->gid,
 							.memory = MEMORY,
-							.file_size = most_bytes(b, j),
 							.cpu_seconds = CPU_SECONDS },
 				  &j->run);
 	while (n-- > 0)
 		close(files[n].fd);
+	if (out >= 0)
+		close(out);
 	j->running = !err;
 	j->deadline = broker__now() + (j->kind == JOB_DUMP ? DUMP_MOST : MOST);
 	return err;
@@ -462,6 +571,13 @@ static int seal(const struct job *j, uint64_t *size)
 static int explain(const struct job *j, int status, char *why, size_t size)
 {
 	spawned__words(&j->run, why, size);
+	if (j->write_err) {
+		snprintf(why, size, j->write_err == -EFBIG && j->kind == JOB_EXPORT ? "the file would be larger than what is left of --max-disk"
+				    : j->write_err == -EFBIG			    ? "the answer would be larger than an answer may be (256 MiB)"
+										    : "the file cannot be written: %s",
+			 strerror(-j->write_err));
+		return 503;
+	}
 	if (j->late || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
 		snprintf(why, size, "this took more time or memory than a request may (%d s)", CPU_SECONDS);
 		return 503;
@@ -499,25 +615,22 @@ static void keep_export(struct broker *b, struct job *j)
 {
 	struct trace *t = j->traces[0];
 	struct trace_export *v = reallocarray(t->exports, t->n_exports + 1, sizeof(*v)), *e;
-	struct stat st;
 	int err;
 
 	if (v)
 		t->exports = v;
-	/* Twice the same, asked for at once: one is enough. */
-	e = v ? (struct trace_export *)find_export(t, j->key) : NULL;
-	if (e) {
-		answer_export(j->peer, j->id, e);
-		return;
-	}
-	err = !v ? -ENOMEM : fstat(j->out, &st) ? -errno : store__rename(&b->store, j->part, j->file);
+	err = !v ? -ENOMEM : store__rename(&b->store, j->part, j->file);
 	if (err) {
 		broker__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s", strerror(-err));
 		return;
 	}
 	*j->part = '\0';
+	if (t->n_exports == BROKER_EXPORTS) {
+		store__remove(&b->store, t->exports[0].file);
+		memmove(&t->exports[0], &t->exports[1], --t->n_exports * sizeof(*e));
+	}
 	e = &t->exports[t->n_exports++];
-	*e = (struct trace_export){ .size = (uint64_t)st.st_size, .type = jobs__type(j->file) };
+	*e = (struct trace_export){ .size = j->size, .type = jobs__type(j->file) };
 	snprintf(e->key, sizeof(e->key), "%s", j->key);
 	snprintf(e->file, sizeof(e->file), "%s", j->file);
 	answer_export(j->peer, j->id, e);
@@ -548,7 +661,8 @@ static void ended(struct broker *b, struct job *j, int status)
 	char why[500];
 	int code;
 
-	if (WIFEXITED(status) && !WEXITSTATUS(status)) {
+	take_output(j, PIPE);
+	if (WIFEXITED(status) && !WEXITSTATUS(status) && !j->write_err) {
 		hand_over(b, j);
 		return;
 	}
@@ -576,7 +690,7 @@ static struct job *next_job(const struct broker *b)
 	struct job *first = NULL;
 
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->running)
+		if (j->running || (j->kind == JOB_EXPORT && is_under_way(b, j)))
 			continue;
 		if (j->kind == JOB_REPORT)
 			return j;
@@ -585,10 +699,25 @@ static struct job *next_job(const struct broker *b)
 	return first;
 }
 
+/* The file that they want has been made for somebody else meanwhile. */
+static void answer_those_that_waited(struct broker *b)
+{
+	struct job *next;
+
+	for (struct job *j = b->jobs; j; j = next) {
+		const struct trace_export *e = j->running || j->kind != JOB_EXPORT ? NULL : use_export(j->traces[0], j->key);
+
+		next = j->next;
+		if (!e)
+			continue;
+		answer_export(j->peer, j->id, e);
+		remove_job(b, j);
+	}
+}
+
 void jobs__pump(struct broker *b, uint64_t now)
 {
 	struct job *next, *j;
-	size_t running = 0;
 	int status, err;
 
 	for (j = b->jobs; j; j = next) {
@@ -596,6 +725,7 @@ void jobs__pump(struct broker *b, uint64_t now)
 		if (!j->running)
 			continue;
 		spawned__read(&j->run);
+		take_output(j, TAKEN_AT_ONCE * PIPE);
 		if (spawned__ended(&j->run, &status)) {
 			ended(b, j, status);
 			remove_job(b, j);
@@ -605,15 +735,14 @@ void jobs__pump(struct broker *b, uint64_t now)
 			j->late = true;
 			kill(j->run.pid, SIGKILL);
 		}
-		running++;
 	}
-	while (running < b->args->max_workers && (j = next_job(b))) {
+	answer_those_that_waited(b);
+	while (running(b) < b->args->max_workers && (j = next_job(b))) {
 		err = start(b, j);
 		if (err) {
 			could_not_start(b, j, err);
 			remove_job(b, j);
 		}
-		running += !err;
 	}
 }
 
@@ -621,12 +750,14 @@ size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
 {
 	size_t n = 0;
 
-	for (const struct job *j = b->jobs; j && n + 2 <= room; j = j->next) {
+	for (const struct job *j = b->jobs; j && n + 3 <= room; j = j->next) {
 		if (!j->running)
 			continue;
 		fds[n++] = (struct pollfd){ .fd = j->run.pidfd, .events = POLLIN };
 		if (j->run.said >= 0)
 			fds[n++] = (struct pollfd){ .fd = j->run.said, .events = POLLIN };
+		if (j->from >= 0)
+			fds[n++] = (struct pollfd){ .fd = j->from, .events = POLLIN };
 	}
 	return n;
 }

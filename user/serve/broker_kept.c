@@ -26,21 +26,31 @@
 
 void kept__note(const struct broker *b, const struct trace *t)
 {
-	char name[128], *text;
+	char name[128], part[160], *text;
 	json_t *facts;
-	int fd;
+	int fd, err;
 
+	errno = 0;
 	if (t->given >= 0 || b->store.own || t->dropping)
 		return;
-	kept__forget(b, t);
 	snprintf(name, sizeof(name), "%s.json", t->id);
+	snprintf(part, sizeof(part), ".%s.part-facts", name);
 	facts = trace__facts(t);
 	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
-	fd = text ? store__create(&b->store, name) : -ENOMEM;
-	if (fd >= 0 && write(fd, text, strlen(text)) != (ssize_t)strlen(text))
-		log_warn("%s/%s: cannot be written: %s", b->store.path, name, strerror(errno));
+	store__remove(&b->store, part); /* of a server that was killed */
+	fd = text ? store__create(&b->store, part) : -ENOMEM;
+	err = fd < 0 ? fd : 0;
+	if (!err && write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		err = errno ? -errno : -ENOSPC;
 	if (fd >= 0)
 		close(fd);
+	/* The old facts stay until the new ones are complete: a kill or a full disk loses neither. */
+	if (!err)
+		err = store__replace(&b->store, part, name);
+	if (err) {
+		log_warn("%s/%s: cannot be written: %s", b->store.path, name, strerror(-err));
+		store__remove(&b->store, part);
+	}
 	free(text);
 	json_decref(facts);
 }
@@ -236,9 +246,18 @@ static void take_folder(struct broker *b)
 
 /* ---- the command line ---- */
 
-/* "runs/big run.mtr" -> "trace_big_run", with a number where that is there already; its file is called "big_run.mtr". */
+static void file_of(const char *id, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s.mtr", id + strlen("trace_"));
+}
+
+/*
+ * "runs/big run.mtr" -> "trace_big_run", whose file is called "big_run.mtr"; with a number if a trace or a file has that name. No name begins with a
+ * dash, which a worker would take for an option, or with a dot.
+ */
 static void name_given(const struct broker *b, const char *path, char *buf, size_t size)
 {
+	char file[LINK_ID + 4];
 	const char *base = strrchr(path, '/');
 	char stem[48];
 	size_t n = 0;
@@ -249,9 +268,14 @@ static void name_given(const struct broker *b, const char *path, char *buf, size
 	stem[n] = '\0';
 	if (n > 4 && !strcmp(stem + n - 4, ".mtr"))
 		stem[n - 4] = '\0';
+	if (*stem == '-' || *stem == '.')
+		*stem = '_';
 	snprintf(buf, size, "trace_%s", stem);
-	for (unsigned k = 2; trace__find(b, buf); k++)
+	file_of(buf, file, sizeof(file));
+	for (unsigned k = 2; trace__find(b, buf) || trace__of_recording(b, file); k++) {
 		snprintf(buf, size, "trace_%s_%u", stem, k);
+		file_of(buf, file, sizeof(file));
+	}
 }
 
 static int take_file(struct broker *b, const char *path)
@@ -276,7 +300,7 @@ static int take_file(struct broker *b, const char *path)
 		log_err("%s: out of memory", clean);
 		return EXIT_FAILED;
 	}
-	snprintf(t->file, sizeof(t->file), "%s.mtr", t->id + 6);
+	file_of(t->id, t->file, sizeof(t->file));
 	t->given = fd;
 	t->bytes = (uint64_t)st.st_size;
 	t->begun = (double)st.st_mtime;

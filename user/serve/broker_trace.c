@@ -55,6 +55,14 @@ struct trace *trace__find(const struct broker *b, const char *id)
 	return NULL;
 }
 
+struct trace *trace__of_recording(const struct broker *b, const char *file)
+{
+	for (size_t i = 0; i < b->n_traces; i++)
+		if (!strcmp(b->traces[i]->file, file) && !b->traces[i]->dropping)
+			return b->traces[i];
+	return NULL;
+}
+
 void trace__delete(struct broker *b, struct trace *t)
 {
 	if (capture__runs(t)) {

@@ -145,6 +145,11 @@ static bool check_path(struct request *r, char *values[4], size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct field *f = &r->route->in_path[i];
 
+		/* One spelling for each: "4e3" and "04" are other paths. */
+		if (f->type == FIELD_INTEGER && (values[i][0] == '0' || values[i][strspn(values[i], "0123456789")])) {
+			request__error(r, 422, f->name, "%s: must be a whole number in digits, and it is \"%.40s\"", f->name, values[i]);
+			return false;
+		}
 		if (validate__text(f, values[i], strlen(values[i]), &c)) {
 			request__error(r, 422, c.field, "%s", c.detail);
 			return false;

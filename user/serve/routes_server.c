@@ -125,7 +125,7 @@ static void targets(struct request *r)
 /* NULL: answered, there is none. */
 static struct state_process *process_of(struct request *r)
 {
-	pid_t pid = (pid_t)atoi(request__path(r, "pid"));
+	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10); /* digits alone: request_read.c */
 	struct state_process *p = state__process(request__state(r), pid);
 
 	if (!p)

@@ -406,7 +406,7 @@ static void recording(struct request *r)
 	struct state_trace *t = trace_of(r, request__path(r, "trace_id"));
 	const char *name = t ? json_string_value(json_object_get(t->facts, "file")) : NULL;
 
-	if (t && !is_name(name))
+	if (t && (!is_name(name) || !state__trace_ended(t)))
 		request__error(r, 409, NULL, "Trace %s has no recording yet", t->id);
 	else if (t)
 		open_file(r, name, on_opened);

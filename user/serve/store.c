@@ -172,7 +172,8 @@ int store__open_file(const struct store *s, const char *name, uint64_t *size)
 
 	if (fd < 0)
 		return -errno;
-	err = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) ? 0 : -EINVAL;
+	/* A file with a second name may be a file of root's that somebody linked into the folder. */
+	err = fstat(fd, &st) ? -errno : S_ISREG(st.st_mode) && st.st_nlink == 1 ? 0 : -EINVAL;
 	if (err) {
 		close(fd);
 		return err;
@@ -192,6 +193,11 @@ int store__rename(const struct store *s, const char *from, const char *to)
 		return -errno;
 	unlinkat(s->dir, from, 0);
 	return 0;
+}
+
+int store__replace(const struct store *s, const char *from, const char *to)
+{
+	return renameat(s->dir, from, s->dir, to) ? -errno : 0;
 }
 
 void store__remove(const struct store *s, const char *name)

@@ -26,9 +26,10 @@ void store__close(struct store *s);
 
 /* For writing and reading, exclusively; -EEXIST. The descriptor or -errno. */
 int store__create(const struct store *s, const char *name);
-/* For reading; *size in bytes. The descriptor or -errno; -EINVAL: not a regular file. */
+/* For reading; *size in bytes. The descriptor or -errno; -EINVAL: not a regular file, or one with several names. */
 int store__open_file(const struct store *s, const char *name, uint64_t *size);
 int store__rename(const struct store *s, const char *from, const char *to); /* never over another file */
+int store__replace(const struct store *s, const char *from, const char *to); /* over an older one of ours */
 void store__remove(const struct store *s, const char *name);
 bool store__has(const struct store *s, const char *name);
 /* Bytes of all that is in it. */
