@@ -44,7 +44,7 @@ static const struct argp_option options[] = {
 	{ "tls-key", OPT_KEY, "FILE", 0, "The certificate's key (PEM)", 2 },
 	{ "allow-host", OPT_HOST, "NAME", 0, "A name besides the addresses by which the server may be called. May be given again", 2 },
 	{ "requests-per-minute", OPT_RATE, "N", 0, "Of each client (default 6000; 0: any number)", 2 },
-	{ "user", OPT_USER, "NAME", 0, "As root: whom all that speaks to others or reads recordings runs as (default nobody)", 2 },
+	{ "user", OPT_USER, "NAME", 0, "As root: whom all that speaks to others or reads recordings runs as (default: a user ID of its own for each)", 2 },
 	{ NULL, 0, NULL, 0, "How much:", 3 },
 	{ "output", 'o', "FOLDER", 0, "Keep recordings there, and list those that are there (default: a folder that goes with the server)", 3 },
 	{ "max-events", OPT_EVENTS, "N", 0, "Of a trace (default 10000000)", 3 },

@@ -13,6 +13,8 @@ import socket
 import ssl
 import struct
 import subprocess
+import sys
+import threading
 import time
 
 import harness
@@ -176,6 +178,93 @@ def test_rights():
         where = os.readlink("/proc/%d/fd/%s" % (web, fd))
         check(re.match(r"socket:|anon_inode:\[(eventpoll|signalfd|eventfd)\]|pipe:|/dev/null|/dev/pts/|/memfd:", where) or int(fd) < 3,
               "descriptor %s of the HTTP process is %s", fd, where)
+
+
+THIEF = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+server = int(sys.argv[1])
+seen, taken = {}, []
+print("ready", flush=True)
+os.set_blocking(0, False)
+while True:
+    try:
+        if os.read(0, 1) == b"":
+            break
+    except BlockingIOError:
+        pass
+    try:
+        with open("/proc/%d/task/%d/children" % (server, server)) as f:
+            pids = [int(p) for p in f.read().split()]
+    except OSError:
+        break
+    for pid in pids:
+        fd = libc.syscall(434, pid, 0)
+        if fd < 0:
+            continue
+        seen[pid] = True
+        for n in range(0, 40):
+            got = libc.syscall(438, fd, n, 0)
+            if got >= 0:
+                taken.append("%d of %d: %s" % (n, pid, os.readlink("/proc/self/fd/%d" % got)))
+                os.close(got)
+        os.close(fd)
+print("seen %d" % len(seen))
+print("\\n".join(taken[:20]))
+"""
+
+
+def test_descriptors_are_not_taken():
+    """A process of the same user, which takes descriptors as fast as it can, gets none of those that read recordings."""
+    if not harness.IS_ROOT or not shutil.which("setpriv"):
+        raise Skip("only root can make a process of the server's user")
+    if sanitized():
+        raise Skip("processes with AddressSanitizer are looked at from outside")
+    s = server.Server("--user", "nobody", "--requests-per-minute", "0", "--max-workers", "4", recording())
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    s.wait_trace(trace)
+    uids = {status_of(pid)["Uid"].split()[0] for pid in s.processes() if pid != s.process.pid}
+    equal(uids, {"65534"}, "users of its processes")
+    thief = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", THIEF, str(s.process.pid)],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    equal(thief.stdout.readline(), "ready\n", "the thief")
+    for n in range(200):
+        s.get("/api/trace/%s?top=%d" % (trace, n + 1)).expect()
+    said, _ = thief.communicate(timeout=60)
+    seen, _, taken = said.partition("\n")
+    check(int(seen.split()[1]) > 20, "the thief has seen too few workers: %s", said)
+    equal(taken.strip(), "", "descriptors that were taken")
+    s.stop()
+
+
+def test_users_of_their_own():
+    """Without --user no other service runs as the user of the server's processes: no user has that ID, and each process has its own."""
+    if not harness.IS_ROOT:
+        raise Skip("only root can become somebody else")
+    s = server.Server("--requests-per-minute", "0", "--max-workers", "2", recording())
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    s.wait_trace(trace)
+    users = {}
+    stop = threading.Event()
+
+    def look():
+        while not stop.is_set():
+            for pid in server.harness.children_of(s.process.pid):
+                with contextlib.suppress(OSError, KeyError):
+                    st = status_of(pid)
+                    users.setdefault(pid, set()).add((st["Uid"], st["Gid"]))
+    looker = threading.Thread(target=look)
+    looker.start()
+    for _ in range(20):
+        s.get("/api/trace/" + trace).expect()
+    stop.set()
+    looker.join()
+    last = {pid: {uid.split()[0] for uid, _ in found} - {"0"} for pid, found in users.items()}
+    found = [int(uid) for uids in last.values() for uid in uids]
+    check(len(found) > 5, "too few were seen: %s", users)
+    equal(len(set(found)), len(found), "users, each of one process: %s" % last)
+    check(all(0x6d740000 <= uid < 0x6d750000 for uid in found), "users: %s", found)
+    s.stop()
 
 
 def web_of(s):

@@ -26,6 +26,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/ipc.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -252,6 +256,17 @@ static int try_others(const struct drop_done *done)
 		return 8;
 	if (getrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 }))
 		return 9;
+	/* What every process of a user shares. */
+	if (shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0600) >= 0 || errno != EPERM)
+		return 10;
+	if (semget(IPC_PRIVATE, 1, IPC_CREAT | 0600) >= 0 || errno != EPERM)
+		return 11;
+	if (msgget(IPC_PRIVATE, IPC_CREAT | 0600) >= 0 || errno != EPERM)
+		return 12;
+	if (syscall(SYS_mq_open, "test-drop", O_CREAT | O_RDWR, 0600, NULL) >= 0 || errno != EPERM)
+		return 13;
+	if (syscall(SYS_io_setup, 1, &(unsigned long){ 0 }) >= 0 || errno != EPERM)
+		return 14;
 	return PASSED;
 }
 

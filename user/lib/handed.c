@@ -45,7 +45,7 @@ int handed__open(const char *path)
 	int fd = find(path);
 
 #ifndef __SANITIZE_ADDRESS__ /* whose search for leaks looks at us from outside */
-	/* Others may run as the user that we run as, and what we were handed is not theirs. */
+	/* Others may run as the user that we run as, and what we were handed is not theirs. Where memory may be run we are undumpable already. */
 	if (fd >= 0)
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -44,6 +45,39 @@ double broker__date(void)
 
 /* ---- before anything runs ---- */
 
+static bool maps_own_ids(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	unsigned long long first, count;
+	bool all = false;
+
+	while (f && !all && fscanf(f, "%llu %*u %llu", &first, &count) == 2)
+		all = first <= BROKER_IDS && first + count >= (unsigned long long)BROKER_IDS + BROKER_IDS_NR;
+	if (f)
+		fclose(f);
+	return all;
+}
+
+void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
+{
+	uint16_t random = 0;
+	bool taken = true;
+
+	*uid = b->uid;
+	*gid = b->gid;
+	if (!b->own_ids)
+		return;
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+		random = (uint16_t)broker__now();
+	while (taken) {
+		*uid = BROKER_IDS + random++;
+		taken = jobs__uses(b, *uid);
+		for (int k = 0; k < PEER_NR; k++)
+			taken |= b->peers[k].pid > 0 && b->peers[k].uid == *uid;
+	}
+	*gid = *uid;
+}
+
 /* Whom those become who have no rights. 0 or an exit code, logged. */
 static int choose_user(struct broker *b)
 {
@@ -59,6 +93,11 @@ static int choose_user(struct broker *b)
 		}
 		return 0;
 	}
+	b->own_ids = !b->args->user && maps_own_ids("/proc/self/uid_map") && maps_own_ids("/proc/self/gid_map");
+	if (b->own_ids)
+		return 0;
+	if (!b->args->user)
+		log_warn("this user namespace has no user IDs from %u on: what has no rights runs as nobody, as other services may; --user NAME", BROKER_IDS);
 	if (child_user__named(&u, name) || !u.uid) {
 		log_err("--user: %s: %s", name, u.uid ? "no such user" : "has to be one who is not root");
 		return EXIT_USAGE;

@@ -19,6 +19,10 @@
 #include "serve/spawn.h"
 #include "serve/store.h"
 
+/* User IDs that a server as root gives to its processes without rights where --user names nobody. No user has them: docs/SERVE.md, "Security". */
+#define BROKER_IDS 0x6d740000u
+#define BROKER_IDS_NR 0x10000u
+
 #define BROKER_PROCESSES 256
 #define BROKER_SHAPE 16	  /* members of input_shape */
 #define BROKER_EXPORTS 32 /* files that are kept of a trace; one more takes the place of the one asked for longest ago */
@@ -36,6 +40,8 @@ struct peer {
 	struct link *link; /* NULL: it does not run */
 	pid_t pid;
 	int pidfd;
+	uid_t uid;	   /* as whom it runs, where it has no rights */
+	gid_t gid;
 	bool met;	   /* it has been told all that there is */
 	bool broken;	   /* it does not take what it is told, or speaks otherwise: to be ended */
 	uint64_t begun, again; /* monotonic, ns; when to start it once more */
@@ -118,7 +124,8 @@ struct broker {
 	struct trace *traces[1024]; /* oldest first */
 	size_t n_traces;
 	struct job *jobs; /* oldest first */
-	uid_t uid;	  /* whom those become who give up their rights */
+	bool own_ids;	  /* each process without rights gets an ID of BROKER_IDS; else all get these: */
+	uid_t uid;
 	gid_t gid;
 	char command_user[64]; /* whom commands are run as; "": as we are */
 	bool can_trace;
@@ -133,6 +140,9 @@ struct broker {
 
 uint64_t broker__now(void);   /* CLOCK_MONOTONIC, ns */
 double broker__date(void);    /* s since 1970 */
+/* Whom the next process without rights becomes: one that no other process of ours is. */
+void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid);
+bool jobs__uses(const struct broker *b, uid_t uid); /* a worker runs as that user */
 
 /* ---- peers (broker_peers.c) ---- */
 

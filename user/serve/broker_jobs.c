@@ -50,6 +50,8 @@ struct job {
 	int out;	/* what it writes is kept there; the worker never has this descriptor */
 	int from;	/* the worker's standard output, for reading; -1: at its end */
 	uint64_t size, most; /* bytes: taken so far, and the limit */
+	uid_t uid;
+	gid_t gid;
 	int write_err;	/* 0, or why nothing more is taken: -EFBIG, or what out's file system says */
 	bool late;	/* it had its time */
 	/* Of an export; its names are chosen when it starts. */
@@ -424,6 +426,14 @@ static size_t running(const struct broker *b)
 	return n;
 }
 
+bool jobs__uses(const struct broker *b, uid_t uid)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->running && j->uid == uid)
+			return true;
+	return false;
+}
+
 uint64_t jobs__reserved(const struct broker *b)
 {
 	uint64_t sum = 0;
@@ -520,6 +530,7 @@ static int start(struct broker *b, struct job *j)
 	int err = open_output(b, j), out = err ? -1 : open_pipe(j);
 
 	err = err ? err : out < 0 ? out : 0;
+	broker__new_user(b, &j->uid, &j->gid);
 
 	for (; !err && n < j->n_traces; n++) {
 		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size), .name = j->traces[n]->file };
@@ -536,8 +547,8 @@ static int start(struct broker *b, struct job *j)
 							.n_files = n,
 							.nice_by = NICE,
 							.drop = j->kind != JOB_DUMP,
-							.uid = b->uid,
-							.gid = b->gid,
+							.uid = j->uid,
+							.gid = j->gid,
 							.memory = MEMORY,
 							.cpu_seconds = CPU_SECONDS },
 				  &j->run);

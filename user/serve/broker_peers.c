@@ -37,8 +37,8 @@ static void give_up_rights(const struct broker *b, enum peer_kind kind, const in
 {
 	struct drop_opts d = {
 		.who = names[kind],
-		.uid = b->uid,
-		.gid = b->gid,
+		.uid = b->peers[kind].uid,
+		.gid = b->peers[kind].gid,
 		.flags = kind == PEER_PUSH ? DROP_CONNECTS | DROP_THREADS : 0,
 		.readable = kind == PEER_PUSH ? drop_names : NULL,
 		.keep = keep,
@@ -134,6 +134,7 @@ int peer__start(struct broker *b, enum peer_kind kind)
 	int fds[2], err = link__pair(fds);
 
 	*p = (struct peer){ .b = b, .kind = kind, .pidfd = -1, .failures = p->failures, .begun = broker__now() };
+	broker__new_user(b, &p->uid, &p->gid);
 	if (!err) {
 		p->pid = fork();
 		if (!p->pid) {

@@ -21,6 +21,10 @@ static const char *const never[] = {
 	"swapon", "swapoff", "iopl", "ioperm", "modify_ldt", "personality", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex",
 	"sethostname", "setdomainname", "lookup_dcookie", "fanotify_init", "vhangup", "vmsplice", "move_pages", "migrate_pages", "mbind",
 	"set_mempolicy",
+	/* memory, semaphores and queues that every process of a user shares; the kernel's old asynchronous I/O */
+	"shmget", "shmat", "shmdt", "shmctl", "semget", "semop", "semtimedop", "semctl", "msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink",
+	"mq_timedsend", "mq_timedreceive", "mq_notify", "mq_getsetattr", "io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents",
+	"io_pgetevents",
 	/* another view of files and of everything else */
 	"mount", "umount2", "umount", "pivot_root", "chroot", "move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
 	"unshare", "setns", "open_by_handle_at", "name_to_handle_at", "memfd_secret",

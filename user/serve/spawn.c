@@ -8,17 +8,69 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "lib/handed.h"
+#include "lib/log.h"
 #include "lib/log_config.h"
 #include "lib/text.h"
 #include "serve/drop.h"
 
 #define PREFIX "memtrace-bpf: "
+
+#ifndef MFD_EXEC
+#define MFD_EXEC 0x10U /* Linux 6.3; older kernels refuse it, and need no flag */
+#endif
+
+/*
+ * A copy of this program that may be run and not read. The kernel makes a process undumpable when it runs such a file, before its first
+ * instruction: no process of the same user can take a descriptor from it, not even while it is being linked. -1: this system runs no memfd.
+ */
+static int unreadable_copy(void)
+{
+	static int copy = -2;
+	int self;
+	struct stat st;
+	off_t at = 0;
+
+	if (copy != -2)
+		return copy;
+	copy = -1;
+#ifndef __SANITIZE_ADDRESS__ /* whose search for leaks looks at us from outside */
+	self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	copy = memfd_create("memtrace-bpf", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_EXEC);
+	if (copy < 0 && errno == EINVAL)
+		copy = memfd_create("memtrace-bpf", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (self < 0 || copy < 0 || fstat(self, &st))
+		goto failed;
+	while (at < st.st_size) {
+		ssize_t n = sendfile(copy, self, &at, (size_t)(st.st_size - at));
+
+		if (n <= 0 && errno != EINTR)
+			goto failed;
+	}
+	if (fchmod(copy, 0111) || fcntl(copy, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE))
+		goto failed;
+	close(self);
+	return copy;
+failed:
+	log_debug("workers run the program's own file: it cannot be copied into memory: %s", strerror(errno));
+	if (self >= 0)
+		close(self);
+	if (copy >= 0)
+		close(copy);
+	copy = -1;
+#else
+	(void)self, (void)st, (void)at;
+#endif
+	return copy;
+}
 
 static void say(const char *text)
 {
@@ -113,11 +165,11 @@ static void name_files(const struct spawn_opts *o)
 		unsetenv(HANDED);
 }
 
-static void run(const struct spawn_opts *o, int err, pid_t parent) __attribute__((noreturn));
-static void run(const struct spawn_opts *o, int err, pid_t parent)
+static void run(const struct spawn_opts *o, int err, pid_t parent, int copy) __attribute__((noreturn));
+static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
 {
 	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" };
-	int null = open("/dev/null", O_RDWR), keep[SPAWN_FILES + 2], log;
+	int null = open("/dev/null", O_RDWR), keep[SPAWN_FILES + 3], log;
 	size_t n_keep = 0;
 
 	for (size_t i = 0; i < SPAWN_ARGS && o->argv[i]; i++)
@@ -144,7 +196,12 @@ static void run(const struct spawn_opts *o, int err, pid_t parent)
 	if (o->drop) {
 		for (size_t i = 0; i < n_keep; i++)
 			fcntl(keep[i], F_SETFD, 0);
+		if (copy >= 0)
+			keep[n_keep++] = copy; /* until it runs: it is closed then */
 		give_up_rights(o, keep, n_keep, parent);
+		if (copy >= 0)
+			syscall(SYS_execveat, copy, "", argv, environ, AT_EMPTY_PATH);
+		/* Here if memory may not be run (vm.memfd_noexec): handed__open() closes what is open until then. */
 	} else {
 		keep_rights(keep, n_keep, parent);
 	}
@@ -156,7 +213,7 @@ static void run(const struct spawn_opts *o, int err, pid_t parent)
 int spawn__self(const struct spawn_opts *o, struct spawned *ret)
 {
 	pid_t parent = getpid();
-	int err[2], failed;
+	int err[2], failed, copy = o->drop ? unreadable_copy() : -1;
 
 	if (o->n_files > SPAWN_FILES)
 		return -E2BIG;
@@ -165,7 +222,7 @@ int spawn__self(const struct spawn_opts *o, struct spawned *ret)
 	*ret = (struct spawned){ .pidfd = -1, .said = err[0] };
 	ret->pid = fork();
 	if (!ret->pid)
-		run(o, err[1], parent);
+		run(o, err[1], parent, copy);
 	failed = errno;
 	close(err[1]);
 	if (ret->pid > 0) {

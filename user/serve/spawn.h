@@ -25,7 +25,10 @@ struct spawn_opts {
 	const struct spawn_file *files;
 	size_t n_files;
 	int nice_by;
-	/* Where it is not privileged: who it becomes, and its bounds. */
+	/*
+	 * Where it is not privileged: who it becomes, and its bounds. It is undumpable from its first instruction on, so that processes of the same
+	 * user cannot take what it was handed (where the system runs no memfd: from the first handed__open() on).
+	 */
 	bool drop;
 	uid_t uid;
 	gid_t gid;
