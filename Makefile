@@ -229,7 +229,7 @@ $(OUTPUT)/replay/replayer: $(REPLAYER_OBJS)
 tests: $(TESTS) $(TESTTOOLS)
 
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
-BPF_ON_HOST := tests/unit/test_walk tests/unit/test_walk_moves tests/unit/test_suspended tests/tools/walk_image
+BPF_ON_HOST := tests/unit/test_nodes tests/unit/test_walk tests/unit/test_walk_moves tests/unit/test_suspended tests/tools/walk_image
 $(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS)
 
 # Its readers read through it.

@@ -123,9 +123,46 @@ static __noinline __u32 node_at(struct node_slot *s, __u64 sp, __u64 time)
 	return is;
 }
 
+/* Nodes whose threads have no slot, as the kernel had no memory for one: the outermost of each thread. */
+static struct {
+	__u64 tid, sp, ret, word; /* as in struct running_node and struct node_slot */
+} unkept[MT_UNKEPT_NODES] = {};
+static __u8 any_unkept = 0;
+
+/* Does such a node run on this thread at this stack pointer? */
+static __noinline bool unkept_runs(__u64 sp)
+{
+	__u64 tid = (__u32)bpf_get_current_pid_tgid();
+	__u32 i = tid & (MT_UNKEPT_NODES - 1);
+
+	if (unkept[i].tid != tid || unkept[i].sp <= sp)
+		return false;
+	if (bpf_probe_read_user(&unkept[i].word, sizeof(unkept[i].word), (const void *)unkept[i].sp) || unkept[i].word == unkept[i].ret)
+		return true;
+	return unkept[i].word && unkept[i].word == return_trampoline();
+}
+
+static __noinline int enter_unkept(__u64 sp)
+{
+	__u64 tid = (__u32)bpf_get_current_pid_tgid();
+	__u32 i = tid & (MT_UNKEPT_NODES - 1);
+
+	count(MT_CNT_NODE_FAULT);
+	if (unkept_runs(sp))
+		return 0;
+	unkept[i].tid = tid;
+	unkept[i].sp = sp;
+	if (bpf_probe_read_user(&unkept[i].ret, sizeof(unkept[i].ret), (const void *)sp))
+		unkept[i].ret = 0;
+	any_unkept = 1;
+	return 0;
+}
+
 static __always_inline __u32 current_node(struct thread_slot *t, __u64 sp, __u64 time)
 {
-	return t && t->nodes.n ? node_at(&t->nodes, sp, time) : MT_NODE_NONE;
+	__u32 is = t && t->nodes.n ? node_at(&t->nodes, sp, time) : MT_NODE_NONE;
+
+	return is == MT_NODE_NONE && any_unkept && unkept_runs(sp) ? MT_NODE_UNKNOWN : is;
 }
 
 static __noinline int enter_node(struct node_slot *s, __u64 sp, __u64 node)
@@ -163,10 +200,8 @@ int evaluate(struct pt_regs *ctx)
 	if (bench_empty)
 		return 0;
 	t = begin_thread();
-	if (!t) {
-		count(MT_CNT_NODE_FAULT); /* and none is told of, as there is nothing to tell it by */
-		return 0;
-	}
+	if (!t)
+		return enter_unkept(PT_REGS_SP(ctx));
 	if (t->modules.n || t->modules.told)
 		settle(t, PT_REGS_SP(ctx), bpf_ktime_get_ns());
 	return enter_node(&t->nodes, PT_REGS_SP(ctx), PT_REGS_PARM3(ctx));

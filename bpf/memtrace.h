@@ -21,6 +21,7 @@
 #define MT_ASKED_ARGS 4
 #define MT_NODE_WORDS 7	     /* read of an autograd node */
 #define MT_NODE_DEPTH 8	     /* nodes that run within one another on a thread; a power of two */
+#define MT_UNKEPT_NODES 256  /* threads, by hash, that a node could not be kept of */
 #define MT_MODULE_DEPTH 128  /* modules that a thread is in at a time; a power of two */
 #define MT_MODULE_TYPES 4096 /* classes of what is called */
 #define MT_SEEN_MODULES 16384 /* objects that were called, by hash */

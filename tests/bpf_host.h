@@ -49,6 +49,7 @@ static struct {
 	size_t maps;
 	struct host_record record[HOST_RECORDS];
 	size_t records;
+	bool no_storage; /* no memory for what is kept of a task */
 	size_t room;  /* records that the ring takes from now on */
 	size_t open;  /* reserved and neither submitted nor discarded */
 	size_t reads; /* of the target's memory */
@@ -141,7 +142,7 @@ long host_delete(struct host_map *m, const void *key)
 /* There is one task. */
 void *host_storage(struct host_map *m, __u64 flags)
 {
-	if (!m->n && !(flags & BPF_LOCAL_STORAGE_GET_F_CREATE))
+	if (!m->n && (!(flags & BPF_LOCAL_STORAGE_GET_F_CREATE) || host.no_storage))
 		return NULL;
 	m->n = 1;
 	return m->values;
@@ -342,6 +343,9 @@ static void host_reset(void)
 	woken = code_epoch = 0;
 	host_trampoline = 0;
 	host.task = (struct task_struct){ .pid = 1000, .tgid = 1000 };
+	memset(unkept, 0, sizeof(unkept));
+	any_unkept = 0;
+	host.no_storage = false;
 	host.cookie = host.now = 0;
 }
 

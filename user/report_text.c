@@ -340,6 +340,23 @@ static void loss_words(struct line *l, const struct model *m)
 		part(l, "peaks are lower bounds");
 }
 
+/* Records that say nothing of how much memory there is, but of steps, modules and lines of forward. */
+static void lost_words(struct line *l, const struct facts *f)
+{
+	uint64_t steps = report__fact_number(f, "counter.lost.scope_end");
+	uint64_t calls = report__fact_number(f, "counter.lost.module_call") + report__fact_number(f, "counter.modules.faults");
+	uint64_t nodes = report__fact_number(f, "counter.lost.autograd_edge") + report__fact_number(f, "counter.lost.autograd_node") +
+			 report__fact_number(f, "counter.autograd.faults");
+	char count[32];
+
+	if (steps)
+		part(l, "%s ends of steps lost: figures per step are not exact", text__count(count, sizeof(count), steps));
+	if (calls)
+		part(l, "%s calls of modules lost", text__count(count, sizeof(count), calls));
+	if (nodes)
+		part(l, "%s autograd nodes lost: their memory has no line of forward", text__count(count, sizeof(count), nodes));
+}
+
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
 {
 	const char *reason = facts__get(f, "stop_reason");
@@ -351,6 +368,7 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	part(&l, "events %s", text__count(count, sizeof(count), model__events(m)));
 	part(&l, "lost %s", text__count(count, sizeof(count), n));
 	loss_words(&l, m);
+	lost_words(&l, f);
 	drift_words(&l, m);
 	stack_words(&l, m);
 	if (dropped)

@@ -75,31 +75,38 @@ static void test_location(void **state)
 	assert_string_equal(report__cut(strcpy(buf, "abcdef"), 2), "..");
 }
 
-/* What a bound has kept out is said. */
-static void test_no_room(void **state)
+/* What is not in the recording is said: by a bound, by losses that leave bytes exact, by what could not be kept. */
+static void test_what_is_missing(void **state)
 {
-	static const char *const facts[] = { NULL, "12" };
-	static const char *const want[] = {
-		"events 0 \xc2\xb7 lost 0 \xc2\xb7 drift unknown (no totals)\n",
-		"events 0 \xc2\xb7 lost 0 \xc2\xb7 drift unknown (no totals) \xc2\xb7 no room for 12 more stacks and names\n",
+	static const struct {
+		const char *key, *value, *words;
+	} cases[] = {
+		{ "counter.frames", "12", "" },
+		{ "counter.names_no_room", "12", " \xc2\xb7 no room for 12 more stacks and names" },
+		{ "counter.lost.scope_end", "2", " \xc2\xb7 2 ends of steps lost: figures per step are not exact" },
+		{ "counter.lost.module_call", "3", " \xc2\xb7 3 calls of modules lost" },
+		{ "counter.modules.faults", "4", " \xc2\xb7 4 calls of modules lost" },
+		{ "counter.lost.autograd_node", "5", " \xc2\xb7 5 autograd nodes lost: their memory has no line of forward" },
+		{ "counter.autograd.faults", "6", " \xc2\xb7 6 autograd nodes lost: their memory has no line of forward" },
 	};
 
 	(void)state;
-	for (size_t i = 0; i < 2; i++) {
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct facts *f = facts__new();
 		struct dict *d = dict__new();
 		struct model *m = model__new(d, f, NULL);
-		char *text = NULL;
+		char *text = NULL, want[256];
 		size_t size;
 		FILE *out = open_memstream(&text, &size);
 
 		assert_non_null(m);
 		assert_non_null(out);
-		if (facts[i])
-			facts__set(f, "counter.names_no_room", facts[i]);
+		facts__set(f, cases[i].key, cases[i].value);
 		report_text__trust(out, m, f, &(struct report_text_opts){ .width = 200 });
 		fclose(out);
-		assert_string_equal(text, want[i]);
+		snprintf(want, sizeof(want), "events 0 \xc2\xb7 lost 0%s \xc2\xb7 drift unknown (no totals)%s\n", i > 1 ? cases[i].words : "",
+			 i == 1 ? cases[i].words : "");
+		assert_string_equal(text, want);
 		free(text);
 		model__free(m);
 		dict__free(d);
@@ -112,7 +119,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_cmdline),
 		cmocka_unit_test(test_location),
-		cmocka_unit_test(test_no_room),
+		cmocka_unit_test(test_what_is_missing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,8 @@ struct autograd {
 	void *parameter_ctx;
 	uint64_t next_look;
 	unsigned int looks, object_tries;
+	uint32_t unknown; /* in the dict: AUTOGRAD_UNKNOWN; 0: not there so far */
+	bool faults_said;
 	uint64_t joined, unjoined, accumulated, unnamed; /* nodes that ran with memory allocated */
 };
 
@@ -335,6 +337,28 @@ static uint32_t class_of(struct session *s, const struct mt_rec_node *r)
 	return own ? own : cls;
 }
 
+static int unknown(struct session *s, uint32_t *node)
+{
+	struct autograd *a = s->autograd;
+	struct dict_node n = { 0 };
+
+	if (!a->unknown) {
+		n.cls = names__number(s->names, dict__string(s->dict, AUTOGRAD_UNKNOWN, strlen(AUTOGRAD_UNKNOWN)));
+		a->unknown = n.cls == UINT32_MAX ? n.cls : names__number(s->names, dict__node(s->dict, n));
+	}
+	*node = a->unknown == UINT32_MAX ? 0 : a->unknown;
+	return a->unknown == UINT32_MAX ? -ENOMEM : 0;
+}
+
+int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h, uint32_t *node)
+{
+	*node = 0;
+	if (!s->autograd || h->node == MT_NODE_NONE)
+		return 0;
+	*node = h->node == MT_NODE_CURRENT ? t->node : 0;
+	return *node ? 0 : unknown(s, node);
+}
+
 int autograd__runs(struct session *s, const struct mt_rec_node *r)
 {
 	struct thread *t = session__thread(s, r->h.tid);
@@ -381,8 +405,12 @@ void autograd__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 	facts__setf(s->facts, "counter.autograd.accumulated", "%" PRIu64, a->accumulated);
 	if (a->unnamed)
 		facts__setf(s->facts, "counter.autograd.unnamed", "%" PRIu64, a->unnamed);
-	if (c[MT_CNT_NODE_FAULT])
+	if (c[MT_CNT_NODE_FAULT]) {
 		facts__setf(s->facts, "counter.autograd.faults", "%" PRIu64, c[MT_CNT_NODE_FAULT]);
+		if (!s->autograd->faults_said)
+			log_warn("autograd nodes could not be read or kept: what they allocate has no line of forward");
+		s->autograd->faults_said = true;
+	}
 	if (c[MT_CNT_NODE_DEEP])
 		facts__setf(s->facts, "counter.autograd.too_deep", "%" PRIu64, c[MT_CNT_NODE_DEEP]);
 }

@@ -13,7 +13,10 @@
 #include "memtrace.h"
 
 struct session;
+struct thread;
 struct autograd;
+
+#define AUTOGRAD_UNKNOWN "unknown node" /* the class of one that runs, and which cannot be told */
 
 /* Probes the two functions where they are there by now; s->autograd is there afterwards. 0 or -ENOMEM. */
 int autograd__attach(struct session *s);
@@ -25,6 +28,9 @@ void autograd__free(struct autograd *a); /* NULL is fine */
 int autograd__made(struct session *s, const struct mt_rec_node *r);
 /* A node runs on its thread from here on: thread.node. 0 or -ENOMEM. */
 int autograd__runs(struct session *s, const struct mt_rec_node *r);
+
+/* What a record of this thread says of the node that runs (enum mt_node), as an event has it. 0 or -ENOMEM. */
+int autograd__node(struct session *s, const struct thread *t, const struct mt_hdr *h, uint32_t *node);
 
 /*
  * Who knows parameters by their TensorImpl's address: sets dict numbers of the name and of the module that it belongs to.

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "capture/calls.h"
+#include "capture/autograd.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -732,7 +733,8 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 	e.device = t.device;
 	e.walk = r->h.walk;
 	e.stack = session__stack(s, r->stack, &e.walk);
-	e.node = t.block && r->h.node == MT_NODE_CURRENT ? thread->node : 0;
+	if (t.block && autograd__node(s, thread, &r->h, &e.node))
+		return -ENOMEM;
 	return session__hand_on(s, &e);
 }
 

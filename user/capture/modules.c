@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture/autograd.h"
 #include "capture/names.h"
 #include "capture/session_internal.h"
 #include "lib/log.h"
@@ -58,7 +59,7 @@ struct modules {
 	uint32_t n_inside, cap_inside, next_look;
 	uint64_t next_recheck;
 	uint64_t entered, unnamed, seen_left;
-	bool deep_said;
+	bool deep_said, faults_said;
 };
 
 void modules__free(struct modules *m)
@@ -346,8 +347,8 @@ int modules__entered(struct session *s, const struct mt_rec_enter *r)
 	m->unnamed += !c->module;
 	e.thread = t->number;
 	e.module = c->module;
-	e.node = r->h.node == MT_NODE_CURRENT ? t->node : 0;
-	return session__hand_on(s, &e);
+	err = autograd__node(s, t, &r->h, &e.node);
+	return err ? err : session__hand_on(s, &e);
 }
 
 /* ---- threads from which nothing comes ---- */
@@ -419,8 +420,12 @@ void modules__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 	facts__setf(s->facts, "counter.modules.seen_left", "%" PRIu64, m->seen_left);
 	if (m->unnamed)
 		facts__setf(s->facts, "counter.modules.unnamed", "%" PRIu64, m->unnamed);
-	if (c[MT_CNT_MODULE_FAULT])
+	if (c[MT_CNT_MODULE_FAULT]) {
 		facts__setf(s->facts, "counter.modules.faults", "%" PRIu64, c[MT_CNT_MODULE_FAULT]);
+		if (!m->faults_said)
+			log_warn("the kernel has no memory to keep which modules a thread is in: some calls of modules are not recorded");
+		m->faults_said = true;
+	}
 	if (!c[MT_CNT_MODULE_DEEP])
 		return;
 	facts__setf(s->facts, "counter.modules.too_deep", "%" PRIu64, c[MT_CNT_MODULE_DEEP]);

@@ -174,7 +174,8 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 	e.reserved = e.totals ? r->reserved : 0;
 	if (e.kind != EVENT_FREE) {
 		e.stack = event_stack(s, r->stack, &e.walk, NULL);
-		e.node = r->h.node == MT_NODE_CURRENT ? t->node : 0;
+		if (autograd__node(s, t, &r->h, &e.node))
+			return -ENOMEM;
 	}
 	if (e.kind == EVENT_OOM)
 		calls__used_soon(s);

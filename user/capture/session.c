@@ -427,16 +427,32 @@ static int settle(struct session *s)
 	return 0;
 }
 
+static uint64_t sum_of_lost(const uint64_t c[MT_CNT_NR], const unsigned *what, size_t n)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		sum += c[MT_CNT_RING_LOST + what[i]];
+	return sum;
+}
+
 static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
 {
 	static const unsigned what[] = { MT_REC_REPORT,	   MT_REC_OOM,	 MT_REC_CPU_NEW,   MT_REC_CPU_DELETE,
 					 MT_REC_CUDA_CALL, MT_REC_ASKED, MT_REC_SET_DEVICE };
-	uint64_t n = 0;
-	size_t i;
 
-	for (i = 0; i < sizeof(what) / sizeof(what[0]); i++)
-		n += c[MT_CNT_RING_LOST + what[i]];
-	return n;
+	return sum_of_lost(c, what, sizeof(what) / sizeof(what[0]));
+}
+
+/*
+ * Records that say nothing of how much memory there is, but of whose it is and of steps. An end of modules is told again by the
+ * next record.
+ */
+static uint64_t sum_lost_words(const uint64_t c[MT_CNT_NR])
+{
+	static const unsigned what[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE, MT_REC_NODE };
+
+	return sum_of_lost(c, what, sizeof(what) / sizeof(what[0]));
 }
 
 /*
@@ -448,19 +464,21 @@ static int tell_losses(struct session *s)
 	struct event e = { .kind = EVENT_LOST, .time = session__now(s) };
 	const struct mt_hdr *first;
 	size_t pos = 0, len;
+	uint64_t events;
 	int err;
 
 	err = probes__counters(s->probes, s->opts.number, s->counters);
 	if (err)
 		return err;
-	s->lost = sum_lost(s->counters) + s->early_lost;
-	if (s->lost == s->lost_said)
+	events = sum_lost(s->counters) + s->early_lost;
+	s->lost = events + sum_lost_words(s->counters);
+	if (events == s->lost_said)
 		return 0;
 	first = queue__at(&s->queue, &pos, s->queue.len, &len);
 	if (first)
 		e.time = session__since(s, first->time);
-	e.size = s->lost - s->lost_said;
-	s->lost_said = s->lost;
+	e.size = events - s->lost_said;
+	s->lost_said = events;
 	s->loss_open = true;
 	s->lost_at = e.size; /* of this round */
 	return session__hand_on(s, &e);
@@ -567,6 +585,10 @@ static int housekeeping(struct session *s, uint64_t now)
 		facts__setf(s->facts, "events", "%" PRIu64, s->events);
 		facts__setf(s->facts, "lost", "%" PRIu64, s->lost);
 		session__set_counters(s, c);
+		if (c[MT_CNT_RING_LOST + MT_REC_SCOPE_END] && !s->lost_steps_said) {
+			log_warn("ends of steps were lost: steps, and figures per step, are not exact");
+			s->lost_steps_said = true;
+		}
 		if (s->opts.kin)
 			session__set_rank(s);
 	}

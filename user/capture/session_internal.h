@@ -79,6 +79,7 @@ struct session {
 	uint64_t events, steps, lost, lost_said, unknown_stacks, twins;
 	bool loss_open; /* there may be records in the ring from before the last loss that was told of */
 	uint64_t lost_at; /* what was told of in this round */
+	bool lost_steps_said;
 	uint64_t counters[MT_CNT_NR]; /* as of this round */
 	bool attached, tried_sleepable, have_codes;
 	bool from_start; /* the probes were in place before any of PyTorch's code could run */

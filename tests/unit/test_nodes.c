@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Which autograd node an allocation is made in, as the kernel side tells it: also where nothing can be kept of the thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "bpf_host.h"
+
+#define AREA 0x2000
+#define STACK 0x7f0000000000ULL
+#define NODE 0x500000000000ULL
+#define OUTER (STACK + 0x1800) /* where the return address of an outer node's call lies */
+#define INNER (STACK + 0x1000)
+#define RETURN 0x4711000ULL
+
+static uint8_t stack[AREA], heap[AREA];
+
+static int setup(void **state)
+{
+	(void)state;
+	host_reset();
+	memset(stack, 0, sizeof(stack));
+	host_add(STACK, AREA, stack);
+	host_add(NODE, AREA, heap);
+	return 0;
+}
+
+static void put(uint64_t addr, uint64_t v)
+{
+	memcpy(stack + (addr - STACK), &v, sizeof(v));
+}
+
+static void run_node(uint64_t sp, uint64_t node)
+{
+	struct pt_regs regs = { .dx = node, .sp = sp };
+
+	put(sp, RETURN);
+	host_run(evaluate, &regs);
+}
+
+/* enum mt_node of an allocation at this stack pointer. */
+static uint8_t node_of_allocation(uint64_t sp)
+{
+	struct pt_regs regs = { .si = 0x1000, .dx = 512, .sp = sp };
+
+	host_run(cpu_new, &regs);
+	return ((const struct mt_hdr *)host.record[host.records - 1].data)->node;
+}
+
+static uint64_t counted(uint32_t which)
+{
+	uint32_t zero = 0;
+
+	return bpf_map_lookup_elem(&counters, &zero)->c[which];
+}
+
+static void node_that_runs(void **state)
+{
+	(void)state;
+	run_node(INNER, NODE);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_CURRENT);
+	assert_int_equal(node_of_allocation(INNER + 0x100), MT_NODE_NONE);
+	assert_int_equal(counted(MT_CNT_NODE_FAULT), 0);
+}
+
+/* No memory for what is kept of the thread: a node does run, and which is not known. */
+static void node_that_is_not_kept(void **state)
+{
+	(void)state;
+	host.no_storage = true;
+	run_node(INNER, NODE);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_UNKNOWN);
+	assert_int_equal(counted(MT_CNT_NODE_FAULT), 1);
+	/* It returned: none runs. */
+	assert_int_equal(node_of_allocation(INNER + 0x100), MT_NODE_NONE);
+	put(INNER, 0);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_NONE);
+	/* Another thread's allocations are none of its business. */
+	put(INNER, RETURN);
+	host.task.pid += MT_UNKEPT_NODES;
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_NONE);
+}
+
+static void outer_node_outlasts_inner_one(void **state)
+{
+	(void)state;
+	host.no_storage = true;
+	run_node(OUTER, NODE);
+	run_node(INNER, NODE + 0x100);
+	assert_int_equal(node_of_allocation(INNER + 0x100), MT_NODE_UNKNOWN);
+	/* A slot after all: the one that it has is known, the outer one is not. */
+	host.no_storage = false;
+	run_node(INNER, NODE + 0x100);
+	assert_int_equal(node_of_allocation(INNER - 0x100), MT_NODE_CURRENT);
+	assert_int_equal(node_of_allocation(INNER + 0x100), MT_NODE_UNKNOWN);
+	assert_int_equal(node_of_allocation(OUTER + 0x100), MT_NODE_NONE);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(node_that_runs, setup),
+		cmocka_unit_test_setup(node_that_is_not_kept, setup),
+		cmocka_unit_test_setup(outer_node_outlasts_inner_one, setup),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
