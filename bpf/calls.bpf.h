@@ -99,7 +99,7 @@ int call_enter(struct pt_regs *ctx)
 	c = slot_of_task(BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!c) {
 		count(MT_CNT_HIT + MT_REC_CUDA_CALL);
-		count(MT_CNT_RING_LOST + MT_REC_CUDA_CALL);
+		count_and_tell(MT_CNT_RING_LOST + MT_REC_CUDA_CALL);
 		return 0;
 	}
 	if (c->sp) {

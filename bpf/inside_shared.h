@@ -77,7 +77,7 @@ struct mt_inside_table {
 /* Of the programs' variables, where each is among them: offsets in bytes. */
 struct mt_inside_variables {
 	__u32 size;
-	__u32 py, modules, bench_empty, bench_verify, stopped, woken, code_epoch, module_code, seen_code, asked_args, node_layout;
+	__u32 py, modules, bench_empty, bench_verify, stopped, woken, notices, code_epoch, module_code, seen_code, asked_args, node_layout;
 };
 
 /* What the process is waiting for, if it is. */
@@ -109,7 +109,7 @@ struct mt_inside {
 	__u32 waiting; /* threads at `taken` */
 	struct mt_inside_table roots, types; /* root_modules, module_types; the recorder's */
 	__u64 counters[MT_CNT_NR];
-	__u64 sent_stacks[MT_SENT_SLOTS];
+	struct mt_sent sent_stacks[MT_SENT_SETS];
 	struct mt_inside_site site[MT_INSIDE_SITES];
 };
 

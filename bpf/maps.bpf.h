@@ -22,6 +22,7 @@ const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price o
 __u8 stopped = 0; /* the capture is over: detaching takes a while, and no event may come after its end */
 #define MT_WAKE_PAUSE 500000 /* ns */
 __u64 woken = 0; /* when user space was woken last for a new stack, ns */
+__u64 notices = 0; /* goes up after a counter that user space is to read at once: of a lost record, or an absent page */
 __u64 code_epoch = 0;			      /* goes up when a code object of a sent stack is freed */
 __u64 module_code[MT_MAX_MODULE_CODES] = {};  /* code objects whose local 0 is an nn.Module */
 __u8 seen_code[MT_SEEN_SLOTS] = {};	      /* by hash: some sent stack mentions this code object */
@@ -44,9 +45,9 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, MT_SENT_SLOTS);
+	__uint(max_entries, MT_SENT_SETS);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct mt_sent);
 } sent_stacks SEC(".maps");
 
 struct {
@@ -162,6 +163,13 @@ static __always_inline void count(__u32 which)
 	/* Atomic: another task may run the same program on this CPU in the middle of the addition. */
 	if (c && which < MT_CNT_NR)
 		__sync_fetch_and_add(&c->c[which], 1);
+}
+
+/* For what happens rarely: all CPUs share the word. */
+static __always_inline void count_and_tell(__u32 which)
+{
+	count(which);
+	__sync_fetch_and_add(&notices, 1);
 }
 
 #endif

@@ -41,7 +41,7 @@ static __always_inline void *reserve(__u8 type, __u64 size)
 	void *r = bpf_ringbuf_reserve(&ring, size, 0);
 
 	if (!r)
-		count(MT_CNT_RING_LOST + type);
+		count_and_tell(MT_CNT_RING_LOST + type);
 	return r;
 }
 

@@ -13,7 +13,8 @@
 #define MT_MAX_VISIT 384  /* links followed per walk, shims included */
 #define MT_MAX_ENTRIES (MT_MAX_FRAMES + MT_MAX_FRAMES / 2) /* frames and the modules among them */
 #define MT_MAX_MODULE_CODES 4
-#define MT_SENT_SLOTS 8192   /* per CPU: ids of the stacks already sent */
+#define MT_SENT_SETS 2048   /* per CPU: ids of the stacks already sent; a power of two */
+#define MT_SENT_WAYS 4	     /* in each set, the last one sent first */
 #define MT_SEEN_SLOTS 65536  /* code objects that any sent stack mentions, by hash */
 #define MT_SCRATCH_SLOTS 4   /* walks under way at one time on one CPU */
 #define MT_SHARED_SLOTS 64   /* and on all of them together beyond that */
@@ -258,6 +259,11 @@ struct mt_node_layout {
 	__u64 object_vptr; /* of the class that points to an object, whose type is read instead; 0: none */
 	__u64 object;	   /* offset of that pointer */
 	__u64 object_type; /* offset of the type in an object */
+};
+
+/* Ids of stacks that a CPU has sent, of those with the same hash. */
+struct mt_sent {
+	__u64 id[MT_SENT_WAYS];
 };
 
 #define MT_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type " changed size")

@@ -457,26 +457,38 @@ static __always_inline __u64 wakeup(__u64 time)
 	return BPF_RB_FORCE_WAKEUP;
 }
 
-static __always_inline __u64 *sent_slot(__u64 id)
+static __always_inline struct mt_sent *sent_set(__u64 id)
 {
-	__u32 slot = (__u32)(id / MT_STACK_WALKS) & (MT_SENT_SLOTS - 1);
+	__u32 set = (__u32)(id / MT_STACK_WALKS) & (MT_SENT_SETS - 1);
 
-	return bpf_map_lookup_elem(&sent_stacks, &slot);
+	return bpf_map_lookup_elem(&sent_stacks, &set);
 }
 
 /* This CPU has sent its frames. */
 static __always_inline bool is_sent(__u64 id)
 {
-	const __u64 *known = sent_slot(id);
+	const struct mt_sent *known = sent_set(id);
 
-	return known && *known == id;
+	return known && (known->id[0] == id || known->id[1] == id || known->id[2] == id || known->id[3] == id);
+}
+
+/* Another task may do so on this CPU at the same time: an id may get lost, and its stack is sent once more. */
+static __always_inline void is_sent_now(__u64 id)
+{
+	struct mt_sent *known = sent_set(id);
+
+	if (!known)
+		return;
+	known->id[3] = known->id[2];
+	known->id[2] = known->id[1];
+	known->id[1] = known->id[0];
+	known->id[0] = id;
 }
 
 /* False: the ring was full. */
 static __noinline bool send_stack(struct scratch *s, __u64 id)
 {
 	struct loop_ctx ctx = { s, 0 };
-	__u64 *known;
 	__u32 n;
 
 	if (!s)
@@ -496,12 +508,10 @@ static __noinline bool send_stack(struct scratch *s, __u64 id)
 	s->rec.pad = 0;
 	if (bpf_ringbuf_output(&ring, &s->rec, sizeof(s->rec) + n * sizeof(struct mt_frame),
 			       wakeup(s->rec.h.time))) {
-		count(MT_CNT_RING_LOST + MT_REC_STACK);
+		count_and_tell(MT_CNT_RING_LOST + MT_REC_STACK);
 		return false;
 	}
-	known = sent_slot(id);
-	if (known)
-		*known = id;
+	is_sent_now(id);
 	return true;
 }
 
@@ -632,6 +642,12 @@ static __always_inline __u64 walk_in(struct scratch *s, struct thread_slot *t, _
 	return send_stack(s, id) ? id : MT_WALK_LOST;
 }
 
+/* The sleepable programs would have had more. */
+static __always_inline bool is_fault(__u32 outcome)
+{
+	return outcome == MT_WALK_FAULT_FRAME || outcome == MT_WALK_FAULT_THREAD || outcome == MT_WALK_FAULT_SELF;
+}
+
 /*
  * Walks, and sends the stack if it is new. The stack's id, whose lowest bits are the outcome; without a stack those
  * alone. t: what is known of the thread, as of this stack pointer; NULL: nothing. Not inlined: see struct scratch.
@@ -650,6 +666,8 @@ static __always_inline __u64 walk_stack(struct thread_slot *t, __u64 sp, __u64 t
 		}
 	}
 	count(MT_CNT_WALK + (id & (MT_STACK_WALKS - 1)));
+	if (!sleepable && is_fault(id & (MT_STACK_WALKS - 1)))
+		__sync_fetch_and_add(&notices, 1);
 	return id;
 }
 

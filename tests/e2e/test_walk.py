@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Walks that end where known frames begin: each is made once more in full, and has to come to the same stack."""
+import contextlib
+import json
+import os
+import time
+
 import harness
-from harness import ATTACHED, TOOL, check, equal, own, report, run, scratch, spawn, workload
+from harness import ATTACHED, IS_ROOT, TOOL, Skip, check, equal, finish, own, record, report, run, scratch, spawn, workload
 
 
 def verified(role, script, *args):
@@ -30,6 +35,31 @@ def test_anything_that_calls():
 
 def test_training():
     check(verified("main", "train_gpt.py", *harness.TINY, "--seconds", "60") > 1000, "next to no walk ended early")
+
+
+def test_each_cpu_sends_its_own():
+    """A stack that another CPU sends again is known: its frames are named once."""
+    if not IS_ROOT or os.cpu_count() < 2:
+        raise Skip("needs root and two processors")
+    target = workload("churn.py", "--seconds", "3", "--rate", "5000")
+    target.wait_line("^ready", 120)
+    path = scratch("cpus.mtr")
+    recorder = record(target.popen.pid, path)
+    target.send()
+    i = 0
+    while target.alive() and not any(line.startswith("{") for _, line in list(target.out)):
+        for tid in os.listdir("/proc/%d/task" % target.popen.pid):
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(tid), {i % 2})
+        i += 1
+        time.sleep(0.05)
+    truth = json.loads(target.wait_line("^{", 60))
+    finish(recorder)
+    doc = report(path)
+    counters = doc["capture"]["counters"]
+    again, sent = counters["stacks_again"], counters["records.stack"]
+    check(sent / 3 < again < sent, "%d of %d stacks were known, though two CPUs sent them", again, sent)
+    equal(harness.device(doc)["allocs"], truth["allocs"], "allocations")
 
 
 if __name__ == "__main__":

@@ -340,12 +340,42 @@ static void full_ring(void **state)
 	check_whole(s, &t);
 }
 
+/* A job that makes a thousand stacks over and over sends each once, but for a few that meet others in a set. */
+static void many_live_stacks(void **state)
+{
+	uint64_t id[1000], x = 88172645463325252ULL;
+	size_t i, round, sent[10] = { 0 };
+	struct truth t;
+
+	(void)state;
+	load(LAST_IMAGE, &t); /* maps are empty */
+	for (i = 0; i < 1000; i++) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		id[i] = x;
+	}
+	for (round = 0; round < 10; round++) {
+		for (i = 0; i < 1000; i++) {
+			if (is_sent(id[i]))
+				continue;
+			is_sent_now(id[i]);
+			assert_true(is_sent(id[i]));
+			sent[round]++;
+		}
+	}
+	assert_int_equal(sent[0], 1000);
+	for (round = 1; round < 10; round++)
+		assert_in_range(sent[round], 0, 10);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(known_stacks), cmocka_unit_test(ids),	     cmocka_unit_test(code_goes),
 		cmocka_unit_test(paged_out),	cmocka_unit_test(circles),   cmocka_unit_test(no_frames),
 		cmocka_unit_test(made_by_hand), cmocka_unit_test(full_ring),
+		cmocka_unit_test(many_live_stacks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

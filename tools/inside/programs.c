@@ -28,7 +28,7 @@ __u64 host_trampoline;
 extern volatile struct mt_py_layout py SHARED;
 extern volatile __u8 modules SHARED, bench_verify SHARED, bench_empty SHARED;
 extern __u8 stopped SHARED;
-extern __u64 woken SHARED, code_epoch SHARED;
+extern __u64 woken SHARED, notices SHARED, code_epoch SHARED;
 extern __u64 module_code[MT_MAX_MODULE_CODES] SHARED;
 extern __u8 seen_code[MT_SEEN_SLOTS] SHARED;
 extern struct mt_usdt_args asked_args[MT_ASKED_SITES] SHARED;
@@ -175,6 +175,7 @@ int programs__share(int fd, struct mt_inside_variables *v)
 		.bench_verify = AT(bench_verify),
 		.stopped = AT(stopped),
 		.woken = AT(woken),
+		.notices = AT(notices),
 		.code_epoch = AT(code_epoch),
 		.module_code = AT(module_code),
 		.seen_code = AT(seen_code),
@@ -231,7 +232,7 @@ void *host_lookup(struct host_map *m, const void *key)
 	if ((void *)m == &counters)
 		return k ? NULL : shared->counters;
 	if ((void *)m == &sent_stacks)
-		return k < MT_SENT_SLOTS ? &shared->sent_stacks[k] : NULL;
+		return k < MT_SENT_SETS ? &shared->sent_stacks[k] : NULL;
 	/* No program runs within another one on a thread: its slot is free. */
 	if ((void *)m == &scratch)
 		return k ? NULL : &self->scratch;

@@ -147,7 +147,7 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 {
 	const struct mt_frame *f = frames_of(rec);
 	struct dict_frame out[MT_MAX_ENTRIES];
-	struct named_stack s = { 0 };
+	struct named_stack s = { .whole = true };
 	uint64_t parent;
 	uint32_t i, j, k = 0;
 
@@ -163,6 +163,7 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 				out[k - 1].module = names__module(n, f[i].addr, s.root, parent);
 			if (k && out[k - 1].module == UINT32_MAX)
 				return -ENOMEM;
+			s.whole = s.whole && k && out[k - 1].module;
 			continue;
 		}
 		const struct code *c = codes__find(n->codes, f[i].addr, rec->epoch);
@@ -177,6 +178,7 @@ int names__stack(struct names *n, const struct mt_rec_stack *rec, struct named_s
 			out[k].loc = location(n, &f[i], c);
 		if (out[k].loc == UINT32_MAX)
 			return -ENOMEM;
+		s.whole = s.whole && out[k].loc;
 		k++;
 	}
 	s.optimizer_exit = is_optimizer_exit(n->dict, out, k);

@@ -39,6 +39,7 @@ uint32_t names__number(struct names *n, uint32_t number);
 struct named_stack {
 	uint32_t stack;	     /* dict stack */
 	bool optimizer_exit; /* the frames are those of an optimizer's step being left */
+	bool whole;	     /* all frames and modules are named */
 	uint64_t root;	     /* outermost module on it, 0: none */
 };
 /* The dict's stack for a record, as far as it can be told for sure. 0 or -ENOMEM. */

@@ -281,19 +281,30 @@ uint64_t probes__ends(const struct probes *p)
 	return p->ends;
 }
 
-int probes__lost_ends(const struct probes *p, uint64_t *ret)
+uint64_t probes__notices(const struct probes *p)
 {
-	uint64_t c[MT_CNT_NR], sum = p->lost_ends;
+	return __atomic_load_n(p->vars.notices, __ATOMIC_SEQ_CST);
+}
+
+int probes__lost_ends(struct probes *p, uint64_t *ret)
+{
+	uint64_t c[MT_CNT_NR], sum = p->lost_ends, notices = probes__notices(p);
 	uint32_t i, n = p->group ? MT_MEMBERS : 1;
 	int err;
 
+	if (p->ends_known && notices == p->ends_notices) {
+		*ret = p->ends_sum;
+		return 0;
+	}
 	for (i = 0; i < n; i++) {
 		err = probes__counters(p, i, c);
 		if (err)
 			return err;
 		sum += c[MT_CNT_RING_LOST + MT_REC_CODE_GONE];
 	}
-	*ret = sum;
+	p->ends_known = true;
+	p->ends_notices = notices;
+	p->ends_sum = *ret = sum;
 	return 0;
 }
 

@@ -129,6 +129,11 @@ void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx);
 void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx);
 /* Readable when a stack has come in that was not known: owned by p. Until the next probes__consume(). */
 int probes__wake_fd(const struct probes *p);
+/*
+ * Goes up after each counter of a lost record, and of a walk that met an absent page, of any process: what the sums below are to be
+ * read for at once. They take some microseconds a CPU, so read them when this has changed and about once a second.
+ */
+uint64_t probes__notices(const struct probes *p);
 /* Sums of the per-CPU counters (MT_CNT_*). 0 or -errno. */
 int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR]);
 /* Records that have come out of the ring so far, of this type (enum mt_rec_type). */
@@ -136,7 +141,7 @@ uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int t
 /* Records about freed code objects that have come in, whoever's. */
 uint64_t probes__ends(const struct probes *p);
 /* And that were lost. 0 or -errno. */
-int probes__lost_ends(const struct probes *p, uint64_t *ret);
+int probes__lost_ends(struct probes *p, uint64_t *ret);
 /* A number begins to stand for another process. */
 void probes__reset_counters(struct probes *p, uint32_t number);
 

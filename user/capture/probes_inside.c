@@ -62,11 +62,11 @@ static bool fits(const struct mt_inside_variables *v, uint32_t at, size_t size)
 static bool all_fit(const struct mt_inside_variables *v)
 {
 	return v->size <= MT_INSIDE_VARIABLES_MAX && fits(v, v->py, sizeof(struct mt_py_layout)) && fits(v, v->modules, 1) &&
-	       fits(v, v->bench_empty, 1) && fits(v, v->bench_verify, 1) && fits(v, v->stopped, 1) && fits(v, v->woken, 8) &&
+	       fits(v, v->bench_empty, 1) && fits(v, v->bench_verify, 1) && fits(v, v->stopped, 1) && fits(v, v->woken, 8) && fits(v, v->notices, 8) &&
 	       fits(v, v->code_epoch, 8) && fits(v, v->module_code, MT_MAX_MODULE_CODES * 8) &&
 	       fits(v, v->seen_code, MT_SEEN_SLOTS) && fits(v, v->asked_args, MT_ASKED_SITES * sizeof(struct mt_usdt_args)) &&
 	       fits(v, v->node_layout, sizeof(struct mt_node_layout)) &&
-	       !((v->py | v->woken | v->code_epoch | v->module_code | v->node_layout | v->asked_args) % 8);
+	       !((v->py | v->woken | v->notices | v->code_epoch | v->module_code | v->node_layout | v->asked_args) % 8);
 }
 
 /* As after loading into the kernel: no variable has a value but those that are given, all maps are empty. */
@@ -89,6 +89,7 @@ static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 	to[v.bench_empty] = opts->empty;
 	to[v.bench_verify] = opts->verify;
 	p->vars.stopped = to + v.stopped;
+	p->vars.notices = (uint64_t *)(to + v.notices);
 	p->vars.code_epoch = (uint64_t *)(to + v.code_epoch);
 	p->vars.module_code = (uint64_t *)(to + v.module_code);
 	p->vars.asked_args = (struct mt_usdt_args *)(to + v.asked_args);

@@ -49,7 +49,7 @@ struct probes {
 	/* The programs' variables that are read and written while they run. */
 	struct {
 		uint8_t *stopped;
-		uint64_t *code_epoch, *module_code;
+		uint64_t *notices, *code_epoch, *module_code;
 		struct mt_usdt_args *asked_args;
 		struct mt_node_layout *node_layout;
 	} vars;
@@ -68,6 +68,9 @@ struct probes {
 	bool calls_each; /* return probes harm processes with a seccomp filter: calls are attached to one process at a time */
 	struct feeds feeds;
 	uint64_t lost_ends; /* of numbers that others have by now */
+	/* What probes__lost_ends() counted, and the programs' word before that. */
+	uint64_t ends_sum, ends_notices;
+	bool ends_known;
 	uint64_t records[MT_MEMBERS][RECORD_TYPES]; /* by process and type */
 };
 

@@ -267,6 +267,7 @@ static void point(struct probes *p)
 	struct memtrace_bpf *skel = kernel(p)->skel;
 
 	p->vars.stopped = &skel->bss->stopped;
+	p->vars.notices = (uint64_t *)&skel->bss->notices;
 	p->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
 	p->vars.module_code = (uint64_t *)skel->bss->module_code;
 	p->vars.asked_args = skel->bss->asked_args;

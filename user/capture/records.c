@@ -17,6 +17,7 @@
 #define MAX_STACK_IDS (1u << 19) /* and as many older ones */
 #define MAX_THREADS (1u << 16) /* remembered at a time */
 #define OPTIMIZER_EXIT (1ULL << 32)
+#define WHOLE (1ULL << 33) /* all frames and modules of it are named */
 
 int session__hand_on(struct session *s, const struct event *e)
 {
@@ -278,6 +279,13 @@ static void swap(struct map64 **a, struct map64 **b)
 	*b = was;
 }
 
+bool session__knows_stack(const struct session *s, uint64_t id)
+{
+	uint64_t v;
+
+	return map64__get(s->stacks, id, &v) && v & WHOLE;
+}
+
 static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 {
 	struct named_stack ns;
@@ -285,6 +293,10 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 
 	if (r->n > MT_MAX_ENTRIES || len < sizeof(*r) + r->n * sizeof(struct mt_frame))
 		return -EBADMSG;
+	if (session__knows_stack(s, r->stack)) {
+		s->stacks_again++;
+		return 0;
+	}
 	err = names__stack(s->names, r, &ns);
 	if (err)
 		return err;
@@ -301,7 +313,7 @@ static int on_stack(struct session *s, const struct mt_rec_stack *r, size_t len)
 		if (map64__set(s->outer, r->stack, ns.root))
 			return -ENOMEM;
 	}
-	return map64__set(s->stacks, r->stack, ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0));
+	return map64__set(s->stacks, r->stack, ns.stack | (ns.optimizer_exit ? OPTIMIZER_EXIT : 0) | (ns.whole ? WHOLE : 0));
 }
 
 static int on_gone(struct session *s, const struct mt_rec_gone *r)

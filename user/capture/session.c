@@ -374,6 +374,8 @@ static int prefetch(struct session *s)
 			continue;
 		if (((const struct mt_rec_stack *)h)->n > MT_MAX_ENTRIES)
 			return -EBADMSG;
+		if (session__knows_stack(s, ((const struct mt_rec_stack *)h)->stack))
+			continue;
 		err = names__prefetch(s->names, (const struct mt_rec_stack *)h);
 		if (err)
 			return err;
@@ -463,13 +465,17 @@ static int tell_losses(struct session *s)
 {
 	struct event e = { .kind = EVENT_LOST, .time = session__now(s) };
 	const struct mt_hdr *first;
+	uint64_t notices = probes__notices(s->probes);
 	size_t pos = 0, len;
 	uint64_t events;
 	int err;
 
-	err = probes__counters(s->probes, s->opts.number, s->counters);
-	if (err)
-		return err;
+	if (notices != s->notices || s->blind || !s->last_facts || session__now(s) - s->last_facts >= FACTS_EVERY) {
+		err = probes__counters(s->probes, s->opts.number, s->counters);
+		if (err)
+			return err;
+		s->notices = notices;
+	}
 	events = sum_lost(s->counters) + s->early_lost;
 	s->lost = events + sum_lost_words(s->counters);
 	if (events == s->lost_said)

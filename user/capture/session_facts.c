@@ -257,6 +257,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 	facts__setf(s->facts, "counter.code_objects", "%" PRIu64, ns.codes);
 	if (ns.no_room)
 		facts__setf(s->facts, "counter.names_no_room", "%" PRIu64, ns.no_room);
+	facts__setf(s->facts, "counter.stacks_again", "%" PRIu64, s->stacks_again);
 	facts__setf(s->facts, "counter.stacks_unknown", "%" PRIu64, s->unknown_stacks);
 	facts__setf(s->facts, "sleepable", "%d", probes__sleepable(s->probes));
 }

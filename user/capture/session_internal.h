@@ -61,7 +61,7 @@ struct session {
 	struct queue queue;
 	struct session_state *state; /* from the attaching on */
 	struct session_census *census; /* the same; NULL: not wanted */
-	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT */
+	struct map64 *stacks;  /* stack id -> dict stack | OPTIMIZER_EXIT | WHOLE */
 	struct map64 *outer;   /* stack id -> the outermost module object on it */
 	struct map64 *old_stacks, *old_outer; /* the same, of ids from before the others: what is on its way may refer to them */
 	struct map64 *roots;   /* module objects whose calls are reported */
@@ -80,7 +80,9 @@ struct session {
 	bool loss_open; /* there may be records in the ring from before the last loss that was told of */
 	uint64_t lost_at; /* what was told of in this round */
 	bool lost_steps_said;
-	uint64_t counters[MT_CNT_NR]; /* as of this round */
+	uint64_t counters[MT_CNT_NR]; /* a second old at most; what probes__notices() is about, as of this round */
+	uint64_t notices;	      /* probes__notices(), before they were read */
+	uint64_t stacks_again;	      /* records of stacks that were named already: each CPU sends its own */
 	bool attached, tried_sleepable, have_codes;
 	bool from_start; /* the probes were in place before any of PyTorch's code could run */
 	bool threads_forgotten; /* one that is heard of may have been heard of before */
@@ -136,6 +138,8 @@ int session__hand_on(struct session *s, const struct event *e);
 struct thread *session__thread(struct session *s, uint32_t tid);
 /* A record's stack id as the dict's number; takes the walk's outcome along where the frames never came. */
 uint32_t session__stack(struct session *s, uint64_t id, uint8_t *walk);
+/* It has come in before, and all of it could be named: it need not be again. */
+bool session__knows_stack(const struct session *s, uint64_t id);
 /* A record's time as an event has it. */
 uint64_t session__since(const struct session *s, uint64_t time);
 /* Straight to the sinks. */

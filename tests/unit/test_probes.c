@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* How often the sums over all CPUs are made: user/capture/probes.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "capture/probes_internal.h"
+
+static unsigned int sums;
+static uint64_t lost;
+
+static int counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
+{
+	(void)p;
+	sums++;
+	memset(c, 0, MT_CNT_NR * sizeof(*c));
+	if (number == 3)
+		c[MT_CNT_RING_LOST + MT_REC_CODE_GONE] = lost;
+	return 0;
+}
+
+static void zero_counters(struct probes *p, uint32_t number)
+{
+	(void)p;
+	if (number == 3)
+		lost = 0;
+}
+
+/* Lost ends are counted over all members once for each time that something was lost, however often they are asked for. */
+static void test_lost_ends(void **state)
+{
+	static const struct probes_place place = { .counters = counters, .zero_counters = zero_counters };
+	static struct probes p = { .in = &place, .group = 1 };
+	uint64_t notices = 7, n = 99;
+	int i;
+
+	(void)state;
+	p.vars.notices = &notices;
+	for (i = 0; i < 1000; i++)
+		assert_true(!probes__lost_ends(&p, &n) && !n);
+	assert_int_equal(sums, MT_MEMBERS);
+	lost = 5;
+	notices++;
+	for (i = 0; i < 1000; i++)
+		assert_true(!probes__lost_ends(&p, &n) && n == 5);
+	assert_int_equal(sums, 2 * MT_MEMBERS);
+	/* A number that begins to stand for another process takes nothing away. */
+	probes__reset_counters(&p, 3);
+	assert_true(!probes__lost_ends(&p, &n) && n == 5);
+	lost = 1;
+	notices++;
+	assert_true(!probes__lost_ends(&p, &n) && n == 6);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lost_ends),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
