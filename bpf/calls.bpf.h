@@ -68,6 +68,12 @@ static __noinline int read_arguments(struct call_slot *c)
 		return 0;
 	if (c->flags & MT_CALL_PROP && !read_call(&c->arg[2], sizeof(c->arg[2]), c->arg[2] + 8))
 		c->arg[2] = ~0ULL;
+	if (c->flags & MT_CALL_POOL) {
+		__u64 props = c->arg[1];
+
+		if (!read_call(&c->arg[1], sizeof(c->arg[1]), props + 8) || !read_call(&c->arg[2], sizeof(c->arg[2]), props))
+			c->arg[1] = c->arg[2] = ~0ULL;
+	}
 	if (c->flags & MT_CALL_EXTENT && !read_call(&c->arg[1], 3 * sizeof(c->arg[1]), c->sp + 8))
 		c->arg[1] = c->arg[2] = c->arg[3] = ~0ULL;
 	return 0;
@@ -105,6 +111,8 @@ int call_enter(struct pt_regs *ctx)
 	if (c->sp) {
 		if (within_call(c, PT_REGS_SP(ctx))) {
 			count(MT_CNT_CALL_INNER);
+			if (cookie >> 32 & MT_CALL_DRIVER && c->flags & MT_CALL_RUNTIME)
+				count(MT_CNT_CALL_DRIVER);
 			return 0;
 		}
 		count(MT_CNT_CALL_STALE);
@@ -157,6 +165,7 @@ int call_return(struct pt_regs *ctx)
 	fill(&r->h, MT_REC_CUDA_CALL, bpf_ktime_get_ns(), c->stack, false);
 	r->h.node = c->node;
 	r->fn = c->fn;
+	r->flags = c->flags;
 	r->result = (__s32)PT_REGS_RC(ctx);
 	r->arg[0] = c->arg[0];
 	r->arg[1] = c->arg[1];
@@ -183,6 +192,7 @@ int set_device(struct pt_regs *ctx)
 		return 0;
 	fill(&r->h, MT_REC_SET_DEVICE, bpf_ktime_get_ns(), 0, false);
 	r->fn = (__u32)bpf_get_attach_cookie(ctx);
+	r->flags = 0;
 	r->result = 0;
 	r->arg[0] = PT_REGS_PARM1(ctx);
 	r->arg[1] = r->arg[2] = r->arg[3] = 0;

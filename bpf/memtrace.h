@@ -78,6 +78,7 @@ enum mt_counter {
 	MT_CNT_MODULE_DEEP = 57,   /* calls within more than MT_MODULE_DEPTH others: not told of */
 	MT_CNT_AGAIN = 58,	   /* walks that ended where known frames begin, and were made once more in full ... */
 	MT_CNT_AGAIN_OTHER = 59,   /* ... with another result: there is to be none */
+	MT_CNT_CALL_DRIVER = 62,   /* MT_CALL_DRIVER, within a recorded call of MT_CALL_RUNTIME */
 	MT_CNT_FILTERED = 64,	   /* + MT_REC_*: hits that there is no record of, as there was nothing to tell */
 	MT_CNT_NR = 80,
 };
@@ -208,12 +209,16 @@ enum mt_call_flag {
 	MT_CALL_PITCH = 1 << 2,	 /* at the return arg[1] becomes *(u64 *)arg[1]: a row's bytes */
 	MT_CALL_EXTENT = 1 << 3, /* cudaExtent on the stack: arg[1..3] = pitch (out of *arg[0]), height, depth */
 	MT_CALL_PROP = 1 << 4,	 /* arg[2] becomes what CUmemAllocationProp.location holds: low half type, high half id */
+	MT_CALL_POOL = 1 << 5,	 /* arg[1] becomes the same of CUmemPoolProps; arg[2] its beginning: low half allocType */
+	MT_CALL_RUNTIME = 1 << 6, /* of a runtime that has to call a driver in another file */
+	MT_CALL_DRIVER = 1 << 7,  /* a function of the driver that takes memory */
 };
 #define MT_CALL_COOKIE(fn, flags) ((__u64)(flags) << 32 | (fn))
 
 struct mt_rec_call {
 	struct mt_hdr h;
-	__u32 fn;	/* number of the function, user/target/cuda.h */
+	__u16 fn;	/* number of the function, user/target/cuda.h */
+	__u16 flags;	/* enum mt_call_flag */
 	__s32 result;	/* 0: success */
 	__u64 arg[4];	/* as passed, but see enum mt_call_flag; what could not be read is ~0 */
 	__u64 out;	/* MT_CALL_OUT and success: what *arg[0] holds at the return; else 0 */

@@ -374,6 +374,8 @@ void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 	if (dropped)
 		part(&l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
 		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
+	if (facts__get(f, "driver_bypassed"))
+		part(&l, "memory that CUDA libraries take is not recorded: their calls bypass the probes");
 	if (nameless)
 		part(&l, "no room for %s more stacks and names", text__count(count, sizeof(count), nameless));
 	if (o->cut)

@@ -19,7 +19,7 @@ import mtr_reader
 import truth
 from harness import Skip, check, compiled, equal, own, python, record, report, run, scratch, spawn
 
-DEVICE, ASYNC, MANAGED = 1, 2, 3  # enum mem_how
+DEVICE, ASYNC, MANAGED, HOST, _, PHYSICAL = range(1, 7)  # enum mem_how
 OF_CURRENT_DEVICE = (DEVICE, ASYNC, MANAGED)
 UNKNOWN = 255
 CALLING_LINE = next(n for n, text in enumerate(open(os.path.join(harness.WORKLOADS, "cuda_calls.py"), encoding="utf-8"), 1)
@@ -28,6 +28,7 @@ CALLING_LINE = next(n for n, text in enumerate(open(os.path.join(harness.WORKLOA
 RUNTIME = ("cudaMalloc", "cudaMallocPitch", "cudaMalloc3D", "cudaFree", "cudaMallocAsync", "cudaMallocAsync_ptsz",
            "cudaMallocFromPoolAsync", "cudaMallocFromPoolAsync_ptsz", "cudaFreeAsync", "cudaFreeAsync_ptsz", "cudaMallocManaged",
            "cudaHostAlloc", "cudaMallocHost", "cudaFreeHost", "cudaHostRegister", "cudaHostUnregister", "cudaSetDevice")
+NOT_CALLED = ("cudaMemPoolCreate", "cudaDeviceReset")  # it has those too, and cuda_refused() does not call them
 NOT_PROBED = ("cudaDeviceGetDefaultMemPool", "cudaSetDevice")  # the second: at its entry only
 
 
@@ -85,6 +86,7 @@ class Said:
 class Recorded:
     def __init__(self, path):
         own(path)
+        self.path = path
         with open(path, "rb") as f:
             self.reader = mtr_reader.Recording(f)
             self.all = list(self.reader.events())
@@ -114,7 +116,7 @@ class Recorded:
         return os.path.basename(self.reader.strings[file]), line, self.reader.strings[function]
 
 
-def calls(name, jobs, early=None, env=None):
+def calls(name, jobs, early=None, env=None, bypassed=False):
     """
     Runs cuda_calls.py, traced from before the first call on; jobs: (function, runtime, driver), of which the first
     `early` are loaded before attaching. What it said, and what was recorded.
@@ -134,15 +136,16 @@ def calls(name, jobs, early=None, env=None):
     equal(p.wait(30), 0, "exit code of %s (%s)" % (name, p.stderr()))
     equal(recorder.wait(30), 0, "exit code of record (%s)" % recorder.stderr())
     said, recorded = Said(p.stdout()), Recorded(path)
-    agree(said, recorded)
+    agree(said, recorded, bypassed)
     return said, recorded, recorder.stderr()
 
 
-def agree(said, recorded):
+def agree(said, recorded, bypassed=False):
     """What holds of any: failures are counted by function and not told of, every record is one or the other."""
     failed = recorded.counted("calls_failed")
     equal(failed, collections.Counter({k: n for k, n in said.failed.items() if k not in NOT_PROBED}), "failed calls")
     equal(sum(recorded.counted("calls").values()) + sum(failed.values()), recorded.counter("hits.cuda_call"), "calls, of all records")
+    equal(recorded.facts.get("driver_bypassed"), "1" if bypassed else None, "calls that bypass the probes")
     for what in ("calls_faults", "calls_unreadable", "calls_forgotten", "calls_replaced", "lost.cuda_call"):
         equal(recorded.counter(what), 0, what)
 
@@ -155,7 +158,7 @@ def test_no_gpu():
     said, recorded, words = calls("no-gpu", [("cuda_refused", first, ""), ("cuda_calls", first, ""), ("cuda_refused", second, "")], 2,
                                   environment(dry=False))
     for runtime in (first, second):
-        check("%d CUDA functions probed in %s\n" % (len(RUNTIME), runtime) in words, "not all functions of %s: %s", runtime, words)
+        check("%d CUDA functions probed in %s\n" % (len(RUNTIME + NOT_CALLED), runtime) in words, "not all functions of %s: %s", runtime, words)
     equal(set(recorded.counted("calls_failed")), set(RUNTIME) - {"cudaSetDevice"}, "functions that were called")
     equal((said.failed["cudaMalloc"], said.failed["cudaFreeAsync_ptsz"]), (1 + 8 + 1, 1 + 1), "failed calls of two functions")
     equal((recorded.of("take", "give", "alloc"), recorded.counted("calls")), ([], {}), "taken")
@@ -222,6 +225,36 @@ def two_devices_from_the_start():
 def test_two_devices():
     compiled("cuda_calls")
     both(two_devices_attached, two_devices_from_the_start)
+
+
+def test_places():
+    """Memory on the host is not the device's, whichever function hands it out; another process's is in that one's sum."""
+    said, recorded, _ = calls("places", [("cuda_places", "", ""), ("cuda_by_address", "", "")])
+    check({HOST, MANAGED, ASYNC, PHYSICAL} <= {e[1] for e in said.events}, "the program did little: %s", said.events)
+    equal(recorded.calls(), said.events, "what was taken and given back")
+    equal(recorded.counted("calls")["cuMemAllocAsync_ptsz"], 1, "calls of the form for a default stream per thread")
+    equal(recorded.counted("calls")["cuMemImportFromShareableHandle"], 1, "imported")
+
+
+def test_contexts():
+    """What goes with a context is given back when it ends, and no more than that; and the current context tells the device."""
+    said, recorded, _ = calls("contexts", [("cuda_contexts", "", ""), ("cuda_reset", "", "")], env=environment(devices=2))
+    check(len(said.events) > 40, "the program did little: %s", said.events)
+    equal(sorted(recorded.calls()), sorted(said.events), "what was taken and given back")
+    said, recorded, _ = calls("own-context", [("cuda_own_context", fake(), fake())], env=environment(dry=False))
+    equal(sorted(recorded.calls()), sorted(said.events), "with a context of its own")
+
+
+def test_bypassed():
+    """A driver that hands out other functions than those it exports: the recorder says that it misses them."""
+    jobs = [("cuda_many", compiled("cuda_by_address"), "")]
+    _, recorded, _ = calls("not-bypassed", jobs)
+    equal((recorded.counted("calls")["cudaMalloc"], recorded.counter("calls_inner")), (12, 36), "calls, and the driver's in them")
+    said, recorded, words = calls("bypassed", jobs, bypassed=True, env=dict(environment(), MEMTRACE_DRYRUN_BYPASS="1"))
+    equal((recorded.calls(), recorded.counter("calls_inner")), (said.events, 12), "what the runtime itself took")
+    check("bypass the probes" in words, "nothing said: %s", words)
+    code, out, err = harness.tool("report", recorded.path)
+    check(code == 0 and "bypass" in out, "nothing in the report: %s %s", out, err)
 
 
 # ---- the driver's figure ----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
  * Calls CUDA's functions, and says on standard output what a tracer is to tell of it: "take HOW ADDR SIZE DEVICE", "give HOW
  * ADDR SIZE DEVICE", in order; "failed FUNCTION" for calls that did not succeed, "missing FUNCTION" for those that a library
  * does not have. A library to be loaded into a process that is traced: cuda_load(RUNTIME, DRIVER), paths, or "" for what is
- * there already; then cuda_calls(), cuda_refused(), cuda_devices() or cuda_odd().
+ * there already; then one of the functions at the end.
  */
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -47,15 +47,23 @@ static const char *const names[] = {
 	"cuMemAllocPitch_v2", "cuMemHostRegister_v2", "cuMemHostUnregister", "cuMemRetainAllocationHandle",
 	"cudaMallocFromPoolAsync_ptsz", "cudaSetDevice",
 };
+/* And those that are not called by cuda_refused(). */
+static const char *const more[] = {
+	"cudaMemPoolCreate", "cudaDeviceReset", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuCtxGetCurrent",
+	"cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2", "cuCtxCreate_v2", "cuCtxDestroy_v2",
+	"cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxReset_v2", "cuMemFreeAsync_ptsz", "cuMemAllocAsync_ptsz", "cuGetProcAddress_v2",
+};
 
 static function find(const char *name)
 {
 	void *f = dlsym(!strncmp(name, "cuda", 4) ? runtime : driver, name);
-	size_t i;
+	size_t i, k;
 
 	for (i = 0; i < sizeof(names) / sizeof(names[0]) && strcmp(names[i], name); i++)
 		;
-	if (i == sizeof(names) / sizeof(names[0]))
+	for (k = 0; k < sizeof(more) / sizeof(more[0]) && strcmp(more[k], name); k++)
+		;
+	if (i == sizeof(names) / sizeof(names[0]) && k == sizeof(more) / sizeof(more[0]))
 		abort();
 	if (!f)
 		printf("missing %s\n", name);
@@ -308,7 +316,178 @@ int cuda_devices(void)
 	return 0;
 }
 
+/* cuMemCreate on the host is the host's memory, and so is what comes out of a pool there. A mapping of it is not more of it. */
+int cuda_places(void)
+{
+	struct prop host = { .type = 1, .location_type = 2 }, ours = { .type = 1, .handle_types = 1, .location_type = 1 };
+	struct prop pools[] = { { .type = 1, .location_type = 2 }, { .type = 2, .location_type = 1 }, { .type = 1, .location_type = 1 } };
+	static const int hows[] = { HOST, MANAGED, ASYNC };
+	uint64_t base = 0, handle = 0, pool, p;
+	int fd = -1, i;
+
+	if (!call("cuMemAddressReserve", (uint64_t)&base, GRAIN, 0, 0, 0))
+		return 1;
+	take(RESERVED, base, GRAIN, NO_DEVICE);
+	if (!call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&host, 0, 0) || !call("cuMemMap", base, GRAIN, 0, handle, 0))
+		return 1;
+	take(HOST, handle, GRAIN, NO_DEVICE);
+	if (!call("cuMemRelease", handle, 0, 0, 0, 0) || !call("cuMemUnmap", base, GRAIN, 0, 0, 0))
+		return 1;
+	give(HOST, handle, GRAIN, NO_DEVICE);
+
+	/* Another process's memory would be in that one's sum. */
+	if (!call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&ours, 0, 0))
+		return 1;
+	take(PHYSICAL, handle, GRAIN, 0);
+	p = 0;
+	if (!call("cuMemExportToShareableHandle", (uint64_t)&fd, handle, 1, 0, 0) ||
+	    !call("cuMemImportFromShareableHandle", (uint64_t)&p, (uint64_t)fd, 1, 0, 0) || !call("cuMemMap", base, GRAIN, 0, p, 0) ||
+	    !call("cuMemUnmap", base, GRAIN, 0, 0, 0) || !call("cuMemRelease", p, 0, 0, 0, 0) || !call("cuMemRelease", handle, 0, 0, 0, 0))
+		return 1;
+	close(fd);
+	give(PHYSICAL, handle, GRAIN, 0);
+	if (call("cuMemAddressFree", base, GRAIN, 0, 0, 0))
+		give(RESERVED, base, GRAIN, NO_DEVICE);
+
+	for (i = 0; i < 3; i++) {
+		pool = p = 0;
+		if (!call("cudaMemPoolCreate", (uint64_t)&pool, (uint64_t)&pools[i], 0, 0, 0) ||
+		    !call("cudaMallocFromPoolAsync", (uint64_t)&p, 5000 + i, pool, 0, 0))
+			return 1;
+		take(hows[i], p, 5000 + i, hows[i] == HOST ? NO_DEVICE : 0);
+		if (call("cudaFreeAsync", p, 0, 0, 0, 0))
+			give(hows[i], p, 5000 + i, hows[i] == HOST ? NO_DEVICE : 0);
+	}
+	fflush(stdout);
+	return 0;
+}
+
+/* One call ends what was taken in a device's context: not pools, not what cuMemCreate took, not the other device's. */
+static int reset(const char *function, int device)
+{
+	struct prop prop = { .type = 1, .location_type = 1, .location_id = device };
+	uint64_t p[5] = { 0 }, handle = 0, other = 0;
+
+	call("cudaSetDevice", !device, 0, 0, 0, 0);
+	if (call("cudaMalloc", (uint64_t)&other, 6000, 0, 0, 0))
+		take(DEVICE, other, 6000, !device);
+	call("cudaSetDevice", device, 0, 0, 0, 0);
+	if (!call("cudaMalloc", (uint64_t)&p[0], 3000, 0, 0, 0) || !call("cuMemAlloc_v2", (uint64_t)&p[1], 3 << 20, 0, 0, 0) ||
+	    !call("cudaMallocHost", (uint64_t)&p[2], 4000, 0, 0, 0) || !call("cudaMallocManaged", (uint64_t)&p[3], 5000, 1, 0, 0) ||
+	    !call("cudaMallocAsync", (uint64_t)&p[4], 7000, 0, 0, 0) || !call("cuMemCreate", (uint64_t)&handle, GRAIN, (uint64_t)&prop, 0, 0))
+		return 1;
+	take(DEVICE, p[0], 3000, device);
+	take(DEVICE, p[1], 3 << 20, device);
+	take(HOST, p[2], 4000, NO_DEVICE);
+	take(MANAGED, p[3], 5000, device);
+	take(ASYNC, p[4], 7000, device);
+	take(PHYSICAL, handle, GRAIN, device);
+	if (!call(function, device, 0, 0, 0, 0))
+		return 1;
+	give(DEVICE, p[0], 3000, device);
+	give(DEVICE, p[1], 3 << 20, device);
+	give(HOST, p[2], 4000, NO_DEVICE);
+	give(MANAGED, p[3], 5000, device);
+	if (call("cudaFreeAsync", p[4], 0, 0, 0, 0))
+		give(ASYNC, p[4], 7000, device);
+	if (call("cuMemRelease", handle, 0, 0, 0, 0))
+		give(PHYSICAL, handle, GRAIN, device);
+	if (call("cudaFree", other, 0, 0, 0, 0))
+		give(DEVICE, other, 6000, !device);
+	return 0;
+}
+
+int cuda_reset(void)
+{
+	int code = reset("cudaDeviceReset", 1) || reset("cuDevicePrimaryCtxReset_v2", 0);
+
+	fflush(stdout);
+	return code;
+}
+
+/* Whose context is current says which device it is; of a context that was made before anybody looked nothing is known. */
+int cuda_contexts(void)
+{
+	uint64_t first = 0, second = 0;
+
+	call("cudaSetDevice", 0, 0, 0, 0, 0);
+	call("cuCtxGetCurrent", (uint64_t)&first, 0, 0, 0, 0);
+	call("cuDevicePrimaryCtxRetain", (uint64_t)&second, 1, 0, 0, 0);
+	call("cuCtxPushCurrent_v2", second, 0, 0, 0, 0);
+	pair("cuMemAlloc_v2", "cuMemFree_v2", DEVICE, 1000, 1);
+	call("cuCtxPushCurrent_v2", first, 0, 0, 0, 0);
+	pair("cuMemAlloc_v2", "cuMemFree_v2", DEVICE, 2000, NO_DEVICE);
+	call("cuCtxPopCurrent_v2", 0, 0, 0, 0, 0);
+	pair("cuMemAlloc_v2", "cuMemFree_v2", DEVICE, 3000, 1);
+	call("cuCtxPopCurrent_v2", 0, 0, 0, 0, 0);
+	pair("cuMemAlloc_v2", "cuMemFree_v2", DEVICE, 4000, 0);
+	call("cuCtxSetCurrent", second, 0, 0, 0, 0);
+	pair("cudaMalloc", "cudaFree", DEVICE, 5000, 1);
+	call("cudaSetDevice", 7, 0, 0, 0, 0); /* there is none: the device stays */
+	pair("cudaMalloc", "cudaFree", DEVICE, 6000, 1);
+	call("cuCtxSetCurrent", first, 0, 0, 0, 0);
+	pair("cudaMalloc", "cudaFree", DEVICE, 7000, NO_DEVICE);
+	call("cudaSetDevice", 0, 0, 0, 0, 0);
+	pair("cudaMalloc", "cudaFree", DEVICE, 8000, 0);
+	fflush(stdout);
+	return 0;
+}
+
+/* By address, as libraries find the driver's functions: the one for a default stream per thread is a function of its own. */
+int cuda_by_address(void)
+{
+	uint64_t p[2] = { 0 };
+	int i, found[4], state;
+	function f[4] = { NULL };
+	static const char *const names[] = { "cuMemAllocAsync", "cuMemFreeAsync" };
+
+	for (i = 0; i < 4; i++)
+		found[i] = call("cuGetProcAddress_v2", (uint64_t)names[i % 2], (uint64_t)&f[i], 12080, i < 2 ? 1 : 2, (uint64_t)&state);
+	if (!found[0] || !found[1] || !found[2] || !found[3] || f[2] != find("cuMemAllocAsync_ptsz") || f[3] != find("cuMemFreeAsync_ptsz"))
+		return 1;
+	for (i = 0; i < 2; i++) {
+		if (f[2 * i]((uint64_t)&p[i], 4000 + i, 0, 0, 0))
+			return 1;
+		take(ASYNC, p[i], 4000 + i, 0);
+		if (!f[2 * i + 1](p[i], 0, 0, 0, 0))
+			give(ASYNC, p[i], 4000 + i, 0);
+	}
+	fflush(stdout);
+	return 0;
+}
+
+int cuda_many(void)
+{
+	int i;
+
+	for (i = 0; i < 12; i++)
+		pair("cudaMalloc", "cudaFree", DEVICE, 1000 + i, 0);
+	fflush(stdout);
+	return 0;
+}
+
 /* ---- what only cuda_fake.c allows ---- */
+
+/* A context of the program's own ends, and what was taken in it; what was taken outside stays. */
+int cuda_own_context(void)
+{
+	uint64_t context = 0, p[3] = { 0 };
+
+	if (!call("cudaMalloc", (uint64_t)&p[0], 1000, 0, 0, 0) || !call("cuCtxCreate_v2", (uint64_t)&context, 0, 0, 0, 0) ||
+	    !call("cuMemAlloc_v2", (uint64_t)&p[1], 2000, 0, 0, 0) || !call("cuCtxPopCurrent_v2", 0, 0, 0, 0, 0) ||
+	    !call("cuMemAlloc_v2", (uint64_t)&p[2], 3000, 0, 0, 0) || !call("cuCtxDestroy_v2", context, 0, 0, 0, 0))
+		return 1;
+	take(DEVICE, p[0], 1000, NO_DEVICE);
+	take(DEVICE, p[1], 2000, 0);
+	take(DEVICE, p[2], 3000, NO_DEVICE);
+	give(DEVICE, p[1], 2000, 0);
+	if (call("cuMemFree_v2", p[2], 0, 0, 0, 0))
+		give(DEVICE, p[2], 3000, NO_DEVICE);
+	if (call("cudaFree", p[0], 0, 0, 0, 0))
+		give(DEVICE, p[0], 1000, NO_DEVICE);
+	fflush(stdout);
+	return 0;
+}
 
 static jmp_buf away;
 

@@ -46,12 +46,14 @@ static void test_table(void **state)
 		for (k = 0; k < i; k++)
 			assert_string_not_equal(cuda__function(k)->name, f->name);
 		assert_int_equal(strncmp(f->name, "cu", 2), 0);
-		assert_true(f->op == CUDA_SET_DEVICE || (f->how > 0 && f->how < MEM_HOW_NR));
+		assert_true(f->op > CUDA_RETAIN ? !f->how : f->how > 0 && f->how < MEM_HOW_NR);
 		/* What a program of the kernel side is told to read is what the size and device are made of. */
 		assert_int_equal(!!(f->flags & MT_CALL_PITCH), f->size == CUDA_SIZE_PITCH);
 		assert_int_equal(!!(f->flags & MT_CALL_EXTENT), f->size == CUDA_SIZE_EXTENT);
 		assert_int_equal(!!(f->flags & MT_CALL_PROP), f->device == CUDA_DEVICE_PROP);
 		assert_int_equal(!!(f->flags & MT_CALL_WALK), f->op == CUDA_TAKE);
+		assert_int_equal(!!(f->flags & MT_CALL_POOL), f->op == CUDA_POOL);
+		assert_int_equal(f->flags & (MT_CALL_RUNTIME | MT_CALL_DRIVER), 0); /* of a file, not of the function */
 		switch (f->op) {
 		case CUDA_TAKE:
 			assert_int_not_equal(f->size, CUDA_SIZE_NONE);
@@ -68,7 +70,10 @@ static void test_table(void **state)
 			assert_true(out && f->how == MEM_PHYSICAL);
 			break;
 		default:
-			assert_int_equal(f->op, CUDA_SET_DEVICE);
+			assert_true(f->op <= CUDA_CTX_POP);
+			/* Those that hand a handle out. */
+			assert_int_equal(out, f->op == CUDA_IMPORT || f->op == CUDA_POOL || f->op == CUDA_CTX_RETAIN ||
+						      f->op == CUDA_CTX_CREATE);
 		}
 	}
 	for (i = 1; i < MEM_HOW_NR; i++) {
@@ -99,6 +104,8 @@ static void test_twins(void **state)
 		{ "cudaFreeHost", "cuMemFreeHost" },
 		{ "cudaHostRegister", "cuMemHostRegister_v2" },
 		{ "cudaHostUnregister", "cuMemHostUnregister" },
+		{ "cudaMemPoolCreate", "cuMemPoolCreate" },
+		{ "cuDevicePrimaryCtxReset", "cuDevicePrimaryCtxReset_v2" },
 	};
 	size_t i;
 

@@ -111,16 +111,15 @@ static void read_values(void)
 	config.values = value;
 }
 
-static void read_host_init(void)
+static void read_flag(const char *name, bool *flag)
 {
-	static const char name[] = "MEMTRACE_DRYRUN_HOST_INIT";
 	const char *value = getenv(name);
 
 	if (!value)
 		return;
 	if (strcmp(value, "0") && strcmp(value, "1"))
 		bad(name, value, "0 or 1");
-	config.host_init = *value == '1';
+	*flag = *value == '1';
 }
 
 static void read_sm(void)
@@ -165,7 +164,8 @@ __attribute__((constructor)) static void read_environment(void)
 	read_sm();
 	read_number("MEMTRACE_DRYRUN_PROCESSORS", &config.processors, 1024, "a number of multiprocessors from 1 to 1024");
 	read_name();
-	read_host_init();
+	read_flag("MEMTRACE_DRYRUN_HOST_INIT", &config.host_init);
+	read_flag("MEMTRACE_DRYRUN_BYPASS", &config.bypass);
 	read_values();
 	if (log && *log)
 		config.log = log;

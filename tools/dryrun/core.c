@@ -230,14 +230,13 @@ void dryrun__reset(int device)
 		return;
 	d = &devices[device];
 	dryrun__lock();
-	pool__reset(device);
-	contents__clear(d->base, d->size);
+	/* As CUDA says it: pools, and what cuMemCreate took, belong to no context. */
+	for (size_t i = d->arena.used.n; i-- > 0;)
+		if (!pool__chunk(device, d->arena.used.at[i].addr))
+			memory__give(device, d->arena.used.at[i].addr);
 	space__destroy(&d->small);
 	d->small.align = 512;
-	space__destroy(&d->arena);
-	if (space__extend(&d->arena, d->base, d->size))
-		d->size = 0; /* no host memory: the next use reserves anew */
-	d->charged = 0;
+	host__reset(device);
 	d->peers = 0;
 	__atomic_store_n(&d->up, false, __ATOMIC_RELEASE);
 	memory__publish(device);

@@ -59,8 +59,8 @@ void pool__at_sync(int device);
 bool pool__find(int device, uint64_t addr, struct space_range *range);
 /* Lock held: 0, or CUDA_INVALID_VALUE when it is in none. */
 int pool__free(uint64_t addr);
-/* Forgets the device's pools; lock held. */
-void pool__reset(int device);
+/* Whether a pool has taken it; lock held. */
+bool pool__chunk(int device, uint64_t addr);
 
 /* ---- vmm.c ---- */
 
@@ -69,5 +69,7 @@ bool vmm__find(uint64_t addr, struct dryrun_range *range);
 
 /* ---- host.c ---- */
 
+/* What was taken in a device's context goes, but not what came out of pools. Lock held. */
+void host__reset(int device);
 /* Lock held. */
 bool host__find(uint64_t addr, struct dryrun_range *range);

@@ -16,6 +16,22 @@
 
 typedef uint64_t devptr;
 
+/* An exported function, and what it does as a function of its own: see behind() in entry.c */
+#define HIDDEN(name, args, ...)                          \
+	static __attribute__((noinline)) int name##_hidden(__VA_ARGS__); \
+	API(int, name, __VA_ARGS__)                      \
+	{                                                \
+		return name##_hidden args;               \
+	}                                                \
+	static int name##_hidden(__VA_ARGS__)
+
+/* The same for a default stream per thread: work is done at once here, on whichever stream. */
+#define PER_THREAD(name, args, ...)           \
+	API(int, name##_ptsz, __VA_ARGS__)    \
+	{                                     \
+		return name##_hidden args;    \
+	}
+
 /* ---- errors; entry points are in entry.c ---- */
 
 API(int, cuInit, unsigned int flags)
@@ -389,7 +405,7 @@ API(int, cuMemGetInfo_v2, size_t *available, size_t *total)
 	return err;
 }
 
-API(int, cuMemAlloc_v2, devptr *ptr, size_t size)
+HIDDEN(cuMemAlloc_v2, (ptr, size), devptr *ptr, size_t size)
 {
 	int err = need_context();
 
@@ -398,34 +414,34 @@ API(int, cuMemAlloc_v2, devptr *ptr, size_t size)
 	return err ? err : dryrun__alloc(dryrun__device(), size, (void **)ptr);
 }
 
-API(int, cuMemAllocManaged, devptr *ptr, size_t size, unsigned int flags)
+HIDDEN(cuMemAllocManaged, (ptr, size, flags), devptr *ptr, size_t size, unsigned int flags)
 {
 	return ptr && size ? host__alloc_managed(size, (void **)ptr) : CUDA_INVALID_VALUE;
 }
 
-API(int, cuMemFree_v2, devptr ptr)
+HIDDEN(cuMemFree_v2, (ptr), devptr ptr)
 {
 	int err = dryrun__free((void *)(uintptr_t)ptr);
 
 	return err ? host__free_managed((void *)(uintptr_t)ptr) : CUDA_OK;
 }
 
-API(int, cuMemAllocHost_v2, void **ptr, size_t size)
+HIDDEN(cuMemAllocHost_v2, (ptr, size), void **ptr, size_t size)
 {
 	return ptr && size ? host__alloc(size, 0, ptr) : CUDA_INVALID_VALUE;
 }
 
-API(int, cuMemHostAlloc, void **ptr, size_t size, unsigned int flags)
+HIDDEN(cuMemHostAlloc, (ptr, size, flags), void **ptr, size_t size, unsigned int flags)
 {
 	return ptr && size ? host__alloc(size, flags, ptr) : CUDA_INVALID_VALUE;
 }
 
-API(int, cuMemFreeHost, void *ptr)
+HIDDEN(cuMemFreeHost, (ptr), void *ptr)
 {
 	return host__free(ptr);
 }
 
-API(int, cuMemHostRegister_v2, void *ptr, size_t size, unsigned int flags)
+HIDDEN(cuMemHostRegister_v2, (ptr, size, flags), void *ptr, size_t size, unsigned int flags)
 {
 	return host__register(ptr, size, flags);
 }
@@ -446,7 +462,7 @@ API(int, cuMemHostGetDevicePointer_v2, devptr *out, void *ptr, unsigned int flag
 	return CUDA_OK;
 }
 
-API(int, cuMemAllocAsync, devptr *ptr, size_t size, void *stream)
+HIDDEN(cuMemAllocAsync, (ptr, size, stream), devptr *ptr, size_t size, void *stream)
 {
 	struct pool *p = pool__current(dryrun__device());
 	int err = dryrun__stream_work(stream);
@@ -456,17 +472,30 @@ API(int, cuMemAllocAsync, devptr *ptr, size_t size, void *stream)
 	return p ? pool__alloc(p, size, (void **)ptr) : CUDA_NOT_INITIALIZED;
 }
 
-API(int, cuMemAllocFromPoolAsync, devptr *ptr, size_t size, struct pool *pool, void *stream)
+HIDDEN(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t size, struct pool *pool, void *stream)
 {
 	int err = dryrun__stream_work(stream);
 
 	return err ? err : pool__alloc(pool, size, (void **)ptr);
 }
 
-API(int, cuMemFreeAsync, devptr ptr, void *stream)
+HIDDEN(cuMemFreeAsync, (ptr, stream), devptr ptr, void *stream)
 {
 	dryrun__stream_work(stream); /* as cudaFreeAsync: never refused */
-	return dryrun__free((void *)(uintptr_t)ptr);
+	return dryrun__free((void *)(uintptr_t)ptr) ? host__free_pooled((void *)(uintptr_t)ptr) : CUDA_OK;
+}
+
+PER_THREAD(cuMemAllocAsync, (ptr, size, stream), devptr *ptr, size_t size, void *stream)
+PER_THREAD(cuMemAllocFromPoolAsync, (ptr, size, pool, stream), devptr *ptr, size_t size, struct pool *pool, void *stream)
+PER_THREAD(cuMemFreeAsync, (ptr, stream), devptr ptr, void *stream)
+
+struct pool_props { /* CUmemPoolProps, its beginning */
+	int type, handle_types, location_type, location_id;
+};
+
+API(int, cuMemPoolCreate, struct pool **pool, const struct pool_props *props)
+{
+	return pool && props ? pool__create(props->type, props->location_type, props->location_id, pool) : CUDA_INVALID_VALUE;
 }
 
 API(int, cuMemPoolGetAttribute, struct pool *pool, int attribute, void *value)
@@ -689,7 +718,7 @@ API(int, cuMemGetAllocationGranularity, size_t *granularity, const struct alloca
 	return CUDA_OK;
 }
 
-API(int, cuMemCreate, uint64_t *handle, size_t size, const struct allocation_prop *prop, unsigned long long flags)
+HIDDEN(cuMemCreate, (handle, size, prop, flags), uint64_t *handle, size_t size, const struct allocation_prop *prop, unsigned long long flags)
 {
 	if (!handle || !prop)
 		return CUDA_INVALID_VALUE;
@@ -698,7 +727,7 @@ API(int, cuMemCreate, uint64_t *handle, size_t size, const struct allocation_pro
 	return vmm__create(prop->location_type == 1 ? prop->location_id : -1, size, prop, handle);
 }
 
-API(int, cuMemRelease, uint64_t handle)
+HIDDEN(cuMemRelease, (handle), uint64_t handle)
 {
 	return vmm__release(handle);
 }
@@ -713,12 +742,12 @@ API(int, cuMemGetAllocationPropertiesFromHandle, struct allocation_prop *prop, u
 	return prop ? vmm__props(handle, prop) : CUDA_INVALID_VALUE;
 }
 
-API(int, cuMemMap, devptr ptr, size_t size, size_t offset, uint64_t handle, unsigned long long flags)
+HIDDEN(cuMemMap, (ptr, size, offset, handle, flags), devptr ptr, size_t size, size_t offset, uint64_t handle, unsigned long long flags)
 {
 	return vmm__map(ptr, size, offset, handle);
 }
 
-API(int, cuMemUnmap, devptr ptr, size_t size)
+HIDDEN(cuMemUnmap, (ptr, size), devptr ptr, size_t size)
 {
 	return vmm__unmap(ptr, size);
 }
@@ -728,15 +757,21 @@ API(int, cuMemSetAccess, devptr ptr, size_t size, const void *list, size_t count
 	return size && vmm__mapped(ptr, size) ? CUDA_OK : CUDA_INVALID_VALUE;
 }
 
+#define HANDLE_FD 1 /* CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR */
+
 API(int, cuMemExportToShareableHandle, void *out, uint64_t handle, int type, unsigned long long flags)
 {
-	dryrun__unmodelled("cuMemExportToShareableHandle");
+	if (type == HANDLE_FD)
+		return out ? vmm__export(handle, out) : CUDA_INVALID_VALUE;
+	dryrun__unmodelled("cuMemExportToShareableHandle of another type than a file descriptor");
 	return CUDA_NOT_SUPPORTED;
 }
 
 API(int, cuMemImportFromShareableHandle, uint64_t *handle, void *from, int type)
 {
-	dryrun__unmodelled("cuMemImportFromShareableHandle");
+	if (type == HANDLE_FD)
+		return handle ? vmm__import((int)(intptr_t)from, handle) : CUDA_INVALID_VALUE;
+	dryrun__unmodelled("cuMemImportFromShareableHandle of another type than a file descriptor");
 	return CUDA_NOT_SUPPORTED;
 }
 
@@ -983,3 +1018,23 @@ API(int, cuEventElapsedTime, float *ms, void *start, void *end)
 {
 	return event__elapsed(ms, start, end);
 }
+
+/* ---- what entry.c hands out in the place of exported functions ---- */
+
+const struct driver_hidden driver__hidden[] = {
+	{ "cuMemAlloc_v2", (void *)(uintptr_t)cuMemAlloc_v2_hidden },
+	{ "cuMemFree_v2", (void *)(uintptr_t)cuMemFree_v2_hidden },
+	{ "cuMemAllocManaged", (void *)(uintptr_t)cuMemAllocManaged_hidden },
+	{ "cuMemAllocHost_v2", (void *)(uintptr_t)cuMemAllocHost_v2_hidden },
+	{ "cuMemHostAlloc", (void *)(uintptr_t)cuMemHostAlloc_hidden },
+	{ "cuMemHostRegister_v2", (void *)(uintptr_t)cuMemHostRegister_v2_hidden },
+	{ "cuMemFreeHost", (void *)(uintptr_t)cuMemFreeHost_hidden },
+	{ "cuMemAllocAsync", (void *)(uintptr_t)cuMemAllocAsync_hidden },
+	{ "cuMemAllocFromPoolAsync", (void *)(uintptr_t)cuMemAllocFromPoolAsync_hidden },
+	{ "cuMemFreeAsync", (void *)(uintptr_t)cuMemFreeAsync_hidden },
+	{ "cuMemCreate", (void *)(uintptr_t)cuMemCreate_hidden },
+	{ "cuMemRelease", (void *)(uintptr_t)cuMemRelease_hidden },
+	{ "cuMemMap", (void *)(uintptr_t)cuMemMap_hidden },
+	{ "cuMemUnmap", (void *)(uintptr_t)cuMemUnmap_hidden },
+	{ NULL, NULL },
+};

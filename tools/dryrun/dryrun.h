@@ -57,6 +57,7 @@ struct dryrun_config {
 	int processors; /* 0: as the kind of device has */
 	char name[256];
 	const char *log; /* a path, "-" for stderr, NULL: nowhere */
+	bool bypass; /* driver functions by name are not the exported ones: see entry.c */
 	bool host_init; /* a model's weights on the host are given their values */
 	const char *values; /* MEMTRACE_DRYRUN_VALUES; valid where it is set, NULL: none */
 };
@@ -147,6 +148,16 @@ void dryrun__copy_for(const void *caller, void *to, const void *from, size_t siz
 bool dryrun__known(const void *ptr, size_t size);
 /* Bytes that were put there are a guess: they stay, and count as a kernel's result. */
 void dryrun__doubt(void *ptr, size_t size);
+
+/* ---- driver.c ---- */
+
+/* What exported functions of the driver do, by their names; ends with a NULL name. */
+struct driver_hidden {
+	const char *name;
+	void *function;
+};
+
+extern const struct driver_hidden driver__hidden[];
 
 /* ---- c10.c ---- */
 

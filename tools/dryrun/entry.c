@@ -48,7 +48,34 @@ static void *own_symbol(const char *name)
 	return found;
 }
 
-static void *find(const char *name, int version, int *status)
+/*
+ * With MEMTRACE_DRYRUN_BYPASS: the function behind the exported one, as a driver might have it. So are the calls of programs
+ * that ask for addresses missed by who looks at the exported functions only.
+ */
+static void *behind(const char *name)
+{
+	for (size_t i = 0; dryrun__config()->bypass && driver__hidden[i].name; i++)
+		if (!strcmp(driver__hidden[i].name, name))
+			return driver__hidden[i].function;
+	return NULL;
+}
+
+/* CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM: the form for it, where there is one. */
+#define PER_THREAD 2u
+
+static void *of_stream(const char *name, uint64_t flags)
+{
+	void *found = behind(name);
+	char own[MAX_NAME + 16];
+
+	if (!found && flags & PER_THREAD) {
+		snprintf(own, sizeof(own), "%s_ptsz", name);
+		found = own_symbol(own);
+	}
+	return found ? found : own_symbol(name);
+}
+
+static void *find(const char *name, int version, uint64_t flags, int *status)
 {
 	const struct entry *entry;
 	char full[MAX_NAME + 8];
@@ -60,7 +87,7 @@ static void *find(const char *name, int version, int *status)
 		return NULL;
 	entry = bsearch(name, entries, sizeof(entries) / sizeof(*entries), sizeof(*entries), compare);
 	if (!entry) {
-		found = own_symbol(name); /* one of a form's own name, or of a CUDA that the table does not know */
+		found = of_stream(name, flags); /* one of a form's own name, or of a CUDA that the table does not know */
 		*status = found ? FOUND : NO_SYMBOL;
 		return found;
 	}
@@ -71,7 +98,7 @@ static void *find(const char *name, int version, int *status)
 		return NULL;
 	}
 	snprintf(full, sizeof(full), form > 1 ? "%s_v%d" : "%s", name, form);
-	found = own_symbol(full);
+	found = of_stream(full, flags);
 	/* Since 12.0 the headers' name for another function: its own later form takes what nobody passes any more. */
 	if (version >= 12000 && !strcmp(name, "cuGraphInstantiate"))
 		found = own_symbol("cuGraphInstantiateWithFlags");
@@ -85,7 +112,7 @@ API(int, cuGetProcAddress_v2, const char *name, void **function, int version, ui
 
 	if (!name || !function)
 		return CUDA_INVALID_VALUE;
-	*function = find(name, version, &state);
+	*function = find(name, version, flags, &state);
 	if (status)
 		*status = state;
 	return *function ? CUDA_OK : CUDA_NOT_FOUND;
@@ -104,13 +131,13 @@ static int not_supported(void)
 }
 
 /* PyTorch asserts that no entry is NULL, used or not. */
-static int entry_point(const char *name, void **function, int version, int *status)
+static int entry_point(const char *name, void **function, int version, uint64_t flags, int *status)
 {
 	int state;
 
 	if (!name || !function)
 		return CUDA_INVALID_VALUE;
-	*function = find(name, version, &state);
+	*function = find(name, version, flags, &state);
 	if (!*function)
 		*function = (void *)(uintptr_t)not_supported;
 	if (status)
@@ -129,10 +156,10 @@ static int runtime_version(void)
 
 API(int, cudaGetDriverEntryPoint, const char *name, void **function, unsigned long long flags, int *status)
 {
-	return dryrun__result(entry_point(name, function, runtime_version(), status));
+	return dryrun__result(entry_point(name, function, runtime_version(), flags, status));
 }
 
 API(int, cudaGetDriverEntryPointByVersion, const char *name, void **function, unsigned int version, unsigned long long flags, int *status)
 {
-	return dryrun__result(entry_point(name, function, version > INT32_MAX ? INT32_MAX : (int)version, status));
+	return dryrun__result(entry_point(name, function, version > INT32_MAX ? INT32_MAX : (int)version, flags, status));
 }

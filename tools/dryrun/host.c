@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum kind { HOST_ALLOCATED, HOST_REGISTERED, HOST_MANAGED };
+enum kind { HOST_ALLOCATED, HOST_REGISTERED, HOST_MANAGED, HOST_POOLED, HOST_POOLED_MANAGED };
 
 struct range {
 	uint64_t addr, size;
@@ -115,6 +115,11 @@ int host__alloc_managed(uint64_t size, void **ptr)
 	return map(size, HOST_MANAGED, 0, ptr);
 }
 
+int host__alloc_pooled(uint64_t size, bool managed, void **ptr)
+{
+	return map(size, managed ? HOST_POOLED_MANAGED : HOST_POOLED, 0, ptr);
+}
+
 int host__free(void *ptr)
 {
 	struct range r;
@@ -135,6 +140,29 @@ int host__free_managed(void *ptr)
 		return CUDA_INVALID_VALUE;
 	munmap(ptr, r.size);
 	return CUDA_OK;
+}
+
+int host__free_pooled(void *ptr)
+{
+	struct range r;
+
+	if (!take_out(ptr, HOST_POOLED, HOST_POOLED_MANAGED, &r))
+		return CUDA_INVALID_VALUE;
+	munmap(ptr, r.size);
+	return CUDA_OK;
+}
+
+void host__reset(int device)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (ranges[i].device == device && (ranges[i].kind == HOST_ALLOCATED || ranges[i].kind == HOST_MANAGED))
+			munmap((void *)(uintptr_t)ranges[i].addr, ranges[i].size);
+		else
+			ranges[kept++] = ranges[i];
+	}
+	n = kept;
 }
 
 int host__register(void *ptr, uint64_t size, unsigned int flags)
@@ -165,7 +193,7 @@ bool host__find(uint64_t addr, struct dryrun_range *range)
 
 	if (at == n || ranges[at].addr > addr)
 		return false;
-	range->place = ranges[at].kind == HOST_MANAGED ? PLACE_MANAGED : PLACE_PINNED;
+	range->place = ranges[at].kind == HOST_MANAGED || ranges[at].kind == HOST_POOLED_MANAGED ? PLACE_MANAGED : PLACE_PINNED;
 	range->device = ranges[at].device;
 	range->base = ranges[at].addr;
 	range->size = ranges[at].size;

@@ -10,6 +10,9 @@ int host__free(void *ptr);
 int host__alloc_managed(uint64_t size, void **ptr);
 /* CUDA_INVALID_VALUE: it is none. */
 int host__free_managed(void *ptr);
+/* Both out of a pool. */
+int host__alloc_pooled(uint64_t size, bool managed, void **ptr);
+int host__free_pooled(void *ptr);
 /* The caller's memory, known as pinned from now on. */
 int host__register(void *ptr, uint64_t size, unsigned int flags);
 int host__unregister(void *ptr);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #include "pool.h"
+#include "host.h"
 
 #include <stdlib.h>
 
@@ -18,6 +19,7 @@ enum { /* cudaMemPoolAttr, CUmemPool_attribute */
 struct pool {
 	struct pool *next;
 	int device;
+	enum dryrun_place place;
 	int reuse[REUSE_LAST + 1];
 	uint64_t threshold, reserved_high, used_high;
 	struct space space;
@@ -44,6 +46,7 @@ static struct pool *make(int device)
 	if (!p)
 		return NULL;
 	p->device = device;
+	p->place = PLACE_DEVICE;
 	p->threshold = POOL_DEFAULT_THRESHOLD;
 	p->space.align = 512;
 	for (int i = REUSE_FIRST; i <= REUSE_LAST; i++)
@@ -53,16 +56,25 @@ static struct pool *make(int device)
 	return p;
 }
 
-struct pool *pool__new(int device)
-{
-	struct pool *p;
+#define TYPE_MANAGED 2
+enum { ON_DEVICE = 1, ON_HOST_NUMA_CURRENT = 4 };
 
-	if (dryrun__use(device))
-		return NULL;
+int pool__create(int type, int location, int id, struct pool **pool)
+{
+	bool host = location > ON_DEVICE && location <= ON_HOST_NUMA_CURRENT;
+	int device = location == ON_DEVICE ? id : dryrun__device(), err;
+
+	if (!host && location != ON_DEVICE && type != TYPE_MANAGED)
+		return CUDA_INVALID_VALUE;
+	err = dryrun__use(device);
+	if (err)
+		return err;
 	dryrun__lock();
-	p = make(device);
+	*pool = make(device);
+	if (*pool)
+		(*pool)->place = host ? PLACE_PINNED : type == TYPE_MANAGED ? PLACE_MANAGED : PLACE_DEVICE;
 	dryrun__unlock();
-	return p;
+	return *pool ? CUDA_OK : CUDA_OUT_OF_MEMORY;
 }
 
 /* Lock held. */
@@ -184,17 +196,15 @@ void pool__at_sync(int device)
 	dryrun__unlock();
 }
 
-void pool__reset(int device)
+bool pool__chunk(int device, uint64_t addr)
 {
-	struct device *d = core__device(device);
-	struct pool *next;
+	for (struct pool *p = pools; p; p = p->next) {
+		size_t at = space_ranges__after(&p->space.extents, addr);
 
-	for (struct pool *p = pools; p; p = next) {
-		next = p->next;
-		if (p->device == device)
-			discard(p);
+		if (p->device == device && at < p->space.extents.n && p->space.extents.at[at].addr <= addr)
+			return true;
 	}
-	d->default_pool = d->pool = NULL;
+	return false;
 }
 
 /* Lock held. */
@@ -228,6 +238,8 @@ int pool__alloc(struct pool *p, uint64_t size, void **ptr)
 		*ptr = NULL;
 		return CUDA_OK;
 	}
+	if (p->place != PLACE_DEVICE)
+		return host__alloc_pooled(size, p->place == PLACE_MANAGED, ptr);
 	if (size > dryrun__config()->vram)
 		return CUDA_OUT_OF_MEMORY;
 	dryrun__lock();

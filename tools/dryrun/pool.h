@@ -10,8 +10,11 @@
 
 struct pool;
 
-/* NULL: no host memory. */
-struct pool *pool__new(int device);
+/*
+ * As CUmemPoolProps has type, location and its number: a device's, and managed memory or the host's, which is charged to no
+ * device. 0 or an error of CUDA's.
+ */
+int pool__create(int type, int location, int id, struct pool **pool);
 /* Its allocations go with it. */
 int pool__destroy(struct pool *pool);
 /* The device's own; NULL without host memory. */

@@ -565,7 +565,7 @@ API(int, cudaMallocFromPoolAsync, void **ptr, size_t size, struct pool *pool, vo
 API(int, cudaFreeAsync, void *ptr, void *stream)
 {
 	dryrun__stream_work(stream);
-	return dryrun__result(dryrun__free(ptr));
+	return dryrun__result(dryrun__free(ptr) ? host__free_pooled(ptr) : CUDA_OK);
 }
 
 API(int, cudaDeviceGetDefaultMemPool, struct pool **pool, int device)
@@ -595,12 +595,9 @@ struct pool_props { /* cudaMemPoolProps, its beginning */
 
 API(int, cudaMemPoolCreate, struct pool **pool, const struct pool_props *props)
 {
-	int err;
-
-	if (!pool || !props || props->location_type != 1)
+	if (!pool || !props)
 		return dryrun__result(CUDA_INVALID_VALUE);
-	err = valid(props->location_id);
-	return err ? dryrun__result(err) : pool_or_error(pool__new(props->location_id), pool);
+	return dryrun__result(pool__create(props->type, props->location_type, props->location_id, pool));
 }
 
 API(int, cudaMemPoolDestroy, struct pool *pool)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct memory { /* of cuMemCreate */
 	uint64_t size;
@@ -180,6 +181,46 @@ int vmm__create(int device, uint64_t size, const void *props, uint64_t *handle)
 	}
 	dryrun__unlock();
 	return err;
+}
+
+/* What is passed between processes: a file that says what memory it is. */
+struct shared {
+	uint64_t magic, size;
+	unsigned char props[VMM_PROPS_SIZE];
+};
+
+#define SHARED_MAGIC 0x4d5456474d454d31ull
+
+int vmm__export(uint64_t handle, int *fd)
+{
+	struct shared s = { .magic = SHARED_MAGIC };
+	struct memory *m;
+
+	dryrun__lock();
+	m = find_memory(handle);
+	if (m) {
+		s.size = m->size;
+		memcpy(s.props, m->props, VMM_PROPS_SIZE);
+	}
+	dryrun__unlock();
+	if (!m)
+		return CUDA_INVALID_VALUE;
+	*fd = memfd_create("memtrace-dryrun-memory", MFD_CLOEXEC);
+	if (*fd < 0)
+		return CUDA_OUT_OF_MEMORY;
+	if (pwrite(*fd, &s, sizeof(s), 0) == (ssize_t)sizeof(s))
+		return CUDA_OK;
+	close(*fd);
+	return CUDA_OUT_OF_MEMORY;
+}
+
+int vmm__import(int fd, uint64_t *handle)
+{
+	struct shared s;
+
+	if (pread(fd, &s, sizeof(s), 0) != (ssize_t)sizeof(s) || s.magic != SHARED_MAGIC)
+		return CUDA_INVALID_VALUE;
+	return vmm__create(-1, s.size, s.props, handle);
 }
 
 int vmm__retain(uint64_t addr, uint64_t *handle)

@@ -12,6 +12,9 @@ int vmm__reserve(uint64_t size, uint64_t align, uint64_t *addr);
 int vmm__unreserve(uint64_t addr, uint64_t size);
 /* device -1: the host's memory, which no device is charged for. props is kept as it is. */
 int vmm__create(int device, uint64_t size, const void *props, uint64_t *handle);
+/* A file descriptor of it, which another process imports: memory that no device is charged for there. */
+int vmm__export(uint64_t handle, int *fd);
+int vmm__import(int fd, uint64_t *handle);
 int vmm__retain(uint64_t addr, uint64_t *handle);
 int vmm__release(uint64_t handle);
 int vmm__map(uint64_t addr, uint64_t size, uint64_t offset, uint64_t handle);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "capture/session_internal.h"
@@ -33,7 +34,14 @@
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
 #define NO_INDEX UINT32_MAX
-#define LOCATION_DEVICE 1 /* CU_MEM_LOCATION_TYPE_DEVICE */
+#define CONTEXTS_MAX 64
+#define POOLS_MAX 256
+#define CONTEXT_UNKNOWN UINT64_MAX
+#define BYPASS_CALLS 10 /* of the runtime that took memory with no call of the driver: it has other ways to it */
+#define POOL_MANAGED 2	/* CU_MEM_ALLOCATION_TYPE_MANAGED */
+
+/* CUmemLocationType */
+enum location { LOCATION_DEVICE = 1, LOCATION_HOST, LOCATION_HOST_NUMA, LOCATION_HOST_NUMA_CURRENT };
 
 /* What addresses and handles are unique among. */
 enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_NR };
@@ -49,6 +57,22 @@ struct taken {
 	uint8_t how;
 	bool block; /* was handed on as an allocation */
 	bool owed;  /* the end of what was there before is still to be recorded, and was told of */
+	bool silent; /* no memory of this process's device: another process's, or a mapping of the host's that is counted already */
+	bool in_context; /* goes with the context that it was taken in: */
+	uint8_t under;	 /* of this device + 1, 0: not known */
+	uint64_t context; /* as in struct thread */
+};
+
+struct context {
+	uint64_t handle;
+	uint8_t device; /* DEVICE_UNKNOWN */
+	bool primary;
+};
+
+/* A pool that the program has made. */
+struct pool {
+	uint64_t handle;
+	uint8_t how, device; /* what comes out of it */
 };
 
 struct file_id {
@@ -65,6 +89,15 @@ struct calls {
 	size_t n_files;
 	struct range own[RANGES_MAX]; /* code of PyTorch's allocator */
 	size_t n_own;
+	struct range runtime[RANGES_MAX]; /* code of CUDA's runtimes that are probed */
+	size_t n_runtime;
+	struct context context[CONTEXTS_MAX];
+	size_t n_contexts;
+	struct pool pool[POOLS_MAX];
+	size_t n_pools;
+	uint64_t driver_since; /* when the driver's functions were probed, CLOCK_MONOTONIC; 0: they are not */
+	uint64_t runtime_took; /* calls of the runtime that took memory since then */
+	bool bypassed;	       /* it has been said that they do not reach the driver's functions */
 	struct map64 *at[SPACE_NR]; /* address or handle -> index */
 	struct taken *taken;
 	uint32_t n_taken, cap_taken, first_free;
@@ -133,14 +166,40 @@ static bool is_new(struct calls *c, const struct map *m)
 	return true;
 }
 
-static void add_own(struct calls *c, const struct maps *m, const struct map *file)
+/* The code of a file. */
+static void add_ranges(struct range v[RANGES_MAX], size_t *n, const struct maps *m, const struct map *file)
 {
 	size_t i;
 
-	for (i = 0; i < m->n && c->n_own < RANGES_MAX; i++)
+	for (i = 0; i < m->n && *n < RANGES_MAX; i++)
 		if (m->v[i].x && m->v[i].inode == file->inode && m->v[i].dev_major == file->dev_major &&
 		    m->v[i].dev_minor == file->dev_minor)
-			c->own[c->n_own++] = (struct range){ m->v[i].start, m->v[i].end };
+			v[(*n)++] = (struct range){ m->v[i].start, m->v[i].end };
+}
+
+static bool in_ranges(const struct range *v, size_t n, uint64_t addr)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (addr >= v[i].start && addr < v[i].end)
+			return true;
+	return false;
+}
+
+static bool is_driver(const struct cuda_function *fn)
+{
+	return strncmp(fn->name, "cuda", 4) != 0;
+}
+
+static bool has_driver(const struct cuda_file *f)
+{
+	size_t i;
+
+	for (i = 0; i < f->n; i++)
+		if (is_driver(cuda__function(f->site[i].fn)))
+			return true;
+	return false;
 }
 
 /* Would return probes end the process? */
@@ -158,6 +217,7 @@ static bool filtered(struct session *s)
 
 static int attach_file(struct session *s, const struct cuda_file *f)
 {
+	uint32_t runtime = has_driver(f) ? 0 : MT_CALL_RUNTIME;
 	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
 	pid_t pid = proc__pid(s->target.proc);
 	size_t n = 0, n_set = 0, i;
@@ -169,7 +229,7 @@ static int attach_file(struct session *s, const struct cuda_file *f)
 		const struct cuda_function *fn = cuda__function(f->site[i].fn);
 		struct probe_site site = { .offset = f->site[i].offset };
 
-		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags);
+		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags | (!is_driver(fn) ? runtime : fn->op == CUDA_TAKE ? MT_CALL_DRIVER : 0));
 		if (fn->op != CUDA_SET_DEVICE)
 			calls[n++] = site;
 		else if (s->calls->devices != 1)
@@ -233,12 +293,23 @@ static void attach_asked(struct session *s, const struct map *map, bool new_file
 					  strerror(-err));
 }
 
+static void note_driver(struct calls *c, bool probed)
+{
+	struct timespec ts;
+
+	if (!probed || c->driver_since)
+		return;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	c->driver_since = (uint64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
 static void look_into(struct session *s, const struct maps *m, const struct map *map)
 {
 	struct calls *c = s->calls;
 	char file[256];
 	struct cuda_file f;
 	bool new_file; /* to our programs: others may have it probed already */
+	bool driver;
 	int err;
 
 	err = cuda__look(s->target.proc, m, map, &f);
@@ -249,7 +320,7 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	}
 	new_file = (!f.allocator && !f.n) || probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
 	if (f.allocator)
-		add_own(c, m, map);
+		add_ranges(c->own, &c->n_own, m, map);
 	if (f.allocator && (s->opts.requested || s->opts.requested_if_there))
 		attach_asked(s, map, new_file);
 	if (f.usage)
@@ -260,8 +331,13 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	if (!f.n)
 		return;
 	c->sites = true;
-	if (!new_file)
+	driver = has_driver(&f);
+	if (!driver)
+		add_ranges(c->runtime, &c->n_runtime, m, map);
+	if (!new_file) {
+		note_driver(c, driver);
 		return;
+	}
 	if (f.refused_take)
 		log_warn("%s: no probe is possible on %s: memory that is taken through it is not recorded", file, f.refused_take);
 	if (f.newer[0])
@@ -273,6 +349,7 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 			 err == -EBUSY ? "others' are there" : strerror(-err));
 		return;
 	}
+	note_driver(c, driver);
 	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
 }
 
@@ -352,8 +429,11 @@ int calls__fork(struct session *s, const struct calls *parent)
 		return 0; /* its parent's probes are not its own: it is looked into as a new one */
 	memcpy(c->file, parent->file, parent->n_files * sizeof(*c->file));
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
+	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));
 	c->n_files = parent->n_files;
 	c->n_own = parent->n_own;
+	c->n_runtime = parent->n_runtime;
+	c->driver_since = parent->driver_since;
 	c->lib_kib = parent->lib_kib;
 	c->dry_run = parent->dry_run;
 	c->sites = parent->sites;
@@ -562,7 +642,7 @@ static void free_index(struct calls *c, uint32_t i)
 }
 
 /* Remembers; where there is no room its end is told of without size and device. */
-static void remember(struct calls *c, const struct taken *t)
+static void remember(struct calls *c, enum space space, const struct taken *t)
 {
 	uint32_t i = new_index(c);
 
@@ -571,22 +651,12 @@ static void remember(struct calls *c, const struct taken *t)
 		return;
 	}
 	c->taken[i] = *t;
-	if (map64__set(c->at[space_of(t->how)], t->addr, i)) {
+	if (map64__set(c->at[space], t->addr, i)) {
 		free_index(c, i);
 		c->forgotten++;
 	} else if (t->how == MEM_MAPPED && t->physical != NO_INDEX) {
 		c->taken[t->physical].mappings++;
 	}
-}
-
-static bool by_allocator(const struct calls *c, uint64_t caller)
-{
-	size_t i;
-
-	for (i = 0; i < c->n_own; i++)
-		if (caller >= c->own[i].start && caller < c->own[i].end)
-			return true;
-	return false;
 }
 
 /* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
@@ -604,7 +674,7 @@ static bool on_device(uint8_t how)
 }
 
 static struct device device_of(struct calls *c, const struct cuda_function *fn, const struct thread *t,
-			       const struct mt_rec_call *r, const struct taken *physical)
+			       const struct mt_rec_call *r, const struct taken *physical, const struct pool *pool)
 {
 	struct device d = { DEVICE_CUDA, DEVICE_UNKNOWN };
 
@@ -619,6 +689,12 @@ static struct device device_of(struct calls *c, const struct cuda_function *fn, 
 		if (on_device(fn->how) && c->devices == 1)
 			d.index = 0;
 		break;
+	case CUDA_DEVICE_POOL:
+		if (pool)
+			d.index = pool->device;
+		else if (c->devices == 1)
+			d.index = 0;
+		break;
 	case CUDA_DEVICE_PROP:
 		if ((uint32_t)r->arg[2] == LOCATION_DEVICE && r->arg[2] >> 32 < DEVICE_UNKNOWN)
 			d.index = r->arg[2] >> 32;
@@ -629,6 +705,29 @@ static struct device device_of(struct calls *c, const struct cuda_function *fn, 
 		break;
 	}
 	return d;
+}
+
+static const struct pool *find_pool(const struct calls *c, uint64_t handle)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_pools; i++)
+		if (c->pool[i].handle == handle)
+			return &c->pool[i];
+	return NULL;
+}
+
+static bool on_host(uint32_t location)
+{
+	return location >= LOCATION_HOST && location <= LOCATION_HOST_NUMA_CURRENT;
+}
+
+/* What a call takes; some say it in their arguments only. */
+static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *r, const struct pool *pool)
+{
+	if (pool)
+		return pool->how;
+	return fn->device == CUDA_DEVICE_PROP && on_host((uint32_t)r->arg[2]) ? MEM_HOST : fn->how;
 }
 
 /* False: could not be read, or is more than there can be. */
@@ -650,6 +749,8 @@ static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r,
 /* The end of one that is known, with all that is known of it; e: thread, time, flags. */
 static int give(struct session *s, const struct taken *t, struct event e)
 {
+	if (t->silent)
+		return 0;
 	e.kind = t->block ? EVENT_FREE : EVENT_GIVE;
 	e.how = t->how;
 	e.addr = t->addr;
@@ -698,7 +799,8 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 {
 	struct calls *c = s->calls;
 	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE ? find(c, SPACE_PHYSICAL, r->arg[3]) : NULL;
-	struct taken t = { .how = fn->how, .time = r->h.time, .physical = NO_INDEX };
+	const struct pool *pool = fn->device == CUDA_DEVICE_POOL ? find_pool(c, r->arg[2]) : NULL;
+	struct taken t = { .how = how_of(fn, r, pool), .time = r->h.time, .physical = NO_INDEX, .context = thread->cuda_context };
 	struct taken *there;
 	struct event ended = e;
 	int err;
@@ -711,10 +813,17 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 	if (!t.addr || !t.size)
 		return 0; /* nothing was asked for, and nothing is what was given */
 	t.holders = fn->how == MEM_PHYSICAL;
-	if (physical)
+	if (physical) {
 		t.physical = physical - c->taken;
-	t.device = device_of(c, fn, thread, r, physical);
-	t.block = is_block(c, fn->how, e.flags & MEM_BY_ALLOCATOR);
+		t.silent = physical->silent || physical->how == MEM_HOST;
+	}
+	if (on_device(t.how))
+		t.device = device_of(c, fn, thread, r, physical, pool);
+	else
+		t.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
+	t.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
+	t.under = thread->cuda_device ?: c->devices == 1;
+	t.block = is_block(c, t.how, e.flags & MEM_BY_ALLOCATOR);
 	there = find(c, space_of(fn->how), t.addr);
 	if (there) {
 		/* Given back by a call that has not come back itself yet: its record is still to come. */
@@ -725,9 +834,11 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 		if (err)
 			return err;
 	}
-	remember(c, &t);
+	remember(c, space_of(fn->how), &t);
+	if (t.silent)
+		return 0;
 	e.kind = t.block ? EVENT_ALLOC : EVENT_TAKE;
-	e.how = fn->how;
+	e.how = t.how;
 	e.addr = t.addr;
 	e.size = t.size;
 	e.device = t.device;
@@ -799,6 +910,152 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 	return end(s, space, r->arg[0], e);
 }
 
+/* Another process's memory, which is in that one's sum. */
+static void on_import(struct calls *c, const struct mt_rec_call *r)
+{
+	struct taken t = { .addr = r->out, .how = MEM_PHYSICAL, .physical = NO_INDEX, .holders = 1, .silent = true };
+	struct taken *there = find(c, SPACE_PHYSICAL, r->out);
+
+	if (there)
+		there->holders++;
+	else if (r->out != UINT64_MAX)
+		remember(c, SPACE_PHYSICAL, &t);
+}
+
+static void on_pool(struct calls *c, const struct mt_rec_call *r)
+{
+	struct pool p = { .handle = r->out, .how = MEM_ASYNC, .device = DEVICE_UNKNOWN };
+	struct pool *there = (struct pool *)find_pool(c, r->out);
+
+	if (on_host((uint32_t)r->arg[1]))
+		p.how = MEM_HOST;
+	else if ((uint32_t)r->arg[2] == POOL_MANAGED)
+		p.how = MEM_MANAGED;
+	if ((uint32_t)r->arg[1] == LOCATION_DEVICE && r->arg[1] >> 32 < DEVICE_UNKNOWN)
+		p.device = r->arg[1] >> 32;
+	if (there)
+		*there = p;
+	else if (c->n_pools < POOLS_MAX)
+		c->pool[c->n_pools++] = p;
+}
+
+/* ---- contexts: which device a thread uses, and what ends with one ---- */
+
+static void know_context(struct calls *c, uint64_t handle, uint64_t device, bool primary)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_contexts && c->context[i].handle != handle; i++)
+		;
+	if (i == CONTEXTS_MAX)
+		return;
+	c->n_contexts += i == c->n_contexts;
+	c->context[i] = (struct context){ handle, device < DEVICE_UNKNOWN ? device : DEVICE_UNKNOWN, primary };
+}
+
+static void use_context(const struct calls *c, struct thread *t, uint64_t handle)
+{
+	size_t i;
+
+	t->cuda_context = CONTEXT_UNKNOWN;
+	t->cuda_device = 0;
+	for (i = 0; i < c->n_contexts; i++) {
+		if (c->context[i].handle != handle)
+			continue;
+		t->cuda_context = c->context[i].primary ? 0 : handle;
+		t->cuda_device = c->context[i].device == DEVICE_UNKNOWN ? 0 : c->context[i].device + 1;
+	}
+}
+
+static void push_context(struct thread *t)
+{
+	size_t i;
+
+	if (t->n_pushed == CUDA_PUSHED) { /* the lowest one is forgotten */
+		for (i = 1; i < CUDA_PUSHED; i++)
+			t->pushed[i - 1] = t->pushed[i];
+		t->n_pushed--;
+	}
+	t->pushed[t->n_pushed].context = t->cuda_context;
+	t->pushed[t->n_pushed++].device = t->cuda_device;
+}
+
+static void pop_context(struct thread *t)
+{
+	t->cuda_context = CONTEXT_UNKNOWN;
+	t->cuda_device = 0;
+	if (!t->n_pushed)
+		return;
+	t->cuda_context = t->pushed[--t->n_pushed].context;
+	t->cuda_device = t->pushed[t->n_pushed].device;
+}
+
+/*
+ * What cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context goes with it; pools, and what cuMemCreate took, do not.
+ * context: 0: the primary one of that device.
+ */
+static int end_context(struct session *s, uint64_t context, unsigned device, struct event e)
+{
+	struct calls *c = s->calls;
+	uint32_t i;
+	int err = 0;
+
+	c->moved = true;
+	for (i = 0; i < c->n_taken && !err; i++) {
+		const struct taken *t = &c->taken[i];
+
+		if (t->in_context && t->context == context && (context || t->under == device + 1))
+			err = end(s, SPACE_MEMORY, t->addr, e);
+	}
+	return err;
+}
+
+static int on_context(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r, struct thread *t,
+		      struct event e)
+{
+	struct calls *c = s->calls;
+	unsigned n = c->n_contexts;
+
+	/* A runtime of several files sets what it was asked to set by a call that is recorded itself. */
+	if (in_ranges(c->runtime, c->n_runtime, r->caller))
+		return 0;
+	switch (fn->op) {
+	case CUDA_RESET:
+		if (fn->device == CUDA_DEVICE_ARG0)
+			return end_context(s, 0, (uint32_t)r->arg[0], e);
+		if (t->cuda_context) /* then only the runtime's own state of that context is gone */
+			return 0;
+		return t->cuda_device || c->devices == 1 ? end_context(s, 0, t->cuda_device ? t->cuda_device - 1u : 0, e) : 0;
+	case CUDA_CTX_RETAIN:
+		know_context(c, r->out, (uint32_t)r->arg[1], true);
+		break;
+	case CUDA_CTX_CREATE:
+		know_context(c, r->out, fn->device == CUDA_DEVICE_NONE ? DEVICE_UNKNOWN : (uint32_t)r->arg[fn->device - CUDA_DEVICE_ARG0],
+			     false);
+		push_context(t);
+		use_context(c, t, r->out);
+		break;
+	case CUDA_CTX_DESTROY:
+		if (t->cuda_context == r->arg[0])
+			pop_context(t);
+		while (n-- > 0)
+			if (c->context[n].handle == r->arg[0])
+				c->context[n] = c->context[--c->n_contexts];
+		return end_context(s, r->arg[0], 0, e);
+	case CUDA_CTX_PUSH:
+		push_context(t);
+		use_context(c, t, r->arg[0]);
+		break;
+	case CUDA_CTX_SET:
+		use_context(c, t, r->arg[0]);
+		break;
+	case CUDA_CTX_POP:
+		pop_context(t);
+		break;
+	}
+	return 0;
+}
+
 int calls__record(struct session *s, const struct mt_rec_call *r)
 {
 	const struct cuda_function *fn = cuda__function(r->fn);
@@ -818,11 +1075,13 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 	c->done[r->fn]++;
 	if (!c->smi) /* it was forked, and is the first time that it uses CUDA */
 		c->smi = smi__open(s->target.proc, c->dry_run);
-	c->moved = c->moved || on_device(fn->how);
+	c->moved = c->moved || (fn->how && on_device(fn->how));
 	count_devices(c);
 	e.thread = t->number;
 	e.time = session__since(s, r->h.time);
-	e.flags = by_allocator(c, r->caller) ? MEM_BY_ALLOCATOR : 0;
+	e.flags = in_ranges(c->own, c->n_own, r->caller) ? MEM_BY_ALLOCATOR : 0;
+	if (fn->op == CUDA_TAKE && r->flags & MT_CALL_RUNTIME && c->driver_since && r->entered > c->driver_since)
+		c->runtime_took++;
 	switch (fn->op) {
 	case CUDA_TAKE:
 		before_take(s, e.flags & MEM_BY_ALLOCATOR);
@@ -834,8 +1093,14 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 		if (held)
 			held->holders++;
 		return 0;
+	case CUDA_IMPORT:
+		on_import(c, r);
+		return 0;
+	case CUDA_POOL:
+		on_pool(c, r);
+		return 0;
 	}
-	return -EBADMSG;
+	return on_context(s, fn, r, t, e);
 }
 
 int calls__set_device(struct session *s, const struct mt_rec_call *r)
@@ -844,8 +1109,11 @@ int calls__set_device(struct session *s, const struct mt_rec_call *r)
 
 	if (!t)
 		return -ENOMEM;
-	if (r->arg[0] < DEVICE_UNKNOWN)
-		t->cuda_device = (uint8_t)r->arg[0] + 1;
+	/* One that the process does not have is refused. */
+	if (r->arg[0] >= DEVICE_UNKNOWN || (s->calls && s->calls->devices && r->arg[0] >= s->calls->devices))
+		return 0;
+	t->cuda_device = (uint8_t)r->arg[0] + 1;
+	t->cuda_context = 0;
 	return 0;
 }
 
@@ -878,17 +1146,30 @@ static void set_counter(struct session *s, const char *what, const char *of, uin
 	facts__setf(s->facts, key, "%" PRIu64, n);
 }
 
+/* A runtime that takes memory calls the driver for it. It does not call what is probed? Then nobody does who asks it for addresses. */
+static void look_for_bypass(struct calls *calls, const uint64_t c[MT_CNT_NR])
+{
+	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || c[MT_CNT_CALL_DRIVER])
+		return;
+	calls->bypassed = true;
+	log_warn("calls into CUDA's driver bypass the probes: memory that libraries (cuBLAS, NCCL) and expandable segments take is not "
+		 "recorded. PyTorch's tensors are. Please report the driver's version");
+}
+
 void calls__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
 {
-	const struct calls *calls = s->calls;
+	struct calls *calls = s->calls;
 	uint32_t i;
 
 	if (!calls)
 		return;
+	look_for_bypass(calls, c);
 	for (i = 0; i < cuda__functions(); i++) {
 		set_counter(s, "calls.", cuda__function(i)->name, calls->done[i]);
 		set_counter(s, "calls_failed.", cuda__function(i)->name, calls->failed[i]);
 	}
+	if (calls->bypassed)
+		facts__set(s->facts, "driver_bypassed", "1");
 	set_counter(s, "calls_", "inner", c[MT_CNT_CALL_INNER]);
 	set_counter(s, "calls_", "stale", c[MT_CNT_CALL_STALE]);
 	set_counter(s, "calls_", "faults", c[MT_CNT_CALL_FAULT]);

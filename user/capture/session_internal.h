@@ -23,12 +23,20 @@ struct names;
 struct session_census;
 struct session_state;
 
+#define CUDA_PUSHED 4 /* CUDA contexts below a thread's current one that are kept */
+
 /* A thread of the target that has been heard of. */
 struct thread {
 	uint32_t tid;
 	uint32_t number; /* in the dict */
 	uint32_t node;	/* in the dict: the autograd node that it last began to run, 0: not known */
 	uint8_t cuda_device; /* its current one + 1; 0: not known */
+	uint8_t n_pushed;
+	uint64_t cuda_context; /* its current one where that is none of the primary ones; 0: is; UINT64_MAX: not known */
+	struct {
+		uint64_t context;
+		uint8_t device;
+	} pushed[CUDA_PUSHED]; /* the same of those below it, the last one on top */
 	uint64_t said;	   /* address of the New or Delete right before, to tell a report that repeats it */
 	int64_t said_size; /* bytes, negative for Delete, whose bytes we are not told */
 	struct mt_rec_mem first; /* the sleepable programs' record of a hit, while both sets run: see is_twin() */

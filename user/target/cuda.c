@@ -24,11 +24,12 @@
 	{ name, CUDA_TAKE, how, CUDA_SIZE_##size, CUDA_DEVICE_##device, MT_CALL_WALK | (flags) }
 #define GIVES(name, how) { name, CUDA_GIVE, how, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0 }
 #define GIVES_SIZE(name, how) { name, CUDA_GIVE, how, CUDA_SIZE_ARG1, CUDA_DEVICE_NONE, 0 }
+#define OTHER(name, op, device, flags) { name, CUDA_##op, 0, CUDA_SIZE_NONE, CUDA_DEVICE_##device, flags }
 #define OUT MT_CALL_OUT
 
 /*
  * Signatures: cuda_runtime_api.h and cuda.h. The _ptsz ones are what programs call that were compiled with a
- * default stream per thread. A pool is of some device that the call does not name.
+ * default stream per thread.
  */
 static const struct cuda_function functions[] = {
 	TAKES("cudaMalloc", MEM_DEVICE, ARG1, CURRENT, OUT),
@@ -37,8 +38,8 @@ static const struct cuda_function functions[] = {
 	GIVES("cudaFree", MEM_DEVICE),
 	TAKES("cudaMallocAsync", MEM_ASYNC, ARG1, CURRENT, OUT),
 	TAKES("cudaMallocAsync_ptsz", MEM_ASYNC, ARG1, CURRENT, OUT),
-	TAKES("cudaMallocFromPoolAsync", MEM_ASYNC, ARG1, NONE, OUT),
-	TAKES("cudaMallocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, NONE, OUT),
+	TAKES("cudaMallocFromPoolAsync", MEM_ASYNC, ARG1, POOL, OUT),
+	TAKES("cudaMallocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, POOL, OUT),
 	GIVES("cudaFreeAsync", MEM_ASYNC),
 	GIVES("cudaFreeAsync_ptsz", MEM_ASYNC),
 	TAKES("cudaMallocManaged", MEM_MANAGED, ARG1, CURRENT, OUT),
@@ -47,14 +48,16 @@ static const struct cuda_function functions[] = {
 	GIVES("cudaFreeHost", MEM_HOST),
 	TAKES("cudaHostRegister", MEM_REGISTERED, ARG1, NONE, 0),
 	GIVES("cudaHostUnregister", MEM_REGISTERED),
-	{ "cudaSetDevice", CUDA_SET_DEVICE, 0, CUDA_SIZE_NONE, CUDA_DEVICE_NONE, 0 },
+	OTHER("cudaSetDevice", SET_DEVICE, NONE, 0),
+	OTHER("cudaMemPoolCreate", POOL, NONE, OUT | MT_CALL_POOL),
+	OTHER("cudaDeviceReset", RESET, CURRENT, 0),
 	TAKES("cuMemAlloc_v2", MEM_DEVICE, ARG1, CURRENT, OUT),
 	TAKES("cuMemAllocPitch_v2", MEM_DEVICE, PITCH, CURRENT, OUT | MT_CALL_PITCH),
 	GIVES("cuMemFree_v2", MEM_DEVICE),
 	TAKES("cuMemAllocAsync", MEM_ASYNC, ARG1, CURRENT, OUT),
 	TAKES("cuMemAllocAsync_ptsz", MEM_ASYNC, ARG1, CURRENT, OUT),
-	TAKES("cuMemAllocFromPoolAsync", MEM_ASYNC, ARG1, NONE, OUT),
-	TAKES("cuMemAllocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, NONE, OUT),
+	TAKES("cuMemAllocFromPoolAsync", MEM_ASYNC, ARG1, POOL, OUT),
+	TAKES("cuMemAllocFromPoolAsync_ptsz", MEM_ASYNC, ARG1, POOL, OUT),
 	GIVES("cuMemFreeAsync", MEM_ASYNC),
 	GIVES("cuMemFreeAsync_ptsz", MEM_ASYNC),
 	TAKES("cuMemAllocManaged", MEM_MANAGED, ARG1, CURRENT, OUT),
@@ -70,6 +73,18 @@ static const struct cuda_function functions[] = {
 	GIVES("cuMemRelease", MEM_PHYSICAL),
 	TAKES("cuMemMap", MEM_MAPPED, ARG1, HANDLE, 0),
 	GIVES_SIZE("cuMemUnmap", MEM_MAPPED),
+	OTHER("cuMemImportFromShareableHandle", IMPORT, NONE, OUT),
+	OTHER("cuMemPoolCreate", POOL, NONE, OUT | MT_CALL_POOL),
+	OTHER("cuDevicePrimaryCtxReset", RESET, ARG0, 0),
+	OTHER("cuDevicePrimaryCtxReset_v2", RESET, ARG0, 0),
+	OTHER("cuDevicePrimaryCtxRetain", CTX_RETAIN, ARG1, OUT),
+	OTHER("cuCtxCreate_v2", CTX_CREATE, ARG2, OUT),
+	OTHER("cuCtxCreate_v3", CTX_CREATE, NONE, OUT), /* the device is the fifth argument */
+	OTHER("cuCtxCreate_v4", CTX_CREATE, ARG3, OUT),
+	OTHER("cuCtxDestroy_v2", CTX_DESTROY, NONE, 0),
+	OTHER("cuCtxSetCurrent", CTX_SET, NONE, 0),
+	OTHER("cuCtxPushCurrent_v2", CTX_PUSH, NONE, 0),
+	OTHER("cuCtxPopCurrent_v2", CTX_POP, NONE, 0),
 };
 #define FUNCTIONS (sizeof(functions) / sizeof(functions[0]))
 _Static_assert(FUNCTIONS <= CUDA_SITES_MAX, "room for a file that has all of them");

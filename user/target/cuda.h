@@ -22,6 +22,15 @@ enum cuda_op {
 	CUDA_GIVE,
 	CUDA_RETAIN, /* one more holder of the physical memory whose handle is handed out */
 	CUDA_SET_DEVICE,
+	CUDA_IMPORT,	  /* hands out a handle of memory that another process has taken */
+	CUDA_POOL,	  /* makes a pool: MT_CALL_POOL */
+	CUDA_RESET,	  /* ends a device's primary context, and what was taken in it */
+	CUDA_CTX_RETAIN,  /* hands out a device's primary context */
+	CUDA_CTX_CREATE,  /* makes another context, which is the thread's current one from then on */
+	CUDA_CTX_DESTROY, /* arg[0]: ends it, and what was taken in it */
+	CUDA_CTX_SET,	  /* arg[0]: the thread's current context; 0: none */
+	CUDA_CTX_PUSH,	  /* arg[0]: the same, and the one before comes back with: */
+	CUDA_CTX_POP,
 };
 
 /* How a call says how much it takes. */
@@ -38,6 +47,11 @@ enum cuda_device {
 	CUDA_DEVICE_CURRENT, /* the thread's current one */
 	CUDA_DEVICE_PROP,    /* in the properties that are passed: MT_CALL_PROP */
 	CUDA_DEVICE_HANDLE,  /* that of the physical memory whose handle is arg[3] */
+	CUDA_DEVICE_POOL,    /* that of the pool arg[2] */
+	CUDA_DEVICE_ARG0,    /* arg[0] itself, and so on */
+	CUDA_DEVICE_ARG1,
+	CUDA_DEVICE_ARG2,
+	CUDA_DEVICE_ARG3,
 };
 
 struct cuda_function {
@@ -53,7 +67,7 @@ struct cuda_function {
 const struct cuda_function *cuda__function(uint32_t fn);
 uint32_t cuda__functions(void); /* how many there are */
 
-#define CUDA_SITES_MAX 192
+#define CUDA_SITES_MAX 128
 
 struct cuda_site {
 	uint32_t fn;
