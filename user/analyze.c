@@ -11,6 +11,7 @@
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "record/dict.h"
+#include "record/room.h"
 
 #define TOGETHER 24 /* events */
 
@@ -162,7 +163,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 {
 	struct progress p;
 	const char *whose;
-	char name[512];
+	char name[512], why[256];
 	int err;
 
 	snprintf(name, sizeof(name), "%s %s", a->doing ? a->doing : "reading", a->name);
@@ -170,7 +171,11 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	err = feed(a, each, ctx, &p, &whose);
 	progress__end(&p);
 	if (err < 0) {
-		log_err("%s: %s: %s", clean(name, sizeof(name), a->path), whose, strerror(-err));
+		clean(name, sizeof(name), a->path);
+		if (err == -ENOBUFS || err == -ENOMEM)
+			log_err("%s: %s", name, room__why(why, sizeof(why), err));
+		else
+			log_err("%s: %s: %s", name, whose, strerror(-err));
 		return EXIT_FAILED;
 	}
 	read_duration(a);

@@ -11,6 +11,7 @@
 #include "inputs.h"
 #include "lib/log.h"
 #include "log_args.h"
+#include "memory_args.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_NR };
 
@@ -181,7 +182,7 @@ static int print(const struct compare_args *args, const struct capture *all)
 
 int cmd_compare(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

@@ -14,6 +14,7 @@
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log_args.h"
+#include "memory_args.h"
 #include "report_words.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH, FORMAT_NR };
@@ -263,7 +264,7 @@ static int run(struct diff_args *args)
 
 int cmd_diff(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

@@ -14,6 +14,7 @@
 #include "inside.h"
 #include "lib/exit.h"
 #include "lib/log.h"
+#include "lib/memory.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log_args.h"
@@ -256,7 +257,7 @@ static int choose_tracer(struct estimate_args *a)
 static int complete(struct estimate_args *a)
 {
 	struct dryrun_args *d = &a->run.dryrun;
-	uint64_t here = watch_available();
+	uint64_t here = memory__available();
 	char have[24], want[24];
 
 	if (d->context_given)

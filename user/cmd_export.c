@@ -17,6 +17,7 @@
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log_args.h"
+#include "memory_args.h"
 
 enum { OPT_AT = 0x2000, OPT_DEVICE };
 
@@ -288,7 +289,7 @@ static int finish(struct export_run *r)
 
 int cmd_export(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

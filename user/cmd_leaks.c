@@ -18,6 +18,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "log_args.h"
+#include "memory_args.h"
 #include "report_words.h"
 
 #define TOP 10		     /* lines of text */
@@ -379,7 +380,7 @@ static char **join_steps(int *argc, char **argv, char **joined)
 
 int cmd_leaks(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

@@ -14,6 +14,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "log_args.h"
+#include "memory_args.h"
 #include "replay.h"
 #include "replay_print.h"
 #include "replay_search.h"
@@ -181,7 +182,7 @@ static const char *quoted(int n, char **words, char *buf, size_t size)
 
 int cmd_replay(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

@@ -14,6 +14,7 @@
 #include "lib/log.h"
 #include "lib/text.h"
 #include "log_args.h"
+#include "memory_args.h"
 #include "report_doc.h"
 #include "report_fail.h"
 #include "report_filter.h"
@@ -663,7 +664,7 @@ static int report_files(const struct report_args *args)
 
 int cmd_report(int argc, char **argv)
 {
-	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

@@ -11,13 +11,6 @@
  * for each, unless that is more than `enough`: then exactly, as far as the kernel tells.
  */
 uint64_t watch_memory(pid_t pid, uint64_t enough);
-/* Bytes that are free to be used here: by the kernel's figure, and by the control group that we are in. 0: not known. */
-uint64_t watch_available(void);
-/*
- * What a control group leaves, in bytes, by its files memory.max, memory.current and memory.stat (NULL: unreadable). Pages of files that the kernel
- * keeps and can drop count as left, as in MemAvailable. UINT64_MAX: it has no limit.
- */
-uint64_t watch_group_left(const char *max, const char *current, const char *stat);
 /*
  * Ends a process and all that it has started: by SIGTERM, unless it would catch that and go on with something, then by SIGKILL.
  * Processes of ours that `spare` is the PID of are left alone. Returns how many others than pid there were.

@@ -12,6 +12,7 @@
 #include "lib/exit.h"
 #include "model/model.h"
 #include "record/mtr.h"
+#include "record/room.h"
 #include "replay_internal.h"
 
 #define TOTAL_MAX (1ULL << 50)
@@ -73,6 +74,16 @@ static struct mtr_reader *open_reader(const struct replay *r, const char *path, 
 	return reader;
 }
 
+static int fail(const struct replay_opts *opts, int err, struct failure *f)
+{
+	char why[256];
+
+	return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path,
+			    err == -EFBIG			    ? "more blocks at once than can be replayed" :
+			    err == -ENOBUFS || err == -ENOMEM ? room__why(why, sizeof(why), err) :
+								strerror(-err));
+}
+
 /*
  * Goes through it once: sets about.device, to the one asked for, or that on which most was allocated at once (-1: none), and
  * about.vram. 0 or -errno and *f.
@@ -83,12 +94,12 @@ static int survey(struct replay *r, const struct replay_opts *opts, struct failu
 	uint64_t live[256] = { 0 }, peak[256] = { 0 };
 	const char *total;
 	struct event e;
-	int best = -1;
+	int best = -1, got;
 	char key[32];
 
 	if (!reader)
 		return -EINVAL;
-	while (mtr_reader__next(reader, &e) == 1) {
+	while ((got = mtr_reader__next(reader, &e)) == 1) {
 		uint8_t i = e.device.index;
 
 		if (e.device.type != DEVICE_CUDA || (e.kind != EVENT_ALLOC && e.kind != EVENT_FREE))
@@ -111,7 +122,7 @@ static int survey(struct replay *r, const struct replay_opts *opts, struct failu
 	if (r->about.vram > TOTAL_MAX)
 		r->about.vram = 0;
 	mtr_reader__free(reader);
-	return 0;
+	return got < 0 ? fail(opts, got, f) : 0;
 }
 
 static int plan_events(struct replay *r, struct replay_plan_maker *p)
@@ -156,8 +167,7 @@ int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct f
 		err = replay_plan__finish(p, &r->info);
 	replay_plan__free(p);
 	if (err)
-		return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path,
-				    err == -EFBIG ? "more blocks at once than can be replayed" : strerror(-err));
+		return fail(opts, err, f);
 	if (!r->info.events)
 		return failure__set(f, EXIT_UNUSABLE, -ENODATA, "%s: no memory of cuda:%d was allocated in it", opts->path, r->about.device);
 	return 0;

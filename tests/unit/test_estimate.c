@@ -9,6 +9,7 @@
 #include "estimate_parts.h"
 #include "estimate_repeat.h"
 #include "estimate_watch.h"
+#include "lib/memory.h"
 
 #define GIB (UINT64_C(1) << 30)
 
@@ -291,16 +292,16 @@ static void test_group_left(void **state)
 	static const char stat[] = "anon 700\nfile 250\nactive_anon 1\ninactive_file 150\nactive_file 90\nunevictable 0\n";
 
 	(void)state;
-	assert_int_equal(watch_group_left("max\n", "900\n", stat), UINT64_MAX);
-	assert_int_equal(watch_group_left("1000\n", "900\n", NULL), 100);
+	assert_int_equal(memory__group_left("max\n", "900\n", stat), UINT64_MAX);
+	assert_int_equal(memory__group_left("1000\n", "900\n", NULL), 100);
 	/* What the kernel keeps of files it gives back. */
-	assert_int_equal(watch_group_left("1000\n", "1000\n", stat), 240);
-	assert_int_equal(watch_group_left("1000\n", "1000\n", "anon 1\n"), 0);
+	assert_int_equal(memory__group_left("1000\n", "1000\n", stat), 240);
+	assert_int_equal(memory__group_left("1000\n", "1000\n", "anon 1\n"), 0);
 	/* More than there may be, and less than its files: read at different moments. */
-	assert_int_equal(watch_group_left("1000\n", "1900\n", stat), 0);
-	assert_int_equal(watch_group_left("1000\n", "200\n", stat), 1000);
-	assert_int_equal(watch_group_left("", "", ""), UINT64_MAX);
-	assert_int_equal(watch_group_left("1000", "x", ""), UINT64_MAX);
+	assert_int_equal(memory__group_left("1000\n", "1900\n", stat), 0);
+	assert_int_equal(memory__group_left("1000\n", "200\n", stat), 1000);
+	assert_int_equal(memory__group_left("", "", ""), UINT64_MAX);
+	assert_int_equal(memory__group_left("1000", "x", ""), UINT64_MAX);
 }
 
 int main(void)

@@ -16,7 +16,12 @@
 #include "record/mtr_decode.h"
 #include "record/mtr_dict.h"
 #include "record/mtr_format.h"
+#include "record/room.h"
 #include "record/varint.h"
+
+#define LOOK_EVERY (1u << 16)	 /* events: at how much memory there is */
+#define SMALL_BLOCK (1u << 20)	 /* bytes: writers close a block of events after 64 KiB ... */
+#define MOST_COMPRESSED 1000u	 /* ... and what was allocated and freed comes to 30:1 at most */
 
 struct block {
 	uint32_t type, flags, stored, raw, crc;
@@ -31,6 +36,7 @@ struct mtr_reader {
 	uint64_t position; /* bytes read */
 	uint64_t good;	   /* where the last whole block ended */
 	uint64_t events;   /* in the blocks so far */
+	uint64_t looked;   /* events, when room__check() was asked last */
 	struct dict *dict;
 	struct facts *facts;
 	struct mtr_decoder *dec;
@@ -164,6 +170,12 @@ static int unpack(struct mtr_reader *r, const struct block *b, const uint8_t **d
 	return 1;
 }
 
+/* An event takes a hundred times its bytes once it is kept: such a block is made to use memory up. */
+static bool is_bomb(const struct block *b)
+{
+	return b->type == MTR_EVENTS && b->raw > SMALL_BLOCK && b->raw / MOST_COMPRESSED > b->stored;
+}
+
 static int take_end(struct mtr_reader *r, const uint8_t *data, size_t len)
 {
 	const uint8_t *p = data;
@@ -189,6 +201,8 @@ static int next_block(struct mtr_reader *r)
 		r->good = r->position;
 		return 1;
 	}
+	if (is_bomb(&b))
+		return finish(r, MTR_DAMAGED, "a block is compressed more than any that is recorded");
 	err = unpack(r, &b, &data);
 	if (err <= 0)
 		return err;
@@ -197,7 +211,7 @@ static int next_block(struct mtr_reader *r)
 	if (b.type == MTR_FACTS)
 		err = mtr_facts__read(r->facts, data, b.raw, &why);
 	else if (b.type == MTR_DICT)
-		err = mtr_dict__read(r->dict, r->version, data, b.raw, &why);
+		err = mtr_dict__read(r->dict, r->version, data, b.raw, &why) ?: room__check();
 	else
 		err = mtr_decoder__begin(r->dec, r->version, data, b.raw, r->events, &why);
 	if (err == -EBADMSG)
@@ -239,6 +253,12 @@ int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
 
 		if (got < 0)
 			return got;
+		if (got > 0 && r->events >= r->looked + LOOK_EVERY) {
+			r->looked = r->events;
+			got = room__check();
+			if (got)
+				return fail(r, got);
+		}
 		if (r->in_events)
 			n = take_events(r, e, most);
 	}

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""A small recording does not take all of this machine's memory: reading stops at a bound, and says so."""
+import os
+
+import mtr_reader
+from harness import check, equal, run, scratch, tool
+from mtr_writer import Writer
+
+BLOCKS, EVENTS = 20, 100000  # in a block
+MIB = 1 << 20
+READERS = (["report"], ["leaks"], ["export", "html", "-f", "-o", os.devnull], ["export", "csv", "-f", "-o", os.devnull], ["compare"], ["diff"], ["replay"])
+
+
+def bomb(name, blocks, events):
+    """As alike as allocations can be, none of which is freed."""
+    path = scratch(name)
+    if not os.path.exists(path):
+        w = Writer(path)
+        for _ in range(blocks):
+            w.block(events, compress=True)
+        w.close()
+    return path
+
+
+def limited(mib):
+    return ("sh", "-c", 'ulimit -v %d; exec "$@"' % (mib * 1024), "sh")
+
+
+def read(command, path, *options, prefix=()):
+    files = [path, path] if command[0] in ("compare", "diff") else [path]
+    return tool(*command, *options, *files, prefix=prefix, seconds=120)
+
+
+def test_written_as_documented():
+    """What these tests write is a recording: our other reader takes it, too."""
+    path = scratch("small.mtr")
+    w = Writer(path, {"comm": "python"})
+    w.block(3, stack=w.stack("a.py", "f", 7), thread=w.thread(1, "main"), compress=True)
+    w.block(2)
+    w.close()
+    with open(path, "rb") as f:
+        r = mtr_reader.Recording(f)
+        events = list(r.events())
+    equal((len(events), r.complete, {e["size"] for e in events}), (5, True, {512}), "events, complete, sizes")
+    code, out, err = tool("report", "--at", "end", path)
+    check(code == 0 and "a.py:7" in out, "report ended with %d: %s %s", code, out, err)
+
+
+def test_stops_at_a_bound():
+    path = bomb("bomb.mtr", BLOCKS, EVENTS)
+    check(os.path.getsize(path) < 100000, "%d bytes are no small recording", os.path.getsize(path))
+    for command in READERS:
+        code, _, err = read(command, path, "--max-memory", "64M")
+        equal(code, 1, "exit of %s: %s" % (command[0], err))
+        check("this recording needs more memory than 64.00 MiB" in err, "%s says: %s", command[0], err)
+    code, _, err = tool("report", "--max-memory", "many", path)
+    check(code == 64 and "--max-memory" in err, "exit with a size that is none: %d, %s", code, err)
+    # With enough of it, it is read.
+    code, out, err = tool("report", "--at", "end", "--max-memory", "4G", path, seconds=120)
+    check(code == 0 and "%.2f MiB" % (BLOCKS * EVENTS * 512 / MIB) in out, "report ended with %d: %s %s", code, out[:400], err)
+
+
+def test_stops_at_what_may_be_had():
+    """Where a process may have little, the bound is less than that; no reader is ended by the system."""
+    path = bomb("bomb.mtr", BLOCKS, EVENTS)
+    for command in READERS[:-1]:  # replay needs less than that
+        code, _, err = read(command, path, prefix=limited(160))
+        equal(code, 1, "exit of %s: %s" % (command[0], err))
+        check("needs more memory than" in err, "%s says: %s", command[0], err)
+
+
+def test_no_block_is_a_bomb():
+    """A block that is far more compressed than what programs do is not unpacked."""
+    path = bomb("block.mtr", 1, 1000000)
+    with open(path, "rb") as f:
+        check(len(f.read()) < 4 * MIB / 1000, "it is not compressed enough")
+    code, _, err = tool("report", path)
+    equal(code, 2, "exit of report: %s" % err)
+    check("compressed more than any that is recorded" in err, "report says: %s", err)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/room.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include "lib/memory.h"
+#include "lib/text.h"
+
+static uint64_t most, asked; /* bytes; 0: not known yet, not asked for */
+
+static uint64_t usual(void)
+{
+	uint64_t bytes = memory__available() / 2;
+	struct rlimit l;
+
+	if (!bytes)
+		bytes = UINT64_MAX;
+	/* Addresses that are not memory count there, too. */
+	if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur != RLIM_INFINITY && l.rlim_cur - l.rlim_cur / 8 < bytes)
+		bytes = l.rlim_cur - l.rlim_cur / 8;
+	return bytes;
+}
+
+void room__set(uint64_t bytes)
+{
+	asked = bytes;
+}
+
+int room__check(void)
+{
+	if (!most)
+		most = usual();
+	return memory__own() > (asked ? asked : most) ? -ENOBUFS : 0;
+}
+
+char *room__why(char *buf, size_t size, int err)
+{
+	char b[24];
+
+	if (err == -ENOMEM)
+		snprintf(buf, size, "this recording needs more memory than this process can get");
+	else if (asked)
+		snprintf(buf, size, "this recording needs more memory than %s (--max-memory)", text__bytes(b, sizeof(b), asked));
+	else
+		snprintf(buf, size, "this recording needs more memory than %s, half of what is available; --max-memory allows more",
+			 text__bytes(b, sizeof(b), most));
+	return buf;
+}
