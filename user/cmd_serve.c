@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf serve: the HTTP API, its dashboard, and metrics for fleets. */
 #include <argp.h>
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <signal.h>
@@ -23,7 +24,7 @@
 
 enum { OPT_LISTEN = 0x8000, OPT_TOKEN, OPT_CERT, OPT_KEY, OPT_HOST, OPT_TARGET, OPT_COMMAND, OPT_ALL, OPT_USER, OPT_COMMAND_USER, OPT_EVENTS,
        OPT_TRACES, OPT_CAPTURES, OPT_DURATION, OPT_DISK, OPT_WORKERS, OPT_RATE, OPT_INTERVAL, OPT_VRAM, OPT_DEVICES, OPT_NO_DRY_RUN,
-       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA };
+       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA, OPT_PUSH_INSECURE };
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What may be traced:", 1 },
@@ -58,7 +59,8 @@ static const struct argp_option options[] = {
 	{ "push-otlp", OPT_OTLP, "URL", 0, "Metrics, by OTLP over HTTP", 4 },
 	{ "push-every", OPT_PUSH_EVERY, "TIME", 0, "How often (default 15s for metrics, 5m for profiles)", 4 },
 	{ "push-profile", OPT_PUSH_PROFILE, "TIME", 0, "How long the capture for a profile takes (default 5s)", 4 },
-	{ "push-token-file", OPT_PUSH_TOKEN, "FILE", 0, "Send the token in FILE along", 4 },
+	{ "push-token-file", OPT_PUSH_TOKEN, "FILE", 0, "Send the token in FILE along; to another machine only over https", 4 },
+	{ "push-insecure", OPT_PUSH_INSECURE, NULL, 0, "Send the token to http URLs of other machines, too, where others on the way can read it", 4 },
 	{ "push-ca", OPT_PUSH_CA, "FILE", 0, "Trust these authorities (PEM) instead of the system's", 4 },
 	{ "verbose", 'v', NULL, 0, "Say more", 5 },
 	{ 0 },
@@ -177,6 +179,33 @@ static void parse_url(struct argp_state *state, const char *option, const char *
 	*ret = arg;
 }
 
+/* Does the URL name this machine? Nothing but a plain host and port counts: "http://localhost@other/" is another one's. */
+static bool is_loopback(const char *url)
+{
+	const char *host = url + strlen("http://");
+	size_t len = strcspn(host, "/?#");
+	char text[64];
+	struct in_addr in;
+
+	if (len >= sizeof(text))
+		return false;
+	memcpy(text, host, len);
+	text[len] = '\0';
+	if (!strncmp(text, "[::1]", 5) && (!text[5] || text[5] == ':'))
+		return true;
+	text[strcspn(text, ":")] = '\0';
+	if (strspn(host + strlen(text), ":0123456789") + strlen(text) != len)
+		return false;
+	return !strcmp(text, "localhost") || (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
+}
+
+/* A token that is sent in the clear is everybody's on the way. */
+static void check_push(const struct serve_args *a, const char *url, const char *option, struct argp_state *state)
+{
+	if (url && a->push_token_file && !a->push_insecure && !strncmp(url, "http://", 7) && !is_loopback(url))
+		argp_error(state, "%s: '%s' would get the token of --push-token-file unencrypted: use https, or --push-insecure", option, url);
+}
+
 static void check(const struct serve_args *a, struct argp_state *state)
 {
 	bool commands = false;
@@ -189,8 +218,12 @@ static void check(const struct serve_args *a, struct argp_state *state)
 		argp_error(state, "--vram and --devices are of a GPU that is made up: not with --no-dry-run");
 	if (!a->tls_cert != !a->tls_key)
 		argp_error(state, "--tls-cert and --tls-key go together");
-	if (!a->push_pyroscope && !a->push_otlp && (a->push_every || a->push_profile || a->push_token_file || a->push_ca))
+	if (!a->push_pyroscope && !a->push_otlp && (a->push_every || a->push_profile || a->push_token_file || a->push_ca || a->push_insecure))
 		argp_error(state, "--push-...: where to? --push-pyroscope URL or --push-otlp URL");
+	if (a->push_insecure && !a->push_token_file)
+		argp_error(state, "--push-insecure is about the token of --push-token-file");
+	check_push(a, a->push_pyroscope, "--push-pyroscope", state);
+	check_push(a, a->push_otlp, "--push-otlp", state);
 }
 
 static error_t parse_limit(int key, char *arg, struct argp_state *state)
@@ -252,6 +285,9 @@ static error_t parse_push(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_PUSH_CA:
 		a->push_ca = arg;
+		break;
+	case OPT_PUSH_INSECURE:
+		a->push_insecure = true;
 		break;
 	default:
 		return parse_limit(key, arg, state);

@@ -446,7 +446,12 @@ def test_recordings_without_root():
     listed = s.get("/api/trace/list").expect().json
     equal(listed["count"], 1, "the list")
     trace_id = listed["active_traces"][0]
-    equal(s.get("/api/trace/" + trace_id).expect().json, harness.report(path, at="peak"), "its report")
+    document = harness.report(path, at="peak")
+    equal(s.get("/api/trace/" + trace_id).expect().json, document, "its report")
+    trace = s.wait_trace(trace_id)
+    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(trace["begun"]))
+    equal((trace["pid"], began), (document["target"]["pid"], document["capture"]["start"]), "whose it is, and when it was begun")
+    equal(type(s.get("/api/health").expect().json["uptime_s"]), int, "uptime in whole seconds")
     made = s.post("/api/trace/export", {"trace_id": trace_id, "format": "speedscope"}).expect().json
     equal(len(s.get(made["download_url"]).expect().body), made["file_size_bytes"], "bytes")
     check(os.path.exists(path), "the file that was given has gone")

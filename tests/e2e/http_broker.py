@@ -161,6 +161,52 @@ def test_ended_while_it_captures():
     s.stop()
 
 
+def sockets(port, state):
+    """Of this machine's connections to the port, those in the state that /proc/net/tcp calls so."""
+    with open("/proc/net/tcp", encoding="ascii") as f:
+        fields = [line.split() for line in f.readlines()[1:]]
+    return len([f for f in fields if f[3] == state and int(f[1].split(":")[1], 16) == port])
+
+
+def test_profiles_end_with_their_client():
+    """A scraper that has given up: its capture ends and makes room. Who asked for a trace keeps it, and the connection is free."""
+    needs_root()
+    s = server.Server("--target", "job=%d" % job().pid, "--max-captures", "2")
+    traces = lambda: s.get("/api/trace/list").expect().json["traces"]
+    scrapers = [socket.create_connection((s.host, s.port)) for _ in range(2)]
+    for c in scrapers:
+        c.sendall(b"GET /debug/pprof/heap?seconds=300&target=job HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    limit = time.monotonic() + 20
+    while [t["state"] for t in traces()] != ["capturing"] * 2 and time.monotonic() < limit:
+        time.sleep(0.1)
+    equal([t["state"] for t in traces()], ["capturing"] * 2, "captures of two scrapers")
+    check("--max-captures" in s.post("/api/trace/memory", {"model_name": "job"}).expect(429).json["detail"], "which limit")
+    for c in scrapers:
+        c.close()
+    limit = time.monotonic() + 20
+    while traces() and time.monotonic() < limit:
+        time.sleep(0.1)
+    equal(traces(), [], "captures whose scrapers have gone")
+    # Until both recorders have ended, which are deleted already, no other capture begins.
+    limit = time.monotonic() + 30
+    while s.post("/api/trace/memory", {"model_name": "job", "steps": 1}).status == 429 and time.monotonic() < limit:
+        time.sleep(0.2)
+    s.delete_all()
+    c = socket.create_connection((s.host, s.port))
+    body = b'{"model_name": "job", "duration_s": 8}'
+    c.sendall(b"POST /api/trace/memory HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    limit = time.monotonic() + 20
+    while [t["state"] for t in traces()] != ["capturing"] and time.monotonic() < limit:
+        time.sleep(0.1)
+    c.close()
+    limit = time.monotonic() + 5
+    while sockets(s.port, "08") and time.monotonic() < limit:
+        time.sleep(0.1)
+    equal(sockets(s.port, "08"), 0, "connections that wait to be closed")
+    equal(s.wait_trace(traces()[0]["trace_id"])["state"], "done", "a trace whose client has gone")
+    s.stop()
+
+
 def test_its_processes_die():
     """The one that looks is started once more; without the one that speaks HTTP nothing goes on, and what captures is written."""
     needs_root()
@@ -212,6 +258,12 @@ def test_folders_and_arguments():
             (64, "NAME=PID", ("--target", "job")), (64, "regular expression", ("--target", "job=(")), (64, "two targets", ("--target", "a=1", "--target", "a=b")),
             (64, "--tls-key", ("--tls-cert", token)), (64, "listen", ("--listen", "nonsense:x")), (64, "--command", ("--vram", "8G")),
             (2, "no process", ("--target", "job=%d" % ended.pid)), (2, "No such file", (scratch("none.mtr"),)), (64, "--max-events", ("--max-events", "0")),
+            *((64, "unencrypted", ("--push-otlp", url, "--push-token-file", token)) for url in (
+                "http://collector:4318", "http://localhost@collector/", "http://127.0.0.1.example/", "http://[::2]:80", "http://localhost:80:x/",
+                "http://localhost\\@collector/")),
+            (2, "no process", ("--push-otlp", "http://127.1.2.3:4318/x", "--push-token-file", token, "--target", "job=%d" % ended.pid)),
+            (2, "no process", ("--push-otlp", "http://[::1]:4318", "--push-token-file", token, "--target", "job=%d" % ended.pid)),
+            (2, "no process", ("--push-otlp", "http://collector", "--push-token-file", token, "--push-insecure", "--target", "job=%d" % ended.pid)),
             (64, "http://", ("--push-otlp", "ftp://x")), (64, "--push-otlp", ("--push-every", "5s"))):
         done = subprocess.run([TOOL, "serve", "--listen", "127.0.0.1:0", *args], capture_output=True, text=True, timeout=20, check=False)
         equal((done.returncode, done.stdout), (code, ""), "%s: %s" % (args, done.stderr))

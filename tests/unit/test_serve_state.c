@@ -227,6 +227,41 @@ static void test_report(void **state)
 	assert_int_equal(s.captures_failed, 0);
 }
 
+static double begun(const char *id)
+{
+	return json_number_value(json_object_get(state__trace(&s, id)->facts, "begun"));
+}
+
+/* Of a file that was given, the report says when it was begun and of which process; its place in the list is by that. */
+static void test_given_recordings_begin_when_they_were_made(void **state)
+{
+	static const char report[] = "{\"target\": {\"pid\": %s}, \"capture\": {\"start\": \"%s\", \"events\": 1, \"duration\": 1}, \"devices\": []}";
+	char text[256];
+
+	(void)state;
+	assert_int_equal(tell(-1, TRACE, "first", "done", 2000, ""), 0);
+	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00Z");
+	assert_int_equal(tell(file_of(text), TRACE, "old", "done", 9000, ", 'given': true"), 0);
+	assert_true(begun("old") == 1200);
+	assert_int_equal(json_integer_value(json_object_get(last->facts, "pid")), 4242);
+	assert_int_equal(json_integer_value(json_object_get(last->summary, "pid")), 4242);
+	assert_string_equal(s.traces[0]->id, "old");
+	assert_int_equal(s.n_traces, 2);
+	/* Nonsense changes nothing. */
+	for (int i = 0; i < 3; i++) {
+		static const char *const pids[] = { "-1", "99999999999", "\"x\"" }, *const starts[] = { "yesterday", "2026-01-02T03:04:05Zx", "" };
+
+		snprintf(text, sizeof(text), report, pids[i], starts[i]);
+		assert_int_equal(tell(file_of(text), TRACE, "bad", "done", 9000, ", 'given': true"), 0);
+		assert_true(begun("bad") == 9000);
+		assert_true(json_integer_value(json_object_get(last->facts, "pid")) <= 0 || json_is_null(json_object_get(last->facts, "pid")));
+	}
+	/* What was captured here keeps what the broker knows. */
+	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00Z");
+	assert_int_equal(tell(file_of(text), TRACE, "own", "done", 9000, ""), 0);
+	assert_true(begun("own") == 9000);
+}
+
 static void test_bad_reports(void **state)
 {
 	static const char *const bad[] = { "", "[]", "{", "{}", "{\"capture\": {}, \"devices\": []}", "{\"capture\": {\"events\": 1}, \"devices\": 3}", NULL };
@@ -285,6 +320,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_traces, begin, end),
 		cmocka_unit_test_setup_teardown(test_report, begin, end),
 		cmocka_unit_test_setup_teardown(test_bad_reports, begin, end),
+		cmocka_unit_test_setup_teardown(test_given_recordings_begin_when_they_were_made, begin, end),
 		cmocka_unit_test_setup_teardown(test_many_traces, begin, end),
 		cmocka_unit_test_setup_teardown(test_push, begin, end),
 	};

@@ -203,7 +203,7 @@ struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, 
 	}
 	*target = name ? target_named(b, name) : NULL;
 	if (name && !*target) {
-		broker__refuse(p, id, 404, "model_name", "there is no target '%s'; GET /api/targets lists them",
+		broker__refuse(p, id, 404, "model_name", "Target %s not found; GET /api/targets lists them",
 			       text__clean(clean, sizeof(clean), name, strlen(name)));
 		return NULL;
 	}
@@ -212,7 +212,7 @@ struct broker_process *broker__find(struct peer *p, json_int_t id, json_t *msg, 
 	q = pid ? process_of(b, (pid_t)pid) : only_one(p, id, *target);
 	if (pid && !q) {
 		*target = NULL;
-		broker__refuse(p, id, 404, "pid", "PID %d is no process that may be traced here; GET /api/targets lists them", (int)pid);
+		broker__refuse(p, id, 404, "pid", "Process %d not found among those of the targets; GET /api/targets lists them", (int)pid);
 	}
 	if (q && !still_there(q)) {
 		*target = NULL;

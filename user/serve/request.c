@@ -3,6 +3,7 @@
 #include "serve/web.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -330,19 +331,41 @@ void request__look_again(struct web *web)
 			r->again(r);
 }
 
+bool request__client_gone(const struct request *r)
+{
+	struct pollfd p = { .fd = r->conn->fd, .events = POLLRDHUP };
+
+	return r->suspended && poll(&p, 1, 0) > 0 && p.revents;
+}
+
+void request__hold(struct request *r, bool hold)
+{
+	r->held = hold;
+}
+
+/* No answer: request__access() ends the connection. */
+static void give_up(struct request *r)
+{
+	r->asked = 0;
+	r->again = NULL;
+	r->answered = true;
+	request__resume(r);
+}
+
 void request__sweep(struct web *web)
 {
-	for (struct request *r = web->requests; r; r = r->next)
+	for (struct request *r = web->requests; r; r = r->next) {
 		if (r->asked && web->now - r->asked_at > WEB_ASK_NS)
 			request__error(r, 503, NULL, "the part of the server that captures has not answered");
+		else if (!r->stream && !r->held && request__client_gone(r))
+			give_up(r);
+	}
 }
 
 void request__abandon(struct web *web)
 {
-	for (struct request *r = web->requests; r; r = r->next) {
-		r->answered = true;
-		request__resume(r);
-	}
+	for (struct request *r = web->requests; r; r = r->next)
+		give_up(r);
 }
 
 /* ---- its life ---- */

@@ -110,6 +110,8 @@ void request__header(struct request *r, const char *name, const char *value);
 void request__ask(struct request *r, json_t *msg, void (*then)(struct request *r, json_t *answer, int fd));
 /* Waits: again() is called after each message of the broker's, until it has answered. */
 void request__wait(struct request *r, void (*again)(struct request *r));
+/* While it is held it goes on even if its client closes the connection; else it is ended within about a second. */
+void request__hold(struct request *r, bool hold);
 
 /* Server-sent events: from then on the request is a stream. trace NULL: all that is told; else of that trace alone, until it has ended. */
 void request__stream(struct request *r, const char *trace);

@@ -120,6 +120,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	struct profile *p = request__kept(r);
 	struct state_trace *t = NULL;
 
+	request__hold(r, false);
 	if (fd >= 0)
 		close(fd);
 	if (!msg || state__take(request__state(r), msg, -1, &t) || !t) {
@@ -208,8 +209,10 @@ static void profile(struct request *r)
 		return;
 	}
 	msg = whom(r);
-	if (msg)
-		request__ask(r, msg, on_capture);
+	if (!msg)
+		return;
+	request__hold(r, true); /* until the name of the capture is known, which is to be deleted with the request */
+	request__ask(r, msg, on_capture);
 }
 
 #define PROFILE(name, operation, words)                                                                                                             \

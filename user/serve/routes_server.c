@@ -87,6 +87,7 @@ static void health(struct request *r)
 	struct state *s = request__state(r);
 	json_t *o = json_pack("{s:s, s:s}", "status", s->hello ? "ok" : "starting", "version", MEMTRACE_VERSION), *names, *t;
 	struct timespec now;
+	double uptime;
 	size_t i;
 
 	if (!request__authorized(r) || !s->hello) {
@@ -97,7 +98,8 @@ static void health(struct request *r)
 	json_array_foreach(s->targets, i, t)
 		json_array_append(names, json_object_get(t, "name"));
 	clock_gettime(CLOCK_REALTIME, &now);
-	json_object_set_new(o, "uptime_s", json_real((double)now.tv_sec + (double)now.tv_nsec / 1e9 - json_number_value(json_object_get(s->hello, "start"))));
+	uptime = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - json_number_value(json_object_get(s->hello, "start"));
+	json_object_set_new(o, "uptime_s", json_integer((json_int_t)uptime));
 	json_object_set(o, "can_trace", json_object_get(s->hello, "can_trace"));
 	json_object_set_new(o, "why", json_string(json_string_value(json_object_get(s->hello, "why"))
 							  ? json_string_value(json_object_get(s->hello, "why"))
@@ -129,7 +131,7 @@ static struct state_process *process_of(struct request *r)
 	struct state_process *p = state__process(request__state(r), pid);
 
 	if (!p)
-		request__error(r, 404, NULL, "Process %d is not one of a target", (int)pid);
+		request__error(r, 404, NULL, "Process %d not found among those of the targets; GET /api/targets lists them", (int)pid);
 	return p;
 }
 

@@ -225,7 +225,7 @@ static void memory(struct request *r)
 		return;
 	}
 	if (name && !is_target(request__state(r), name)) {
-		request__error(r, 404, "model_name", "there is no target '%s'; GET /api/targets lists those there are", name);
+		request__error(r, 404, "model_name", "Target %s not found; GET /api/targets lists them", name);
 		return;
 	}
 	msg = json_copy(body);

@@ -45,7 +45,7 @@ struct serve_args {
 	const char *files[SERVE_FILES];
 	size_t n_files;
 	const char *folder; /* -o; NULL: one of our own, that goes with us */
-	const char *user;	  /* that web, push and workers run as; NULL: nobody */
+	const char *user;	  /* that web, push and workers run as; NULL: IDs of their own */
 	const char *command_user; /* that commands are run as; NULL: the one behind sudo, else as above. May be root */
 	/* Limits. */
 	uint64_t max_events;   /* of a trace; also what a request that says none gets, if that is less */
@@ -65,6 +65,7 @@ struct serve_args {
 	uint64_t push_every;			/* ns */
 	uint64_t push_profile;			/* ns that each capture for a profile takes */
 	const char *push_token_file, *push_ca;
+	bool push_insecure; /* the token may go to http URLs of other machines */
 	bool verbose;
 	struct serve_secrets secrets;
 };

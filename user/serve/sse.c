@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Server-sent events. A reader that does not keep up first gets no samples, then is sent away: it comes again, and is told all as it is then. */
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,12 +239,10 @@ void sse__told(struct web *web, json_t *msg, struct state_trace *trace)
 void sse__sweep(struct web *web)
 {
 	for (struct request *r = web->requests; r; r = r->next) {
-		struct pollfd p = { .fd = r->conn->fd, .events = POLLRDHUP };
-
 		if (!r->stream)
 			continue;
 		/* While nothing is said, nobody but us notices that it has gone. */
-		if (r->suspended && poll(&p, 1, 0) > 0 && p.revents) {
+		if (request__client_gone(r)) {
 			r->stream->cut = true;
 			request__resume(r);
 		} else if (web->now - r->stream->wrote > HEARTBEAT_NS) {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lib/text.h"
@@ -346,22 +347,26 @@ static void remove_trace(struct state *s, size_t i)
 }
 
 /* Its place: by when it began; those that were made at the same time as they are told. */
-static struct state_trace *add_trace(struct state *s, const char *id, double begun)
+static void place_trace(struct state *s, struct state_trace *t, double begun)
 {
-	struct state_trace *t = calloc(1, sizeof(*t));
 	size_t at = s->n_traces;
 
-	if (!t)
-		return NULL;
-	if (s->n_traces == STATE_TRACES) {
-		remove_trace(s, 0);
-		at--;
-	}
 	while (at && json_number_value(json_object_get(s->traces[at - 1]->facts, "begun")) > begun)
 		at--;
 	memmove(s->traces + at + 1, s->traces + at, (s->n_traces - at) * sizeof(*s->traces));
 	s->traces[at] = t;
 	s->n_traces++;
+}
+
+static struct state_trace *add_trace(struct state *s, const char *id, double begun)
+{
+	struct state_trace *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	if (s->n_traces == STATE_TRACES)
+		remove_trace(s, 0);
+	place_trace(s, t, begun);
 	memcpy(t->id, id, strlen(id) + 1);
 	return t;
 }
@@ -381,6 +386,31 @@ static void count_ended(struct state *s, const struct state_trace *t)
 	s->captures_done++;
 	s->events += (uint64_t)json_integer_value(json_object_get(t->facts, "events"));
 	s->lost += (uint64_t)json_integer_value(json_object_get(t->facts, "lost"));
+}
+
+/* When it was begun and of which process: the broker, which reads no recording, does not know that of a file that was given. */
+static void take_origin(struct state *s, struct state_trace *t, const json_t *report)
+{
+	const json_t *pid = json_object_get(json_object_get(report, "target"), "pid");
+	const char *start = json_string_value(json_object_get(json_object_get(report, "capture"), "start")), *end;
+	struct tm tm = { 0 };
+
+	if (!json_is_true(json_object_get(t->facts, "given")))
+		return;
+	if (json_integer_value(pid) > 0 && json_integer_value(pid) <= INT32_MAX)
+		json_object_set_new(t->facts, "pid", json_integer(json_integer_value(pid)));
+	end = start ? strptime(start, "%Y-%m-%dT%H:%M:%SZ", &tm) : NULL;
+	if (!end || *end || timegm(&tm) <= 0)
+		return;
+	for (size_t i = 0; i < s->n_traces; i++) {
+		if (s->traces[i] != t)
+			continue;
+		memmove(s->traces + i, s->traces + i + 1, (s->n_traces - i - 1) * sizeof(*s->traces));
+		s->n_traces--;
+		place_trace(s, t, (double)timegm(&tm));
+		break;
+	}
+	json_object_set_new(t->facts, "begun", json_real((double)timegm(&tm)));
 }
 
 static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace **trace)
@@ -404,6 +434,7 @@ static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace *
 		count_ended(s, t);
 	if (fd >= 0 && !strcmp(state__trace_state(t), "done")) {
 		report = summary__read(fd);
+		take_origin(s, t, report);
 		summary = report ? summary__make(t->facts, report) : NULL;
 		if (summary) {
 			json_decref(t->summary);

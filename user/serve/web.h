@@ -64,7 +64,7 @@ struct request {
 
 	int status;
 	struct MHD_Response *response; /* NULL: not answered yet, or already sent */
-	bool answered, read, suspended;
+	bool answered, read, suspended, held;
 	struct {
 		char *name, *value;
 	} headers[WEB_HEADERS];
@@ -116,8 +116,9 @@ void request__completed(void *web, struct MHD_Connection *mhd, void **kept, enum
 void request__answered(struct web *web, json_t *msg, int fd);
 /* After each other message: whoever waits looks again. */
 void request__look_again(struct web *web);
-/* Those that wait too long for the broker. */
+/* Ends those that wait too long for the broker, and those whose client has closed the connection, which the library does not notice while they wait. */
 void request__sweep(struct web *web);
+bool request__client_gone(const struct request *r);
 /* Takes up again what is suspended, for the end of the process. */
 void request__abandon(struct web *web);
 /* The response is taken; the usual headers are added. */
