@@ -360,6 +360,23 @@ static void test_modules(void **state)
 	       "The changes add up to that, to the byte: +3145728 bytes.\n");
 }
 
+/* A line that several modules share on one side is not named after the one that is left on the other. */
+static void test_shared_lines(void **state)
+{
+	const struct output *o;
+
+	(void)state;
+	setenv("COLUMNS", "160", 1);
+	o = run(cmd_diff, old, lossy, NULL);
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "layers.* (2 -> 1)  net.py:10"));
+	assert_non_null(strstr(o->out, "head               net.py:20"));
+	o = run(cmd_diff, new, old, NULL);
+	assert_non_null(strstr(o->out, "layers.* (3 -> 2)  net.py:10"));
+	assert_non_null(strstr(o->out, "layers.0           net.py:12"));
+	unsetenv("COLUMNS");
+}
+
 /* The other way round all is the other way round. */
 static void test_back(void **state)
 {
@@ -675,6 +692,39 @@ static void test_compare(void **state)
 	       "nothing, so that the time of a step is the host's alone.\n");
 }
 
+/* Names that begin and end alike are told apart, and the number of a line is never cut off. */
+static void test_compare_names(void **state)
+{
+	static const char *const names[] = { "memtrace-320-20261122T191516", "memtrace-321-20261122T191516", "memtrace-320-20261122T191600" };
+	char path[3][256], all[96];
+	const struct output *o;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		snprintf(path[i], sizeof(path[i]), "%s/%s.mtr", dir, names[i]);
+		assert_int_equal(link(old, path[i]), 0);
+	}
+	for (int width = 60; width <= 200; width += 10) {
+		snprintf(all, sizeof(all), "%d", width);
+		setenv("COLUMNS", all, 1);
+		o = run(cmd_compare, path[0], path[1], path[2], NULL);
+		assert_int_equal(o->status, 0);
+		for (int i = 0; i < 3; i++)
+			assert_non_null(strstr(o->out, names[i]));
+		assert_true(!strstr(o->out, "net.py") || strstr(o->out, "net.py:20\n") || strstr(o->out, "net.py:20 ("));
+	}
+	/* One that is like no other is cut in its middle where room is short. */
+	setenv("COLUMNS", "80", 1);
+	o = run(cmd_compare, path[0], old, NULL);
+	assert_non_null(strstr(o->out, "memtrace...261122T191516  "));
+	setenv("COLUMNS", "200", 1);
+	o = run(cmd_compare, path[0], old, NULL);
+	assert_non_null(strstr(o->out, "memtrace-320-20261122T191516  "));
+	unsetenv("COLUMNS");
+	for (int i = 0; i < 3; i++)
+		unlink(path[i]);
+}
+
 static void test_markdown(void **state)
 {
 	(void)state;
@@ -763,10 +813,10 @@ static void test_steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_text),	  cmocka_unit_test(test_modules),   cmocka_unit_test(test_back),
+		cmocka_unit_test(test_text),	  cmocka_unit_test(test_modules),   cmocka_unit_test(test_shared_lines), cmocka_unit_test(test_back),
 		cmocka_unit_test(test_unlike_moments), cmocka_unit_test(test_lossy), cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_json),	  cmocka_unit_test(test_odd_names), cmocka_unit_test(test_devices),
-		cmocka_unit_test(test_usage),	  cmocka_unit_test(test_compare),   cmocka_unit_test(test_markdown),
+		cmocka_unit_test(test_usage),	  cmocka_unit_test(test_compare),   cmocka_unit_test(test_compare_names), cmocka_unit_test(test_markdown),
 		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_unknown_category), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
 	};
 
