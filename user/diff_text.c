@@ -12,7 +12,6 @@
 #include "record/stream.h"
 #include "report_words.h"
 
-#define DOT " \xc2\xb7 "
 #define WHERE_WANTED 30
 #define MOVED_WANTED 10 /* beside it */
 #define MODULE_MAX 28
@@ -350,11 +349,11 @@ static void print_recording(struct printer *p, enum match_side side)
 	report_text__command(p->text, sizeof(p->text), f, p->width > 72 ? p->width - 40 : 32);
 	fprintf(p->out, "%s\n     ", p->text);
 	if (torch)
-		fprintf(p->out, "torch %s" DOT, text__clean(word, sizeof(word), torch, strlen(torch)));
-	fprintf(p->out, "%s" DOT "%s events, ", text__time(time, sizeof(time), s->a->duration),
+		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)), text__dot());
+	fprintf(p->out, "%s%s%s events, ", text__time(time, sizeof(time), s->a->duration), text__dot(),
 		text__count(count, sizeof(count), model__events(s->a->model)));
-	fprintf(p->out, "%s%s lost%s%s\n", lost && p->colour ? RED : "", text__count(count, sizeof(count), lost),
-		lost && p->colour ? "\033[0m" : "", s->a->complete ? "" : DOT "not complete");
+	fprintf(p->out, "%s%s lost%s%s%s\n", lost && p->colour ? RED : "", text__count(count, sizeof(count), lost),
+		lost && p->colour ? "\033[0m" : "", s->a->complete ? "" : text__dot(), s->a->complete ? "" : "not complete");
 	if (model__steps(s->a->model))
 		snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), s->device.peak_step));
 	fprintf(p->out, "     %s  peak %s%s at %s (%s%s)\n", s->device.name, report__about(s->device.peak_is),

@@ -109,7 +109,7 @@ static void kinds_text(FILE *out, const struct dump_device *dev)
 		if (!dev->bytes[k])
 			continue;
 		fprintf(out, "%s%s %s", sep, census_kind__name(k), text__bytes(bytes, sizeof(bytes), dev->bytes[k]));
-		sep = " · ";
+		sep = text__dot();
 		any = true;
 	}
 	if (dev->unheld) {

@@ -11,7 +11,6 @@
 #include "report_text.h"
 #include "report_words.h"
 
-#define DOT " \xc2\xb7 "
 
 struct page {
 	FILE *out;
@@ -323,7 +322,7 @@ static void kind_text(struct page *p)
 		counted += lines[i].counted && of_kind(p, &lines[i]);
 	shown = p->o->top && p->o->top < counted ? p->o->top : counted;
 	span(p, sp, sizeof(sp));
-	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, DOT, sp);
+	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), sp);
 	for (size_t i = 0; i < n && k < shown; i++)
 		if (lines[i].counted && of_kind(p, &lines[i])) {
 			sentence(p, &lines[i]);

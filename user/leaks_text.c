@@ -14,7 +14,6 @@
 #include "report_text.h"
 #include "report_words.h"
 
-#define DOT " \xc2\xb7 "
 #define POOL_LINES 3
 
 struct page {
@@ -214,8 +213,8 @@ static void head(struct page *p)
 	char name[512], count[32], lost[32], time[24];
 
 	leaks__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost", text__clean(name, sizeof(name), d->name,
-			strlen(d->name)), DOT,
-		  text__time(time, sizeof(time), d->duration), DOT, text__count(count, sizeof(count), model__events(d->model)),
+			strlen(d->name)), text__dot(),
+		  text__time(time, sizeof(time), d->duration), text__dot(), text__count(count, sizeof(count), model__events(d->model)),
 		  text__count(lost, sizeof(lost), report__lost(d->model, d->facts)));
 	if (report__lost(d->model, d->facts))
 		leaks__paragraph(p->out, p->width, "", "  ",
@@ -235,7 +234,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 	model__device(p->doc->model, device, &d);
 	n = leaks__count(p->o, &g);
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
-	fprintf(p->out, "\n%s%s%s\n", d.name, DOT, leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(), leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
 		if (leaks__counts(p->o, &g.lines[i].trend)) {
 			sentence(p, &g, &g.lines[i]);

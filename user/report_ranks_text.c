@@ -505,9 +505,8 @@ static void print_trust(struct page *p)
 			 k->rows > k->allocated ? "too much" : "are missing");
 		wrap(p, p->text, false);
 	}
-	snprintf(p->text, sizeof(p->text), "events %s \xc2\xb7 lost %s \xc2\xb7 drift %s \xc2\xb7 --apart: each by itself",
-		 text__count(a, sizeof(a), events), text__count(b, sizeof(b), lost), totals ? text__bytes(c, sizeof(c),
-				drift) : "unknown");
+	snprintf(p->text, sizeof(p->text), "events %s%slost %s%sdrift %s%s--apart: each by itself", text__count(a, sizeof(a), events),
+		 text__dot(), text__count(b, sizeof(b), lost), text__dot(), totals ? text__bytes(c, sizeof(c), drift) : "unknown", text__dot());
 	fputc('\n', p->out);
 	wrap(p, p->text, false);
 	for (size_t i = 0; i < p->n; i++) {

@@ -15,7 +15,6 @@
 #include "record/stream.h"
 #include "report_words.h"
 
-#define DOT " \xc2\xb7 "
 
 /* Parts of a line with dots between; goes on in an indented line where the width is used up. */
 struct line {
@@ -63,7 +62,7 @@ static void part(struct line *l, const char *fmt, ...)
 		fputs("\n  ", l->out);
 		l->at = 2;
 	} else if (!l->first) {
-		fputs(DOT, l->out);
+		fputs(text__dot(), l->out);
 		l->at += 3;
 	}
 	put(l, text);

@@ -37,11 +37,11 @@ static void print_head(const struct ring_view *v, FILE *out)
 	char name[256], n[32], lost[32], steps[32], when[24];
 	uint64_t events, gone = gone_until(v, &events);
 
-	fprintf(out, "%s: %zu segment%s · %s · %s events, %s lost", clean(name, sizeof(name), folder__path(v->folder)), v->n,
-		v->n == 1 ? "" : "s", text__time(when, sizeof(when), v->last), text__count(n, sizeof(n), v->events),
+	fprintf(out, "%s: %zu segment%s%s%s%s%s events, %s lost", clean(name, sizeof(name), folder__path(v->folder)), v->n,
+		v->n == 1 ? "" : "s", text__dot(), text__time(when, sizeof(when), v->last), text__dot(), text__count(n, sizeof(n), v->events),
 		text__count(lost, sizeof(lost), v->lost));
 	if (v->steps)
-		fprintf(out, " · %s steps", text__count(steps, sizeof(steps), v->steps));
+		fprintf(out, "%s%s steps", text__dot(), text__count(steps, sizeof(steps), v->steps));
 	fprintf(out, "\n");
 	if (gone)
 		fprintf(out, "The first %s, %s events, are dropped: of them there are totals alone.\n",
@@ -58,10 +58,10 @@ static void print_device(const struct ring_device *d, FILE *out)
 	fprintf(out, " at %s", text__time(when, sizeof(when), d->peak_time));
 	if (d->peak_step)
 		fprintf(out, " (step %s)", text__count(n, sizeof(n), d->peak_step));
-	fprintf(out, " · %s allocations of %s", text__count(n, sizeof(n), d->allocs),
+	fprintf(out, "%s%s allocations of %s", text__dot(), text__count(n, sizeof(n), d->allocs),
 		text__bytes(total, sizeof(total), d->total_allocated));
 	if (d->ooms)
-		fprintf(out, " · out of memory %s times", text__count(ooms, sizeof(ooms), d->ooms));
+		fprintf(out, "%sout of memory %s times", text__dot(), text__count(ooms, sizeof(ooms), d->ooms));
 	fprintf(out, "\n");
 }
 

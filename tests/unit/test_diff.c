@@ -2,6 +2,7 @@
 /* diff and compare on recordings written here, byte by byte as text, JSON, CSV and Markdown. */
 #include <fcntl.h>
 #include <jansson.h>
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -820,5 +821,6 @@ int main(void)
 		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_unknown_category), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
 	};
 
+	setlocale(LC_ALL, "C.UTF-8");
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

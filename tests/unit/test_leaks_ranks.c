@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* leaks of several recordings: which of them a line grows in, and what the others say of it; workers in the report of a job. */
 #include <jansson.h>
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -209,5 +210,6 @@ int main(void)
 		cmocka_unit_test(test_workers),
 	};
 
+	setlocale(LC_ALL, "C.UTF-8");
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

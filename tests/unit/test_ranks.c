@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* report of several recordings: when they are one job, what adds up, who differs. */
 #include <jansson.h>
+#include <locale.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -158,9 +159,12 @@ static void test_side_by_side(void **state)
 
 static void test_bars(void **state)
 {
-	struct output *o = report("--bars", ranks[0], ranks[2], NULL);
+	struct output *o;
 
 	(void)state;
+	setlocale(LC_ALL, "C");
+	o = report("--bars", ranks[0], ranks[2], NULL);
+	setlocale(LC_ALL, "C.UTF-8");
 	assert_non_null(strstr(o->out,
 		"Recording     At peak                Reserved         At  Device    Name\n"
 		"rank 0      80.00 MiB  ######      128.00 MiB   200.0 ms  cuda:0    r4\n"
@@ -333,5 +337,6 @@ int main(void)
 		cmocka_unit_test(test_widths),
 	};
 
+	setlocale(LC_ALL, "C.UTF-8");
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

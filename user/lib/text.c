@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "lib/text.h"
+#include "lib/bar.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -365,4 +366,9 @@ char *text__date(char *buf, size_t size, uint64_t ns)
 	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
 	snprintf(buf, size, "%s.%03uZ", when, (unsigned int)(ns / 1000000 % 1000));
 	return buf;
+}
+
+const char *text__dot(void)
+{
+	return bar__unicode() ? " \xc2\xb7 " : " - ";
 }

@@ -22,6 +22,8 @@ size_t text__utf8(char *dst, size_t size, const char *src, size_t len);
  * a terminal or are not UTF-8, so that nobody should be told to type it. Else buf.
  */
 char *text__shell(char *buf, size_t size, const char *word);
+/* What stands between figures on a line: a middle dot with a space on each side, " - " where the locale has no UTF-8. */
+const char *text__dot(void);
 /* Columns a UTF-8 string takes on a terminal. */
 size_t text__width(const char *s);
 
