@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "lib/log.h"
+#include "lib/outfile.h"
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "record/dict.h"
@@ -238,7 +239,7 @@ int analyze__check_output(FILE *out, const char *name)
 		err = errno ? errno : EIO;
 	if (!err)
 		return 0;
-	log_err("cannot write %s: %s", clean(clean_name, sizeof(clean_name), name), strerror(err));
+	log_err("%s: cannot write: %s", clean(clean_name, sizeof(clean_name), name), outfile__why(-err));
 	/* Said once: nobody is to try the rest again at exit. */
 	__fpurge(out);
 	clearerr(out);

@@ -266,8 +266,10 @@ const char *loop__say_until(char *buf, size_t size, const struct capture_loop *l
 	uint64_t steps = loop->args.steps ? loop->args.steps : loop->drained_steps;
 	char time[24] = "", count[32] = "";
 
+	if (loop->until)
+		return loop->until;
 	if (!loop->args.duration && !steps)
-		return "the target's end";
+		return "it exits";
 	if (loop->args.duration)
 		text__time(time, sizeof(time), loop->args.duration);
 	if (steps)

@@ -40,6 +40,7 @@ struct capture_loop {
 	/* Called after each drain; returns a static stop reason ("max-size"), or NULL to go on. May be NULL. */
 	const char *(*drained)(void *ctx);
 	uint64_t drained_steps; /* it ends the capture after so many steps: for what is said at the beginning; 0: it does not */
+	const char *until; /* likewise: when it ends, in words, where args do not say it; NULL: they do */
 	void *ctx;
 	struct loop_source sources[LOOP_SOURCES]; /* may be added and removed at any time */
 	size_t n_sources;

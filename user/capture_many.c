@@ -49,7 +49,7 @@ static void say_begun(const struct capture_loop *loop)
 			 hopeful > 1 ? "es are" : " is");
 		return;
 	}
-	if (!loop->args.duration && !loop->args.steps)
+	if (!loop->args.duration && !loop->args.steps && !loop->until)
 		snprintf(until, sizeof(until), "%s", pick__open_ended(loop->pick) ? "Ctrl-C ends it" : "until their end, Ctrl-C stops earlier");
 	else
 		snprintf(until, sizeof(until), "until %s, Ctrl-C stops earlier", loop__say_until(passed, sizeof(passed), loop));

@@ -309,7 +309,7 @@ static int keep_recording(const struct estimate *e, struct outfile *file)
 		err = outfile__commit(file);
 	if (!err)
 		return EXIT_OK;
-	log_err("%s: cannot write: %s", e->args->output, strerror(-err));
+	log_err("%s: cannot write: %s", e->args->output, outfile__why(err));
 	return EXIT_FAILED;
 }
 

@@ -25,6 +25,8 @@ const char *folder__why(int err)
 		return "it has files that are not from here and no " FOLDER_INDEX "; -f takes it all the same";
 	case EBADMSG:
 		return "its " FOLDER_INDEX " makes no sense";
+	case ENOTDIR:
+		return "it is a file, and this writes a folder; name one: -o FOLDER/";
 	case ENOENT:
 		return "no such folder, or it has no " FOLDER_INDEX;
 	case EAGAIN:

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include <argp.h>
 #include <bpf/libbpf.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,8 +12,10 @@
 #include "commands.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
+#include "lib/log.h"
 #include "lib/log_config.h"
 #include "lib/nearest.h"
+#include "lib/outfile.h"
 #include "log_args.h"
 
 static const struct command {
@@ -73,11 +77,28 @@ static bool hold_standard_files(void)
 	return true;
 }
 
+static void nothing(int number)
+{
+	(void)number;
+}
+
+/*
+ * A file that grows over the limit is an error of write() like a full disk, and ends nobody without a word. A handler, and not
+ * SIG_IGN: what we start has the default again.
+ */
+static void outlive_file_limit(void)
+{
+	struct sigaction sa = { .sa_handler = nothing, .sa_flags = SA_RESTART };
+
+	sigaction(SIGXFSZ, &sa, NULL);
+}
+
 /* The last word of the program: output that a full disk swallowed is no success. */
 static int closed(int status)
 {
+	errno = 0;
 	if (fflush(stdout) || ferror(stdout)) {
-		perror("memtrace-bpf: cannot write to standard output");
+		log_err("standard output: cannot write: %s", outfile__why(errno ? -errno : -EIO));
 		return status ? status : EXIT_FAILED;
 	}
 	return status;
@@ -148,6 +169,7 @@ int main(int argc, char **argv)
 		return EXIT_FAILED;
 	setlocale(LC_ALL, "");
 	argp_program_version_hook = version;
+	outlive_file_limit();
 	log__from_environment();
 	log = log_args__take(argc - 1, argv + 1);
 	if (log < 0)

@@ -149,7 +149,7 @@ static int open_output(struct recording *r)
 	r->writer = mtr_writer__new(outfile__fd(r->file), session__dict(r->loop.session),
 				    session__facts(r->loop.session), &r->args.bounds);
 	if (!r->writer) {
-		log_err("%s: cannot write: %s", outfile__name(r->file), strerror(errno));
+		log_err("%s: cannot write: %s", outfile__name(r->file), outfile__why(-errno));
 		return EXIT_FAILED;
 	}
 	return EXIT_OK;
@@ -226,7 +226,7 @@ static int close_output(struct recording *r, int status)
 		else
 			mtr_writer__close(r->writer);
 		if (err) {
-			log_err("%s: cannot write: %s", outfile__name(r->file), strerror(-err));
+			log_err("%s: cannot write: %s", outfile__name(r->file), outfile__why(err));
 			status = EXIT_FAILED;
 		}
 		if (!attached) {
@@ -240,7 +240,7 @@ static int close_output(struct recording *r, int status)
 	if (r->file) {
 		err = r->writer ? outfile__commit(r->file) : (outfile__discard(r->file), 0);
 		if (err && !status) {
-			log_err("cannot write the recording: %s", strerror(-err));
+			log_err("%s: cannot write: %s", recording__path(r), outfile__why(err));
 			status = EXIT_FAILED;
 		}
 	}
@@ -252,7 +252,7 @@ static int close_output(struct recording *r, int status)
 static void say_failed(const struct recording *r, int err)
 {
 	if (r->write_err)
-		log_err("%s: cannot write: %s; what was written before is readable", outfile__name(r->file), strerror(-r->write_err));
+		log_err("%s: cannot write: %s. What was written before is readable", outfile__name(r->file), outfile__why(r->write_err));
 	else if (err)
 		log_err("the capture broke off: %s", strerror(-err));
 }

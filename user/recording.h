@@ -60,6 +60,7 @@ struct recording {
 	bool window_mode;
 	struct windows *windows;
 	struct windows_opts window_opts; /* of each process */
+	char until[320]; /* when the windows' capture ends, for what is said at its beginning */
 	/* What tells it what to do while it runs. */
 	struct control *control;
 	int signals; /* descriptor, -1: none */

@@ -78,6 +78,35 @@ static int check(const struct recording *r, const struct windows_opts *o)
 	return EXIT_OK;
 }
 
+static void add_end(char *buf, size_t size, const char *what, const char *does)
+{
+	size_t len = strlen(buf);
+
+	snprintf(buf + len, size - len, "%s%s%s", len ? " or " : "", what, does);
+}
+
+/* When the capture ends by itself, which is with its last window; "" : only with the process. */
+static void say_until(char *buf, size_t size, const struct windows_opts *o)
+{
+	const struct window_args *a = &o->args;
+	char text[40];
+
+	*buf = '\0';
+	if (window_args__repeat(a)) {
+		if (a->count)
+			snprintf(buf, size, "%u windows are written", a->count);
+		return;
+	}
+	if (o->duration)
+		add_end(buf, size, text__time(text, sizeof(text), o->duration), " have passed");
+	if (o->steps)
+		add_end(buf, size, text__count(text, sizeof(text), o->steps), o->steps == 1 ? " step has passed" : " steps have passed");
+	if (a->until)
+		add_end(buf, size, a->until, " holds");
+	if (a->to_mark)
+		add_end(buf, size, "the mark ", a->to_mark);
+}
+
 static int new_windows(struct recording *r, struct windows_opts *o)
 {
 	o->pid = r->loop.args.pid;
@@ -136,7 +165,7 @@ static void say_end(const struct recording *r)
 	if (r->folder && !folder__read_again(r->folder))
 		folder__entries(r->folder, &n);
 	if (n)
-		log_info("next: memtrace-bpf compare %s", folder__path(r->folder));
+		log_info("next: memtrace-bpf %s %s", n == 1 ? "report" : "compare", folder__path(r->folder));
 	else if (r->folder || (r->windows && !windows__written(r->windows)))
 		log_info("no window began: nothing was written");
 }
@@ -188,6 +217,8 @@ int recording_windows__run(struct recording *r)
 	r->loop.args.duration = 0;
 	r->loop.args.steps = 0;
 	r->loop.writes_later = true;
+	say_until(r->until, sizeof(r->until), &o);
+	r->loop.until = *r->until ? r->until : NULL;
 	status = capture(r, &o);
 	windows__free(r->windows);
 	r->windows = NULL;

@@ -14,6 +14,7 @@ import test_manual
 from harness import (Skip, check, device, equal, finish, interrupt, own, record, report, run, scratch, spawn, sudo,
                      tool, training, workload)
 
+FULL = "memtrace-bpf: standard output: cannot write: the disk is full (no space left on device); free some space, or write elsewhere\n"
 OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
 
 
@@ -234,6 +235,23 @@ def test_silence_is_said():
     check(device(report(scratch("silent.mtr")))["allocs"] > 1000, "nothing came after the silence")
 
 
+def test_end_is_said():
+    """When a capture will end is said when it begins, whatever ends it; and what to do with what it wrote fits that."""
+    pid = str(training().popen.pid)
+    for n, (options, until, command) in enumerate(((("-d", "300ms"), "300.0 ms have passed", "report"),
+                                                   (("--until", "peak>1 and allocated>1"), "peak>1 and allocated>1 holds", "report"),
+                                                   (("--every", "300ms", "-d", "100ms", "--windows", "2"), "2 windows are written", "compare"),
+                                                   (("--steps", "1", "--skip", "1"), "1 step has passed", "report"))):
+        folder = scratch("until-%d" % n)
+        code, _, err = tool("record", "-p", pid, "-o", folder + "/", *options, root=True)
+        equal(code, OK, "record %s: %s" % (options, err))
+        check("attached to PID %s; until %s, Ctrl-C stops earlier" % (pid, until) in err, "%s: when it ends: %s", options, err)
+        check("next: memtrace-bpf %s %s" % (command, folder) in err, "%s: what comes next: %s", options, err)
+    recorder = record(pid, scratch("until.mtr"), wait=False)
+    recorder.wait_line("attached to PID %s; until it exits" % pid, 30, stream="err")
+    finish(recorder)
+
+
 def test_output_exists():
     path = scratch("there.mtr")
     with open(path, "w", encoding="ascii") as f:
@@ -245,6 +263,9 @@ def test_output_exists():
     code, _, err = tool("record", "-p", str(target.popen.pid), "-o", path, "-f", "-d", "500ms", root=True)
     equal(code, OK, "with -f: %s" % err[-300:])
     report(path)
+    refused(tool("record", "-p", str(target.popen.pid), "--rolling", "1M", "-o", path, root=True), FAILED, path, "it is a file", "-o FOLDER/")
+    refused(tool("record", "-p", str(target.popen.pid), "-o", path + "/x.mtr", root=True), FAILED, path, "a file, not a folder")
+    refused(tool("record", "-p", str(target.popen.pid), "-o", scratch("nowhere/x.mtr"), root=True), FAILED, "does not exist; make it first")
     check(target.alive(), "the target ended")
 
 
@@ -282,10 +303,24 @@ def test_report_to_full_disk():
     equal(tool("record", "-p", str(target.popen.pid), "-o", path, "-d", "500ms", root=True)[0], OK, "record")
     own(path)
     with open("/dev/full", "wb") as full:
-        for args in (("report", path), ("report", "--format", "json", path), ("export", "folded", "-o", "-", path)):
+        for args in (("report", path), ("report", "--format", "json", path), ("export", "folded", "-o", "-", path), ("help",), ("compare", path),
+                     ("leaks", path), ("diff", path, path)):
             done = subprocess.run([harness.TOOL, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30, check=False)
-            check(done.returncode == FAILED and re.search("no space left|disk is full", done.stderr.lower()), "%s to a full disk: %d, %r", args, done.returncode,
-                  done.stderr[-300:])
+            equal((done.returncode, done.stderr), (FAILED, FULL), "%s to a full disk" % (args,))
+
+
+def test_file_size_limit():
+    """A file that may not grow is an error as a full disk is, and nothing half-written stays."""
+    path, page = scratch("limit.mtr"), scratch("limit.html")
+    equal(tool("record", "-p", str(training().popen.pid), "-o", path, "-d", "500ms", root=True)[0], OK, "record")
+    own(path)
+    done = subprocess.run(["bash", "-c", 'ulimit -f 16; exec "$@"', "bash", harness.TOOL, "export", "html", path, "-o", page], capture_output=True,
+                          text=True, timeout=60, check=False)
+    refused((done.returncode, done.stdout, done.stderr), FAILED, page, "cannot write", "ulimit -f")
+    check(not os.path.exists(page), "half a page was left behind")
+    done = subprocess.run(["bash", "-c", 'ulimit -f 16; exec "$@"', "bash", harness.TOOL, "run", "--no-trace", "--", "bash", "-c", "trap -p XFSZ; dd if=/dev/zero of=%s" % page],
+                          capture_output=True, text=True, timeout=60, check=False)
+    equal((done.returncode, done.stdout), (128 + signal.SIGXFSZ, ""), "what a command of run has for this signal: %s" % done.stderr)
 
 
 def test_closed_standard_files():

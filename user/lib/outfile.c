@@ -46,9 +46,17 @@ const char *outfile__why(int err)
 	case ENOTSUP:
 		return "it is neither a file nor a device that can be written to";
 	case ENOENT:
-		return "the folder does not exist";
+		return "the folder does not exist; make it first";
+	case ENOTDIR:
+		return "a part of its path is a file, not a folder";
 	case ENOSPC:
-		return "the disk is full";
+		return "the disk is full (no space left on device); free some space, or write elsewhere";
+	case EDQUOT:
+		return "the disk quota is used up; free some space, or write elsewhere";
+	case EFBIG:
+		return "it would be larger than files may be here (ulimit -f, or the file system)";
+	case EACCES:
+		return "permission denied; write to a folder of your own";
 	default:
 		return strerror(-err);
 	}
