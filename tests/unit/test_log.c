@@ -17,6 +17,7 @@
 
 #include "lib/log_config.h"
 #include "lib/log_internal.h"
+#include "lib/outfile.h"
 
 static char folder[] = "/tmp/memtrace-log-XXXXXX", path[64];
 
@@ -201,7 +202,7 @@ static void test_file_full(void **state)
 	assert_int_equal(log_file__open(path), 0);
 	setrlimit(RLIMIT_FSIZE, &small);
 	append("12345\n", NULL);
-	append("12345\n", "File too large");
+	append("12345\n", outfile__why(-EFBIG));
 	append("12345\n", NULL); /* has been said */
 	assert_int_equal(log_file__missed(), 0);
 	setrlimit(RLIMIT_FSIZE, &before);
@@ -212,7 +213,7 @@ static void test_file_full(void **state)
 	log_file__close();
 	unlink(path);
 	assert_int_equal(log_file__open("/dev/full"), 0);
-	append("one\n", "the disk is full");
+	append("one\n", outfile__why(-ENOSPC));
 	log_file__close();
 }
 
