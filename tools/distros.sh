@@ -1,0 +1,100 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+#
+# Runs the README's first command, tools/demo.sh, on fresh Debian systems: in a minimal chroot each, from a clean copy of the
+# last commit, with warnings as errors. Prints a line for each system: compilers, libbpf, what came of it. Needs root, and some 6 GB
+# of disk, which it gives back.
+#
+#   tools/distros.sh                   bookworm (12), trixie (13) and sid
+#   tools/distros.sh trixie ...        these suites of the mirror that apt uses here
+#
+# KEEP=1 keeps the systems, for a look inside. Output of each: .output/distros/SUITE.log
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+OUTPUT=${OUTPUT:-.output}
+CACHE=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}/distros
+LOGS=$OUTPUT/distros
+root= # of the system at hand
+
+die() {
+	printf 'distros: %s\n' "$*" >&2
+	exit 1
+}
+
+[ "$(id -u)" = 0 ] || die "chroots need root: sudo $0"
+[ $# -gt 0 ] || set -- bookworm trixie sid
+mkdir -p "$CACHE" "$LOGS"
+
+# The mirror of Debian that apt uses here; security and third parties' archives have other paths.
+mirror() {
+	apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 2>/dev/null | grep -E '/debian/?$' | head -1
+}
+
+# A minimal system, unpacked once.
+base_system() { # suite
+	local suite=$1 site
+	[ ! -e "$CACHE/$suite/.complete" ] || return 0
+	site=$(mirror)
+	[ -n "$site" ] || die "apt has no archive of Debian here: run apt-get update"
+	rm -rf "${CACHE:?}/$suite"
+	debootstrap --variant=minbase "$suite" "$CACHE/$suite" "$site" >"$LOGS/$suite.debootstrap.log" 2>&1 ||
+		die "debootstrap $suite failed: see $LOGS/$suite.debootstrap.log"
+	touch "$CACHE/$suite/.complete"
+}
+
+# What this machine needs to reach its package archives holds in the chroot too.
+copy_network_settings() {
+	local file
+	cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+	for file in /etc/hosts /etc/pip.conf /etc/npmrc; do
+		[ ! -e "$file" ] || cp -L "$file" "$root$file"
+	done
+	if [ -d /usr/local/share/ca-certificates ]; then
+		mkdir -p "$root/usr/local/share"
+		cp -rL /usr/local/share/ca-certificates "$root/usr/local/share/"
+	fi
+}
+
+# Mounts go with the namespace that in_system() makes; what is left to remove are files.
+remove_system() {
+	[ -z "$root" ] || [ -n "${KEEP:-}" ] || rm -rf "$root"
+	root=
+}
+trap remove_system EXIT
+
+# Everything that a command starts ends with it: it is process 1 of its namespace.
+in_system() {
+	unshare --mount --pid --fork --kill-child --propagation slave bash -c '
+		root=$1; shift
+		mount -t proc proc "$root/proc" && mount --rbind /sys "$root/sys" && mount --rbind /dev "$root/dev" || exit 1
+		exec chroot "$root" "$@"' in_system "$root" "$@" </dev/null
+}
+
+version() { # package
+	in_system dpkg-query -W -f='${Version}' "$1" 2>/dev/null | sed 's/^[0-9]*://; s/[-+~].*//'
+}
+
+failed=0
+try_suite() {
+	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang
+	base_system "$suite"
+	root=$(mktemp -d "$CACHE/$suite.XXXXXX")
+	cp -a "$CACHE/$suite/." "$root/"
+	copy_network_settings
+	mkdir -p "$root/root/memtrace-bpf"
+	git archive HEAD | tar -x -C "$root/root/memtrace-bpf"
+	in_system env HOME=/root WERROR=1 OUTPUT=.output /root/memtrace-bpf/tools/demo.sh 3 >"$log" 2>&1 || result="FAILED, see $log"
+	grep -q '^Max mem: ' "$log" || result="FAILED: no report, see $log"
+	clang=$(in_system clang -dumpversion 2>/dev/null) || clang=none
+	printf '%-10s gcc %-8s clang %-8s libbpf %-7s Python %-7s %s (%d s)\n' "$suite" "$(in_system gcc -dumpfullversion 2>/dev/null || echo none)" "$clang" \
+		"$(version libbpf-dev)" "$(in_system python3 -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)" "$result" \
+		$((SECONDS - begin))
+	[ "$result" = passed ] || failed=$((failed + 1))
+	remove_system
+}
+
+for suite; do
+	try_suite "$suite"
+done
+[ $failed = 0 ]
