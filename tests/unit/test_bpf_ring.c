@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "capture/ring.h"
+#include "capture/bpf_ring.h"
 
 #define BYTES 4096u /* of data: a page */
 
@@ -19,7 +19,7 @@ struct writer {
 	int fd;
 	uint8_t *map; /* the consumer's page, the producer's, the data */
 	uint64_t *producer;
-	struct ring *ring;
+	struct bpf_ring *ring;
 	uint64_t sum; /* of what was handed on */
 	int err;
 };
@@ -32,13 +32,13 @@ static void open_writer(struct writer *w)
 	w->map = mmap(NULL, 3 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, w->fd, 0);
 	assert_true(w->map != MAP_FAILED);
 	w->producer = (uint64_t *)(w->map + BYTES);
-	w->ring = ring__new_in_file(w->fd, 0, BYTES);
+	w->ring = bpf_ring__new_in_file(w->fd, 0, BYTES);
 	assert_non_null(w->ring);
 }
 
 static void close_writer(struct writer *w)
 {
-	ring__free(w->ring);
+	bpf_ring__free(w->ring);
 	munmap(w->map, 3 * BYTES);
 	close(w->fd);
 }
@@ -69,16 +69,16 @@ static void test_in_order(void **state)
 
 	(void)state;
 	open_writer(&w);
-	assert_int_equal(ring__consume(w.ring, on_record, &w), 0);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 0);
 	/* Several times round. */
 	for (int i = 0; i < 1000; i++) {
 		put(&w, 1, 0);
 		put(&w, 2, BPF_RINGBUF_DISCARD_BIT);
 		put(&w, 3, 0);
 		w.sum = 0;
-		assert_int_equal(ring__consume(w.ring, on_record, &w), 2);
+		assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 2);
 		assert_int_equal(w.sum, 13);
-		assert_int_equal(ring__taken(w.ring), ring__written(w.ring));
+		assert_int_equal(bpf_ring__taken(w.ring), bpf_ring__written(w.ring));
 	}
 	close_writer(&w);
 }
@@ -94,14 +94,14 @@ static void test_one_that_is_being_written(void **state)
 	put(&w, 1, 0);
 	head = put(&w, 2, BPF_RINGBUF_BUSY_BIT);
 	put(&w, 3, 0);
-	written = ring__written(w.ring);
-	assert_int_equal(ring__consume(w.ring, on_record, &w), 1);
+	written = bpf_ring__written(w.ring);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 1);
 	assert_int_equal(w.sum, 1);
-	assert_true(ring__taken(w.ring) < written);
+	assert_true(bpf_ring__taken(w.ring) < written);
 	*head &= ~BPF_RINGBUF_BUSY_BIT;
-	assert_int_equal(ring__consume(w.ring, on_record, &w), 2);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 2);
 	assert_int_equal(w.sum, 123);
-	assert_int_equal(ring__taken(w.ring), written);
+	assert_int_equal(bpf_ring__taken(w.ring), written);
 	close_writer(&w);
 }
 
@@ -114,13 +114,13 @@ static void test_stopped(void **state)
 	put(&w, 1, 0);
 	put(&w, 2, 0);
 	w.err = -EAGAIN;
-	assert_int_equal(ring__consume(w.ring, on_record, &w), -EAGAIN);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), -EAGAIN);
 	assert_int_equal(w.sum, 1);
-	assert_true(ring__taken(w.ring) < ring__written(w.ring));
-	ring__skip(w.ring);
-	assert_int_equal(ring__taken(w.ring), ring__written(w.ring));
+	assert_true(bpf_ring__taken(w.ring) < bpf_ring__written(w.ring));
+	bpf_ring__skip(w.ring);
+	assert_int_equal(bpf_ring__taken(w.ring), bpf_ring__written(w.ring));
 	w.err = 0;
-	assert_int_equal(ring__consume(w.ring, on_record, &w), 0);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 0);
 	close_writer(&w);
 }
 
@@ -131,7 +131,7 @@ static void test_too_long(void **state)
 	(void)state;
 	open_writer(&w);
 	*put(&w, 1, 0) = RING_RECORD_MAX;
-	assert_int_equal(ring__consume(w.ring, on_record, &w), -EMSGSIZE);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), -EMSGSIZE);
 	close_writer(&w);
 }
 

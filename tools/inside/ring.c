@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The writing end of the ring, in the layout of the kernel's (user/capture/ring.c reads both): a word of length and flags
+ * The writing end of the ring, in the layout of the kernel's (user/capture/bpf_ring.c reads both): a word of length and flags
  * before each record, which is set to busy, under a lock, before the record can be seen. Where it is full the writer waits: it
  * is the recorder's own child, and nothing is to be lost. Unless nobody reads any more.
  */

@@ -255,7 +255,7 @@ int probes__consume(struct probes *p, probes_fn fn, void *ctx)
 	p->in->forget_wake(p);
 	p->fn = fn;
 	p->ctx = ctx;
-	ret = ring__consume(p->ring, on_record, p);
+	ret = bpf_ring__consume(p->ring, on_record, p);
 	if (p->in->consumed)
 		p->in->consumed(p);
 	return ret;
@@ -263,12 +263,12 @@ int probes__consume(struct probes *p, probes_fn fn, void *ctx)
 
 uint64_t probes__written(const struct probes *p)
 {
-	return ring__written(p->ring);
+	return bpf_ring__written(p->ring);
 }
 
 uint64_t probes__taken(const struct probes *p)
 {
-	return ring__taken(p->ring);
+	return bpf_ring__taken(p->ring);
 }
 
 int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])

@@ -143,15 +143,15 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	ip->p.py = opts->py;
 	ip->p.sleepable = opts->sleepable;
 	ip->p.wake = ip->m->wake;
-	ip->p.ring = ring__new_in_file(ip->m->fd, MT_INSIDE_RING, ip->m->ring_bytes);
+	ip->p.ring = bpf_ring__new_in_file(ip->m->fd, MT_INSIDE_RING, ip->m->ring_bytes);
 	err = ip->p.ring ? begin(ip, opts) : -errno;
 	if (!err) {
-		ring__skip(ip->p.ring);
+		bpf_ring__skip(ip->p.ring);
 		return &ip->p;
 	}
 	if (err == -EBADMSG)
 		*why = "the library in the command is not the one that belongs to this program";
-	ring__free(ip->p.ring);
+	bpf_ring__free(ip->p.ring);
 	free(ip);
 	errno = -err;
 	return NULL;
@@ -159,7 +159,7 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 
 static void free_all(struct probes *p)
 {
-	ring__free(p->ring);
+	bpf_ring__free(p->ring);
 	free(p->files);
 	free(p);
 }

@@ -7,7 +7,7 @@
  */
 #include "capture/feeds.h"
 #include "capture/probes.h"
-#include "capture/ring.h"
+#include "capture/bpf_ring.h"
 
 #define RECORD_TYPES 32 /* more than there are */
 
@@ -41,7 +41,7 @@ struct place {
 
 struct probes {
 	const struct probes_place *in;
-	struct ring *ring;
+	struct bpf_ring *ring;
 	int pidfd; /* of the target, the caller's; -1: not told */
 	int wake; /* becomes readable when a program wakes us */
 	bool multi, sleepable;

@@ -102,7 +102,7 @@ static long link_create_multi(int prog_fd, const char *path, uint64_t offset, ui
 }
 
 /* A program that does nothing, to ask the kernel with. A descriptor or -errno. */
-static int load_empty(const struct bpf_prog_load_opts *opts)
+static int load_empty(struct bpf_prog_load_opts *opts)
 {
 	const struct bpf_insn insns[] = {
 		{ .code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = BPF_REG_0 },
@@ -333,7 +333,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	err = memtrace_bpf__load(kernel(p)->skel);
 	if (err)
 		goto fail;
-	p->ring = ring__new(bpf_map__fd(kernel(p)->skel->maps.ring), bpf_map__max_entries(kernel(p)->skel->maps.ring));
+	p->ring = bpf_ring__new(bpf_map__fd(kernel(p)->skel->maps.ring), bpf_map__max_entries(kernel(p)->skel->maps.ring));
 	if (!p->ring) {
 		err = -errno;
 		goto fail;
@@ -409,7 +409,7 @@ static void free_all(struct probes *p)
 {
 	if (p->wake >= 0)
 		close(p->wake);
-	ring__free(p->ring);
+	bpf_ring__free(p->ring);
 	memtrace_bpf__destroy(kernel(p)->skel);
 	free(kernel(p)->calls);
 	free(p->files);

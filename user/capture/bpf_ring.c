@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Layout and order of accesses: kernel/bpf/ringbuf.c, and Documentation/bpf/ringbuf.rst of the kernel. */
-#include "capture/ring.h"
+#include "capture/bpf_ring.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct ring {
+struct bpf_ring {
 	uint64_t *consumer;	  /* a page of its own, ours to write */
 	const uint64_t *producer; /* the page before the data */
 	const uint8_t *data;
@@ -27,7 +27,7 @@ static size_t beyond(size_t bytes)
 }
 
 /* at: where the writers' page and the data are in the file; the data once or, as it is shown, twice. */
-static void *map_data(const struct ring *r, int fd, size_t at, size_t bytes, bool twice)
+static void *map_data(const struct bpf_ring *r, int fd, size_t at, size_t bytes, bool twice)
 {
 	uint8_t *p = mmap(NULL, r->mapped, PROT_READ, MAP_SHARED, fd, (off_t)at);
 
@@ -40,9 +40,9 @@ static void *map_data(const struct ring *r, int fd, size_t at, size_t bytes, boo
 	return MAP_FAILED;
 }
 
-static struct ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
+static struct bpf_ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
 {
-	struct ring *r = calloc(1, sizeof(*r));
+	struct bpf_ring *r = calloc(1, sizeof(*r));
 	void *p;
 
 	if (!r)
@@ -58,7 +58,7 @@ static struct ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
 	if (p == MAP_FAILED) {
 		int err = errno;
 
-		ring__free(r);
+		bpf_ring__free(r);
 		errno = err;
 		return NULL;
 	}
@@ -68,32 +68,32 @@ static struct ring *map_ring(int fd, size_t at, size_t bytes, bool twice)
 	return r;
 }
 
-struct ring *ring__new(int fd, size_t bytes)
+struct bpf_ring *bpf_ring__new(int fd, size_t bytes)
 {
 	return map_ring(fd, 0, bytes, true);
 }
 
-struct ring *ring__new_in_file(int fd, size_t at, size_t bytes)
+struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t bytes)
 {
-	struct ring *r = map_ring(fd, at, bytes, false);
+	struct bpf_ring *r = map_ring(fd, at, bytes, false);
 
 	if (r)
 		r->copy = aligned_alloc(8, RING_RECORD_MAX);
 	if (r && !r->copy) {
-		ring__free(r);
+		bpf_ring__free(r);
 		errno = ENOMEM;
 		return NULL;
 	}
 	return r;
 }
 
-void ring__skip(struct ring *r)
+void bpf_ring__skip(struct bpf_ring *r)
 {
 	r->at = __atomic_load_n(r->producer, __ATOMIC_ACQUIRE) & ~(uint64_t)7;
 	__atomic_store_n(r->consumer, r->at, __ATOMIC_RELEASE);
 }
 
-void ring__free(struct ring *r)
+void bpf_ring__free(struct bpf_ring *r)
 {
 	if (!r)
 		return;
@@ -105,7 +105,7 @@ void ring__free(struct ring *r)
 	free(r);
 }
 
-int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
+int bpf_ring__consume(struct bpf_ring *r, int (*fn)(void *ctx, const void *rec, size_t len), void *ctx)
 {
 	uint64_t at = r->at, end;
 	int n = 0, err = 0;
@@ -140,12 +140,12 @@ int ring__consume(struct ring *r, int (*fn)(void *ctx, const void *rec, size_t l
 	return err ?: n;
 }
 
-uint64_t ring__written(const struct ring *r)
+uint64_t bpf_ring__written(const struct bpf_ring *r)
 {
 	return __atomic_load_n(r->producer, __ATOMIC_ACQUIRE);
 }
 
-uint64_t ring__taken(const struct ring *r)
+uint64_t bpf_ring__taken(const struct bpf_ring *r)
 {
 	return r->at;
 }
