@@ -87,12 +87,41 @@ int child_user__become(const struct child_user *u)
 	return 0;
 }
 
+/* NAME=..., of a list of names with commas; "*" at the end of one stands for any rest. */
+static bool is_listed(const char *variable, const char *list)
+{
+	size_t len = strcspn(variable, "="), n;
+
+	for (const char *at = list; *at; at += n + (at[n] == ',')) {
+		n = strcspn(at, ",");
+		if (n && at[n - 1] == '*' ? len >= n - 1 && !strncmp(variable, at, n - 1) : n == len && !strncmp(variable, at, n))
+			return true;
+	}
+	return false;
+}
+
+/* Our environment may have what only we are to know. */
+static void keep_variables(const char *names)
+{
+	static const char always[] = "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TZ,TERM,MEMTRACE_*,PYTORCH_*,TORCH_*,CUDA_*,NVIDIA_*,OMP_NUM_THREADS";
+	size_t kept = 0;
+
+	for (size_t i = 0; environ && environ[i]; i++) {
+		if (is_listed(environ[i], always) || is_listed(environ[i], names))
+			environ[kept++] = environ[i];
+	}
+	if (environ)
+		environ[kept] = NULL;
+}
+
 static int set_env(const struct child_opts *o)
 {
 	const struct child_user *u = o->user;
 	const char *const *e;
 	int err = 0;
 
+	if (o->variables)
+		keep_variables(o->variables);
 	if (u && u->uid != geteuid())
 		err = setenv("HOME", u->home, 1) || setenv("USER", u->name, 1) || setenv("LOGNAME", u->name, 1) ||
 		      setenv("SHELL", u->shell, 1);

@@ -23,6 +23,11 @@ struct child_opts {
 	char **argv;			/* NULL-terminated; the program is looked for in PATH */
 	const struct child_user *user;	/* NULL: as we are. HOME, USER, LOGNAME and SHELL go with it */
 	const char *const *env;		/* "NAME=VALUE" to set, "NAME" to take away; NULL-terminated; NULL: nothing */
+	/*
+	 * NULL: it gets our environment. Else a list of names with commas: it gets these, what any program needs and what PyTorch, CUDA
+	 * and we are set up by (child.c has the names), and env. "*": all.
+	 */
+	const char *variables;
 	const sigset_t *mask;		/* the signal mask it gets */
 	bool no_new_privs;		/* neither it nor what it starts gets rights by an exec: set-user-ID programs run without */
 	bool stdout_to_stderr;		/* our standard output is not for it */

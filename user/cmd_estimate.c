@@ -24,7 +24,7 @@
 #define HOST_SHARE 80 /* per cent of what is available here */
 
 enum { OPT_VRAM = 0x6000, OPT_DEVICE, OPT_DEVICES, OPT_SM, OPT_CONTEXT, OPT_WORKSPACE, OPT_ALLOC, OPT_STEPS, OPT_TIME, OPT_HOST,
-       OPT_MIN, OPT_WORLD, OPT_RANK, OPT_LOCAL, OPT_NO_SEARCH, OPT_USER, OPT_TRACER, OPT_FORMAT, OPT_COLOR, OPT_TOP };
+       OPT_MIN, OPT_WORLD, OPT_RANK, OPT_LOCAL, OPT_NO_SEARCH, OPT_USER, OPT_TRACER, OPT_FORMAT, OPT_COLOR, OPT_TOP, OPT_COMMAND_ENV };
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What it is to run on:", 1 },
@@ -45,6 +45,7 @@ static const struct argp_option options[] = {
 	{ "min-vram", OPT_MIN, NULL, 0, "Find the smallest --vram that fits, also where it does fit", 2 },
 	{ "no-search", OPT_NO_SEARCH, NULL, 0, "Do not, where it does not", 2 },
 	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)", 2 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0, "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, TZ and the like (default: all, with --user none)", 2 },
 	{ "tracer", OPT_TRACER, "WHICH", 0,
 	  "bpf: the kernel records, inside: the script itself does, which needs no privileges, or auto (default): bpf as root, else inside", 2 },
 	{ NULL, 0, NULL, 0, "What comes out:", 3 },
@@ -209,6 +210,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_USER:
 		a->run.user = arg;
+		break;
+	case OPT_COMMAND_ENV:
+		a->run.command_env = arg;
 		break;
 	case 'o':
 		a->output = arg;

@@ -13,7 +13,7 @@
 #include "log_args.h"
 #include "run_command.h"
 
-enum { OPT_DRY_RUN = 0x5000, OPT_VRAM, OPT_DEVICES, OPT_NO_TRACE, OPT_USER, OPT_INSIDE };
+enum { OPT_DRY_RUN = 0x5000, OPT_VRAM, OPT_DEVICES, OPT_NO_TRACE, OPT_USER, OPT_INSIDE, OPT_COMMAND_ENV };
 
 static const struct argp_option options[] = {
 	{ "dry-run-cuda", OPT_DRY_RUN, NULL, 0, "Run it with no GPU: CUDA is answered for, PyTorch's own allocator is real", 0 },
@@ -22,6 +22,7 @@ static const struct argp_option options[] = {
 	{ "inside", OPT_INSIDE, NULL, 0, "The command records itself, with no help of the kernel's; needs no privileges", 0 },
 	{ "no-trace", OPT_NO_TRACE, NULL, 0, "Run it and record nothing; needs no privileges", 0 },
 	{ "user", OPT_USER, "NAME", 0, "As root: run it as NAME (default: the user behind sudo)", 0 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0, "The command gets these variables (commas between them; \"*\": all) besides PATH, LANG, TZ and the like (default: all, with --user none)", 0 },
 	{ 0 },
 };
 
@@ -61,6 +62,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_USER:
 		a->user = arg;
+		break;
+	case OPT_COMMAND_ENV:
+		a->command_env = arg;
 		break;
 	case ARGP_KEY_ARG:
 		take_command(a, state);

@@ -24,7 +24,7 @@
 
 enum { OPT_LISTEN = 0x8000, OPT_TOKEN, OPT_CERT, OPT_KEY, OPT_HOST, OPT_TARGET, OPT_COMMAND, OPT_ALL, OPT_USER, OPT_COMMAND_USER, OPT_EVENTS,
        OPT_TRACES, OPT_CAPTURES, OPT_DURATION, OPT_DISK, OPT_WORKERS, OPT_RATE, OPT_INTERVAL, OPT_VRAM, OPT_DEVICES, OPT_NO_DRY_RUN,
-       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA, OPT_PUSH_INSECURE };
+       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA, OPT_PUSH_INSECURE, OPT_COMMAND_ENV };
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What may be traced:", 1 },
@@ -36,6 +36,7 @@ static const struct argp_option options[] = {
 	{ "devices", OPT_DEVICES, "N", 0, "Of --command: how many devices (default 1)", 1 },
 	{ "no-dry-run", OPT_NO_DRY_RUN, NULL, 0, "Commands run on the GPUs that are here", 1 },
 	{ "command-user", OPT_COMMAND_USER, "NAME", 0, "As root: run commands as NAME (default: the user behind sudo, else that of --user)", 1 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0, "Commands get these of the server's variables besides PATH, LANG, TZ and the like (\"*\": all)", 1 },
 	{ "interval", OPT_INTERVAL, "TIME", 0, "How often each process is looked at (default 1s)", 1 },
 	{ NULL, 0, NULL, 0, "Who may ask:", 2 },
 	{ "listen", OPT_LISTEN, "ADDRESS", 0,
@@ -212,8 +213,8 @@ static void check(const struct serve_args *a, struct argp_state *state)
 
 	for (size_t i = 0; i < a->n_targets; i++)
 		commands |= a->targets[i].kind == TARGET_COMMAND;
-	if (!commands && (a->vram || a->devices || a->no_dry_run || a->command_user))
-		argp_error(state, "--vram, --devices, --no-dry-run and --command-user are of commands: --command NAME=COMMAND");
+	if (!commands && (a->vram || a->devices || a->no_dry_run || a->command_user || a->command_env))
+		argp_error(state, "--vram, --devices, --no-dry-run, --command-user and --command-env are of commands: --command NAME=COMMAND");
 	if (a->no_dry_run && (a->vram || a->devices))
 		argp_error(state, "--vram and --devices are of a GPU that is made up: not with --no-dry-run");
 	if (!a->tls_cert != !a->tls_key)
@@ -314,6 +315,9 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_COMMAND_USER:
 		a->command_user = arg;
+		break;
+	case OPT_COMMAND_ENV:
+		a->command_env = arg;
 		break;
 	default:
 		return parse_push(key, arg, state);

@@ -97,15 +97,19 @@ static int may_trace(void)
 static int make_child(struct run_command *r, const struct child_user *user)
 {
 	const char *output = r->args.recording.output;
+	const char *few = r->args.user && user && user->uid != geteuid() ? "" : NULL;
 	struct child_opts co = {
 		.argv = r->args.command,
 		.user = user,
 		.env = r->inside_run ? inside__env(r->inside_run) : r->dryrun ? dryrun__env(r->dryrun) : NULL,
+		.variables = r->args.command_env ? r->args.command_env : few,
 		.mask = &r->mask,
 		.no_new_privs = r->inside_run,
 		.stdout_to_stderr = r->args.stdout_to_stderr || (!r->args.no_trace && output && !strcmp(output, "-")),
 	};
 
+	if (few && !r->args.command_env)
+		log_info("the command gets few variables of this environment, as it runs as %s; --command-env NAME,... passes more", user->name);
 	r->child = child__new(&co);
 	if (r->child)
 		return EXIT_OK;

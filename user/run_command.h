@@ -21,6 +21,7 @@ struct run_command_args {
 	bool inside;	       /* the command records itself: inside.h */
 	bool stdout_to_stderr; /* our standard output is not for it */
 	const char *user;      /* NULL: the one behind sudo, if any */
+	const char *command_env; /* as child.h's variables; NULL: all, unless user is somebody else */
 	char **command;	       /* NULL-terminated */
 };
 

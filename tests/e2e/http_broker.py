@@ -77,6 +77,18 @@ def test_captures_that_fail():
         process.wait(10)
 
 
+def test_commands_get_few_variables():
+    """The server's environment may have secrets; a command has those that are named."""
+    needs_root()
+    told = scratch("environment")
+    s = server.Server("--command", "tells=env > %s; exit 7" % told, "--command-env", "NAMED", env=dict(os.environ, AWS_SECRET_ACCESS_KEY="abc", NAMED="1"))
+    s.post("/api/trace/memory", {"model_name": "tells", "batch_size": 4}).expect(503)
+    with open(told, encoding="utf-8") as f:
+        names = {line.partition("=")[0] for line in f}
+    check({"PATH", "NAMED", "MEMTRACE_BATCH_SIZE", "MEMTRACE_MODEL_NAME"} <= names, "what a command gets: %s", names)
+    check("AWS_SECRET_ACCESS_KEY" not in names, "a command gets what is the server's: %s", names)
+
+
 def test_limits():
     """Of captures at once, traces, and bytes: refused with words, and what is there goes on."""
     needs_root()

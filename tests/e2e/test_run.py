@@ -431,6 +431,28 @@ def test_not_permitted():
     equal(sorted(os.listdir(cwd)), ["dryrun", "memtrace-bpf"], "files left behind")
 
 
+def test_another_user_gets_few_variables():
+    """What only we are to know is in our environment; a command of another user's gets what is named."""
+    if not IS_ROOT:
+        raise Skip("needs root, to run a command as somebody else")
+    env = dict(os.environ, AWS_SECRET_ACCESS_KEY="abc", AWS_REGION="here", OTHER="x", LC_TIME="C", CUDA_VISIBLE_DEVICES="3", TZ="UTC")
+
+    def got(*options):
+        p = spawn([harness.TOOL, "run", "--no-trace", *options, "--", "env"], env=env)
+        equal(p.wait(30), 0, "exit code (%s)" % p.stderr())
+        found = dict(line.partition("=")[::2] for line in p.stdout().splitlines())
+        check(all(n in found for n in ("PATH", "TZ", "LC_TIME", "CUDA_VISIBLE_DEVICES", "HOME")), "what any program needs: %s", found)
+        return [n for n in ("AWS_SECRET_ACCESS_KEY", "AWS_REGION", "OTHER") if n in found], p.stderr()
+
+    names, err = got("--user", "nobody")
+    equal(names, [], "variables that another user's command gets")
+    check("--command-env" in err, "it does not say so: %s", err)
+    equal(got("--user", "nobody", "--command-env", "OTHER,AWS_R*")[0], ["AWS_REGION", "OTHER"], "those that are named")
+    equal(got("--command-env", "OTHER")[0], ["OTHER"], "those that are named, of a command of our own")
+    for options in ((), ("--user", "root"), ("--user", "nobody", "--command-env", "*")):
+        equal(len(got(*options)[0]), 3, "all of them, with %s" % (options,))
+
+
 def test_user_behind_sudo():
     if not IS_ROOT:
         raise Skip("needs root, to be behind sudo as somebody else")

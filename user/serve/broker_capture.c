@@ -252,6 +252,8 @@ static void put_command(const struct broker *b, struct argv *a, const struct wan
 		put(a, "--user");
 		put(a, b->command_user);
 	}
+	put(a, "--command-env");
+	put(a, b->args->command_env ? b->args->command_env : "");
 	put_bounds(a, w, tell);
 	put(a, "--");
 	a->shell = access("/bin/bash", X_OK) ? shell_text(w->target->text) : NULL;

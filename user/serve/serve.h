@@ -47,6 +47,7 @@ struct serve_args {
 	const char *folder; /* -o; NULL: one of our own, that goes with us */
 	const char *user;	  /* that web, push and workers run as; NULL: IDs of their own */
 	const char *command_user; /* that commands are run as; NULL: the one behind sudo, else as above. May be root */
+	const char *command_env;  /* variables of ours that commands get, as child.h has them; NULL: none */
 	/* Limits. */
 	uint64_t max_events;   /* of a trace; also what a request that says none gets, if that is less */
 	unsigned max_traces;   /* that are kept */
