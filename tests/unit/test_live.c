@@ -514,6 +514,54 @@ static void test_keys(void **state)
 	live__free(&l);
 }
 
+/* The graph zooms to spans within the time there is: neither key changes nothing, or leads to a longer span than all. */
+static void test_zoom(void **state)
+{
+	struct live_world l = live__new();
+
+	(void)state;
+	come(&l, 0x1000, MIB, l.a);
+	refresh(&l, 45);
+	press(&l, "+");
+	assert_int_equal(l.s.span, 30 * S);
+	press(&l, "+");
+	assert_int_equal(l.s.span, 30 * S);
+	press(&l, "-");
+	assert_int_equal(l.s.span, 0);
+	press(&l, "-");
+	assert_int_equal(l.s.span, 0);
+	refresh(&l, 7200);
+	press(&l, "+");
+	assert_int_equal(l.s.span, 3600 * S);
+	press(&l, "++");
+	assert_int_equal(l.s.span, 120 * S);
+	press(&l, "--");
+	assert_int_equal(l.s.span, 3600 * S);
+	press(&l, "-");
+	assert_int_equal(l.s.span, 0);
+	live__free(&l);
+}
+
+/* What is typed at once takes the place of the name that is offered; after Backspace the offered name is edited. */
+static void test_mark_prompt(void **state)
+{
+	struct live_world l = live__new();
+
+	(void)state;
+	press(&l, "mepoch 3");
+	assert_string_equal(l.s.typed, "epoch 3");
+	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
+	press(&l, "m");
+	live_keys__press(&l.s, KEY_LIVE_BACKSPACE, 10);
+	press(&l, "7");
+	assert_string_equal(l.s.typed, "mark 7");
+	live_keys__press(&l.s, KEY_LIVE_ESCAPE, 10);
+	/* A filter is edited, not replaced. */
+	press(&l, "/head\n/x");
+	assert_string_equal(l.s.typed, "headx");
+	live__free(&l);
+}
+
 /* ---- tree ---- */
 
 static void test_tree(void **state)
@@ -652,6 +700,8 @@ int main(void)
 		cmocka_unit_test(test_before_attach_is_a_category_of_its_own),
 		cmocka_unit_test(test_growth_without_an_optimizer),
 		cmocka_unit_test(test_keys),
+		cmocka_unit_test(test_zoom),
+		cmocka_unit_test(test_mark_prompt),
 		cmocka_unit_test(test_tree),
 		cmocka_unit_test(test_detail),
 		cmocka_unit_test(test_json),

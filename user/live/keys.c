@@ -44,8 +44,10 @@ const struct live_key_help live_keys__help[] = {
 static enum live_act type(struct live_state *s, int key)
 {
 	size_t len = strlen(s->typed);
+	bool offered = s->offered;
 	char why[200];
 
+	s->offered = false;
 	switch (key) {
 	case KEY_LIVE_ESCAPE:
 		s->typing = TYPING_NOTHING;
@@ -74,6 +76,7 @@ static enum live_act type(struct live_state *s, int key)
 	default:
 		if (key < ' ' || key > 0xff || key == 0x7f || len + 1 >= sizeof(s->typed))
 			return ACT_NONE;
+		len = offered ? 0 : len;
 		s->typed[len] = (char)key;
 		s->typed[len + 1] = '\0';
 		return ACT_DRAW;
@@ -141,17 +144,26 @@ static enum live_act move(struct live_state *s, int key, size_t page)
 	}
 }
 
-/* Everything, an hour, ten minutes, two minutes, half a minute. */
+#define SECOND UINT64_C(1000000000)
+
+/* To the next shorter span, or the next longer one; 0, all there is, is the longest. */
 static enum live_act zoom(struct live_state *s, bool in)
 {
-	static const uint64_t spans[] = { 0, 86400, 14400, 3600, 600, 120, 30 };
+	static const uint64_t spans[] = { 30, 120, 600, 3600, 14400, 86400 }; /* seconds */
 	const size_t n = sizeof(spans) / sizeof(*spans);
+	const struct live_proc *p = live_state__proc(s);
+	uint64_t all = p ? p->now : 0, shown = s->span ? s->span : all;
 	size_t i = 0;
 
-	while (i + 1 < n && spans[i] * UINT64_C(1000000000) != s->span)
-		i++;
-	i = in ? (i + 1 < n ? i + 1 : i) : (i ? i - 1 : 0);
-	s->span = spans[i] * UINT64_C(1000000000);
+	if (in) {
+		for (i = n; i-- > 0 && spans[i] * SECOND >= shown;)
+			;
+		s->span = i < n ? spans[i] * SECOND : s->span;
+	} else {
+		while (i < n && spans[i] * SECOND <= shown)
+			i++;
+		s->span = i < n && spans[i] * SECOND < all ? spans[i] * SECOND : 0;
+	}
 	return ACT_DRAW;
 }
 
@@ -339,6 +351,7 @@ enum live_act live_keys__press(struct live_state *s, int key, size_t page)
 	case 'm':
 		snprintf(s->typed, sizeof(s->typed), "mark %u", s->marks + 1);
 		s->typing = TYPING_MARK;
+		s->offered = true;
 		return ACT_DRAW;
 	}
 	act = s->detail ? scroll(&s->detail_first, key, page) : move(s, key, page);

@@ -48,6 +48,7 @@ struct live_state {
 	char filter[LIVE_TYPED];
 	enum { TYPING_NOTHING, TYPING_FILTER, TYPING_MARK } typing;
 	char typed[LIVE_TYPED];
+	bool offered;		/* typed is a proposal: the first character takes its place */
 	unsigned marks;
 
 	size_t selected, first; /* rows of the table */
