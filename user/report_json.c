@@ -131,11 +131,19 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__close_object(j);
 }
 
-/* Without totals nobody knows it; the CPU's allocator reserves nothing. */
+/* Only an allocator that carries totals says what is reserved. */
 static void put_reserved(struct json *j, const char *key, const struct model_device *d, uint64_t bytes)
 {
-	if (d->has_totals || d->device.type == DEVICE_CPU)
+	if (d->has_totals)
 		json__uint(j, key, bytes);
+	else
+		json__null(j, key);
+}
+
+static void put_share(struct json *j, const char *key, const struct model_device *d, double share)
+{
+	if (d->has_totals)
+		json__double(j, key, share, 6);
 	else
 		json__null(j, key);
 }
@@ -154,15 +162,15 @@ void report_json__figures(struct json *j, const struct model_device *d)
 	json__double(j, "peak_time", seconds(d->peak_time), 9);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
-	json__double(j, "fragmentation", report__fragmentation(d->allocated, d->reserved), 6);
-	json__double(j, "avg_fragmentation", d->avg_fragmentation, 6);
-	if (d->has_totals) {
+	put_share(j, "fragmentation", d, report__fragmentation(d->allocated, d->reserved));
+	put_share(j, "avg_fragmentation", d, d->avg_fragmentation);
+	if (d->before_known) {
 		json__uint(j, "before_attach", d->before_attach_start);
 		json__uint(j, "before_attach_left", d->before_attach);
 	} else {
 		json__null(j, "before_attach");
 	}
-	json__bool(j, "before_attach_known", d->has_totals);
+	json__bool(j, "before_attach_known", d->before_known);
 	json__uint(j, "live_blocks", d->live_blocks);
 	json__uint(j, "total_allocated", d->total_allocated);
 	json__uint(j, "allocs", d->allocs);
@@ -243,8 +251,8 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	json__uint(j, "allocated", d.mark_allocated);
 	json__string(j, "allocated_is", figure__name(d.mark_is));
 	put_reserved(j, "reserved", &d, d.mark_reserved);
-	json__double(j, "fragmentation", report__fragmentation(d.mark_allocated, d.mark_reserved), 6);
-	if (d.has_totals)
+	put_share(j, "fragmentation", &d, report__fragmentation(d.mark_allocated, d.mark_reserved));
+	if (d.before_known)
 		json__uint(j, "before_attach", d.mark_before_attach);
 	else
 		json__null(j, "before_attach");

@@ -197,6 +197,7 @@ static void add_device(struct rank *k, const struct model_device *d)
 	k->is = d->mark_is > k->is ? d->mark_is : k->is;
 	k->drift = d->drift > k->drift ? d->drift : k->drift;
 	k->has_totals |= d->has_totals;
+	k->before_unknown |= !d->before_known;
 }
 
 static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)

@@ -49,6 +49,7 @@ struct rank { /* a recording */
 	uint64_t time;	  /* of the first of them */
 	uint64_t drift;	  /* the largest */
 	bool has_totals;  /* one of them carries totals, and drift means something */
+	bool before_unknown; /* of one of them what was there before attach is not known */
 	enum figure is;
 	uint64_t rows;	  /* what its rows add up to */
 };

@@ -44,11 +44,11 @@ static void put_recording(struct json *j, const struct rank *k)
 	json__string(j, "devices", k->devices);
 	json__uint(j, "allocated", k->allocated);
 	json__string(j, "allocated_is", figure__name(k->is));
-	json__uint(j, "reserved", k->reserved);
+	uint_or_null(j, "reserved", k->has_totals, k->reserved);
 	json__double(j, "time", seconds(k->time), 9);
 	json__uint(j, "peak_allocated", k->peak);
 	json__uint(j, "total_allocated", k->total_allocated);
-	json__uint(j, "before_attach", k->before_attach);
+	uint_or_null(j, "before_attach", !k->before_unknown, k->before_attach);
 	json__uint(j, "rows_bytes", k->rows);
 	json__uint(j, "events", k->events);
 	json__uint(j, "lost", k->lost);

@@ -252,10 +252,12 @@ static void print_device(FILE *out, const struct model *m, size_t i, const struc
 	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
 		part(&l, "before attach: %s of tensors, else unknown (the CPU allocator carries no totals)",
 		     text__bytes(bytes, sizeof(bytes), mark ? d.mark_before_attach : d.before_attach));
+	} else if (d.device.type == DEVICE_CPU && d.before_known) {
+		part(&l, "before attach 0 B");
 	} else if (d.device.type == DEVICE_CPU) {
 		part(&l, "before attach: unknown (the CPU allocator carries no totals)");
 	} else {
-		part(&l, "reserved and before attach: unknown (%s)", no_totals(f));
+		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach", no_totals(f));
 	}
 	if (d.ooms)
 		part(&l, "%" PRIu64 " out of memory", d.ooms);

@@ -272,6 +272,32 @@ static void test_openmetrics(void **state)
 	world__close(&w);
 }
 
+/* What is not known has no sample, and a label says what it is called elsewhere. */
+static void test_openmetrics_of_the_cpu(void **state)
+{
+	static const char *const unknown[] = { "before_attach_bytes", "reserved_bytes", "peak_reserved_bytes", "drift_bytes", "fragmentation_ratio" };
+	struct world w;
+	char sample[96];
+
+	(void)state;
+	world__open(&w, "openmetrics", AT_PEAK, "peak");
+	world__run(&w, small);
+	w.ctx.device = -1;
+	assert_int_equal(world__end(&w), 0);
+	assert_non_null(strstr(w.text, "memtrace_device_peak_allocated_bytes{device=\"cpu\"}"));
+	for (size_t i = 0; i < sizeof(unknown) / sizeof(*unknown); i++) {
+		snprintf(sample, sizeof(sample), "memtrace_device_%s{device=\"cpu\"}", unknown[i]);
+		if (strstr(w.text, sample))
+			fail_msg("%s is known", sample);
+	}
+	assert_non_null(strstr(w.text, "memtrace_device_before_attach_bytes{device=\"cuda:0\"}"));
+	assert_null(strstr(w.text, "rank=\""));
+	assert_non_null(strstr(w.text, ",top=\"1\",file=\""));
+	assert_null(strstr(w.text, "file=\"before attach\""));
+	assert_null(strstr(w.text, "file=\"other lines\""));
+	world__close(&w);
+}
+
 /* --- pickle */
 
 static void test_pickle(void **state)
@@ -333,7 +359,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_hostile),		 cmocka_unit_test(test_csv_field),
 		cmocka_unit_test(test_ndjson),		 cmocka_unit_test(test_tensorboard),
-		cmocka_unit_test(test_tensorboard_pipe), cmocka_unit_test(test_openmetrics),
+		cmocka_unit_test(test_tensorboard_pipe), cmocka_unit_test(test_openmetrics), cmocka_unit_test(test_openmetrics_of_the_cpu),
 		cmocka_unit_test(test_pickle),		 cmocka_unit_test(test_snapshot_needs_a_gpu),
 	};
 

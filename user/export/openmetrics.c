@@ -64,19 +64,19 @@ static void put_recording(struct export_ctx *c)
 		put_one(c->out, &step, text);
 }
 
-enum { OF_TOTALS = 1, OF_MOMENT = 2 };
+enum { OF_TOTALS = 1, OF_MOMENT = 2, OF_BEFORE = 4 };
 
 static const struct figure_of {
 	struct om_family family;
 	size_t offset; /* of a uint64_t in struct model_device */
-	int of;	       /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came */
+	int of;	       /* OF_TOTALS: where the allocator carries totals; OF_MOMENT: where the moment came; OF_BEFORE: where it is known */
 } figures[] = {
 #define FIGURE(member) offsetof(struct model_device, member)
 	{ { "device_allocated_bytes", "gauge", "bytes", "Allocated at the end." }, FIGURE(allocated), 0 },
 	{ { "device_reserved_bytes", "gauge", "bytes", "Reserved at the end." }, FIGURE(reserved), OF_TOTALS },
 	{ { "device_peak_allocated_bytes", "gauge", "bytes", "Allocated at most." }, FIGURE(peak_allocated), 0 },
 	{ { "device_peak_reserved_bytes", "gauge", "bytes", "Reserved at most." }, FIGURE(peak_reserved), OF_TOTALS },
-	{ { "device_before_attach_bytes", "gauge", "bytes", "There at the first event." }, FIGURE(before_attach_start), 0 },
+	{ { "device_before_attach_bytes", "gauge", "bytes", "There at the first event." }, FIGURE(before_attach_start), OF_BEFORE },
 	{ { "device_drift_bytes", "gauge", "bytes", "Largest difference from the allocator's own total." }, FIGURE(drift), OF_TOTALS },
 	{ { "device_allocations", "counter", NULL, "Allocations seen." }, FIGURE(allocs), 0 },
 	{ { "device_frees", "counter", NULL, "Frees seen." }, FIGURE(frees), 0 },
@@ -103,7 +103,7 @@ static void put_figure(struct export_ctx *c, const struct figure_of *f)
 		if (!is_shown(c, i))
 			continue;
 		model__device(c->model, i, &d);
-		if (((f->of & OF_TOTALS) && !d.has_totals) || ((f->of & OF_MOMENT) && !d.marked))
+		if (((f->of & OF_TOTALS) && !d.has_totals) || ((f->of & OF_MOMENT) && !d.marked) || ((f->of & OF_BEFORE) && !d.before_known))
 			continue;
 		memcpy(&v, (const char *)&d + f->offset, sizeof(v));
 		om__name(c->out, &f->family);
@@ -127,8 +127,8 @@ static void put_fragmentation(struct export_ctx *c)
 	}
 }
 
-/* rank: of lines, whose names may be alike; 0: the rest. */
-static void put_row(FILE *out, const char *family, const char *device, enum group by, const struct row *r, size_t rank)
+/* top: place among the lines, whose names may be alike; 0: the rest. */
+static void put_row(FILE *out, const char *family, const char *device, enum group by, const struct row *r, size_t top)
 {
 	char number[24];
 
@@ -138,12 +138,13 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 	if (by == BY_PHASE)
 		om__label(out, "phase", r->before_attach ? "before attach" : phase__name(r->phase), true);
 	if (by == BY_LINE) {
-		snprintf(number, sizeof(number), "%zu", rank);
-		om__label(out, "rank", rank ? number : "rest", true);
-		om__label(out, "file", r->file ? r->file : r->before_attach ? "before attach" : "no Python line", true);
+		snprintf(number, sizeof(number), "%zu", top);
+		om__label(out, "top", top ? number : "rest", true);
+		om__label(out, "file", r->file ? r->file : "", true);
 		snprintf(number, sizeof(number), "%" PRIu32, r->line);
 		om__label(out, "line", r->line ? number : "", true);
 		om__label(out, "function", r->func ? r->func : "", true);
+		om__label(out, "source", r->source ? r->source : "", true);
 	}
 	fprintf(out, "} %" PRIu64 "\n", r->bytes);
 }
@@ -152,7 +153,7 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 static int put_rows(struct export_ctx *c, const struct om_family *f, enum group by, size_t device)
 {
 	const struct row_opts opts = { .split = 1U << by, .when = ROWS_AT_MARK };
-	struct row *rows, rest = { .file = "other lines" };
+	struct row *rows, rest = { 0 };
 	struct model_device d;
 	size_t n;
 	int err = model__rows(c->model, device, &opts, &rows, &n);

@@ -65,7 +65,7 @@ static void draw_figures(struct paint *p, const struct model_device *d)
 	live__bytes(buf, d->peak_allocated);
 	snprintf(about, sizeof(about), "%s%s", d->peak_is == FIGURE_EXACT ? "" : d->peak_is == FIGURE_LOWER_BOUND ? ">" : "~", buf);
 	x = paint__figure(p, 1, x, "peak", about, 9, INK_PEAK);
-	if (d->has_totals)
+	if (d->before_known)
 		live__bytes(buf, d->before_attach_start);
 	else
 		strcpy(buf, "unknown");

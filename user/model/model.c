@@ -312,6 +312,14 @@ size_t model__devices(const struct model *m)
 	return m->ndevs;
 }
 
+/* The capture was there before PyTorch's first allocation. */
+static bool seen_from_start(const struct model *m)
+{
+	const char *at = facts__get(m->words->facts, "attached_at");
+
+	return at && !strcmp(at, "start");
+}
+
 void model__device(const struct model *m, size_t i, struct model_device *ret)
 {
 	const struct dev *dev;
@@ -322,6 +330,7 @@ void model__device(const struct model *m, size_t i, struct model_device *ret)
 	dev = m->devs[m->order[i]];
 	*ret = dev->pub;
 	ret->before_attach = heap__before_attach(dev);
+	ret->before_known = dev->pub.has_totals || seen_from_start(m);
 	ret->late = dev->late;
 	ret->avg_fragmentation = dev->frag_n ? dev->frag_sum / (double)dev->frag_n : 0;
 	ret->mark_event = dev->mark_seq;

@@ -75,6 +75,7 @@ struct model_device {
 	uint64_t peak_step;			/* 0-based number of the step it fell in */
 	enum phase peak_phase;
 	uint64_t late; /* without totals: bytes that turned out, after the first event, to have been there all along; in all sums */
+	bool before_known;			/* before_attach and before_attach_start are all there was: totals say it, or we were there first */
 	uint64_t before_attach;			/* bytes that were there at the first event and are still there now */
 	uint64_t before_attach_start;		/* the same at the first event */
 	uint64_t total_allocated;		/* sum of all allocations seen */
