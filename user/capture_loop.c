@@ -326,7 +326,7 @@ static const char *stop_reason(struct capture_loop *loop, const struct pollfd *f
 		return "exec";
 	if (loop->args.duration && now >= loop->args.duration)
 		return "duration";
-	if (loop->args.steps && session__steps(loop->session) > loop->args.steps)
+	if (loop->args.steps && session__steps(loop->session) >= loop->args.steps)
 		return "steps";
 	return loop->drained ? loop->drained(loop->ctx) : NULL;
 }

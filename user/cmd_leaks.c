@@ -282,7 +282,7 @@ static const char *drained(void *ctx)
 {
 	const struct watcher *w = ctx;
 
-	return w->steps && session__steps(w->loop.session) > w->steps ? "steps" : NULL;
+	return w->steps && session__steps(w->loop.session) >= w->steps ? "steps" : NULL;
 }
 
 static int new_model(struct watcher *w, enum group by)

@@ -35,10 +35,10 @@ static int take_steps(struct capture *c, const struct model *m, const struct com
 	size_t room = 0, kept = 0;
 	int err = 0;
 
-	c->steps = model__steps(m);
+	c->steps = model__whole_steps(m);
 	while (model__step(m, kept, &s))
 		kept++;
-	first = c->steps - kept;
+	first = model__steps(m) - kept;
 	for (size_t i = 0; i < kept && !err; i++) {
 		number = first + i; /* of all */
 		if (number < partly || number - partly < o->skip || (o->steps && number - partly - o->skip >= o->steps))

@@ -41,7 +41,7 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__double(j, "duration", seconds(s->a->duration), 9);
 	json__uint(j, "events", model__events(s->a->model));
 	json__uint(j, "lost", report__lost(s->a->model, f));
-	json__uint(j, "steps", model__steps(s->a->model));
+	json__uint(j, "steps", model__whole_steps(s->a->model));
 	json__bool(j, "complete", s->a->complete);
 	json__string(j, "device", s->device.name);
 	json__string(j, "at", report__moment(at->at));

@@ -123,8 +123,8 @@ static void set_numbers(struct recording *r, struct folder_entry *e)
 	e->events = session__events(r->loop.session);
 	e->lost = session__lost(r->loop.session);
 	e->rank = *fact(r, "rank") ? (int64_t)strtoul(fact(r, "rank"), NULL, 10) : -1;
-	e->first_step = steps > 1 ? 0 : -1;
-	e->last_step = steps > 1 ? (int64_t)steps - 2 : -1;
+	e->first_step = steps ? 0 : -1;
+	e->last_step = (int64_t)steps - 1;
 	copy(e->comm, sizeof(e->comm), fact(r, "comm"));
 	copy(e->container, sizeof(e->container), *fact(r, "container.name") ? fact(r, "container.name") : fact(r, "container"));
 	copy(e->pod, sizeof(e->pod), fact(r, "pod"));

@@ -257,7 +257,7 @@ void relative__pump(struct relative *p, uint64_t now)
 	if (p->state != TRACED)
 		return;
 	err = session__pump(p->session, &p->sink, 1);
-	if (p->all->opts.session.steps && session__steps(p->session) > p->all->opts.session.steps)
+	if (p->all->opts.session.steps && session__steps(p->session) >= p->all->opts.session.steps)
 		reason = "steps";
 	if (!reason && !err)
 		reason = p->all->opts.output->full(p->output);

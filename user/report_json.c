@@ -109,7 +109,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__double(j, "duration", seconds(doc->duration), 9);
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", report__lost(doc->model, f));
-	json__uint(j, "steps", model__steps(doc->model));
+	json__uint(j, "steps", model__whole_steps(doc->model));
 	if (model__step_time(doc->model))
 		json__double(j, "step_time", seconds(model__step_time(doc->model)), 9);
 	fact(j, "attached_at", f, "attached_at");

@@ -252,7 +252,7 @@ static int describe(struct rank *k, const struct analysis *a)
 	k->data_worker = comm && !strcmp(comm, "pt_data_worker");
 	k->events = model__events(a->model);
 	k->lost = report__lost(a->model, a->facts);
-	k->steps = model__steps(a->model);
+	k->steps = model__whole_steps(a->model);
 	k->complete = a->complete;
 	return k->name && k->command && (!cwd || k->cwd) ? 0 : -ENOMEM;
 }

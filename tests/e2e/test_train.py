@@ -11,6 +11,7 @@ import subprocess
 import time
 
 import harness
+import mtr_reader
 from harness import (IS_ROOT, TINY, WORKLOADS, Failure, check, device, equal, finish, own, record, report, run, scratch,
                      spawn, sudo, tool, workload)
 
@@ -241,8 +242,11 @@ def test_bounds():
     begin = time.monotonic()
     equal(record(pid, path, "--steps", "5").wait(30), 0, "--steps 5")
     check(time.monotonic() - begin < 10, "--steps 5 took %.1f s", time.monotonic() - begin)
-    # The one that was under way, then five whole ones, to the event.
-    equal(report(path)["capture"]["steps"], 6, "steps that --steps 5 recorded the end of")
+    # The one that was under way, then five whole ones, to the event: all that speaks of steps counts the whole ones.
+    equal(report(path)["capture"]["steps"], 5, "whole steps that --steps 5 recorded")
+    equal(tool("export", "openmetrics", path, "-o", "-")[1].split("memtrace_steps_total ")[1].split()[0], "5", "in OpenMetrics")
+    with open(path, "rb") as f:
+        equal(sum(e["kind"] == mtr_reader.STEP for e in mtr_reader.Recording(f).events()), 6, "ends of steps in the recording")
 
     recorder = record(pid, path, "--max-events", "5000")
     equal(recorder.wait(30), 0, "--max-events")

@@ -220,7 +220,7 @@ static int on_mark(struct session *s, const struct mt_rec_mark *r)
 	e.kind = EVENT_STEP;
 	s->steps++;
 	err = session__hand_on(s, &e);
-	if (s->opts.steps && s->steps > s->opts.steps)
+	if (s->opts.steps && session__steps(s) >= s->opts.steps)
 		s->cut = e.time + !e.time;
 	return err;
 }

@@ -747,7 +747,7 @@ uint64_t session__lost(const struct session *s)
 
 uint64_t session__steps(const struct session *s)
 {
-	return s->steps;
+	return s->steps - (s->steps && !s->from_start && !s->forked);
 }
 
 bool session__replaced(const struct session *s)

@@ -107,7 +107,7 @@ const struct proc *session__proc(const struct session *s);
 uint64_t session__now(const struct session *s); /* ns since the start; 0 before attaching */
 uint64_t session__events(const struct session *s);
 uint64_t session__lost(const struct session *s);
-/* Ends of optimizer steps in the stream; the first one was under way when we came, so N whole steps end with the N+1st. */
+/* Optimizer steps that are in the stream from their beginning on, and ended: not the one that was under way at attach. */
 uint64_t session__steps(const struct session *s);
 /* The process runs another program by now: what was attached to is gone. */
 bool session__replaced(const struct session *s);

@@ -56,7 +56,7 @@ static void put_recording(struct export_ctx *c)
 	put_one(c->out, &events, text);
 	snprintf(text, sizeof(text), "%" PRIu64, model__lost(c->model));
 	put_one(c->out, &lost, text);
-	snprintf(text, sizeof(text), "%zu", model__steps(c->model));
+	snprintf(text, sizeof(text), "%zu", model__whole_steps(c->model));
 	put_one(c->out, &steps, text);
 	ns = model__step_time(c->model);
 	snprintf(text, sizeof(text), "%" PRIu64 ".%09" PRIu64, ns / 1000000000, ns % 1000000000);

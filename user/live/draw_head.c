@@ -89,7 +89,7 @@ static void draw_second(struct paint *p, const struct live_proc *proc, const str
 
 	if (model__steps(proc->model)) {
 		snprintf(text, sizeof(text), "%s %-6s %8s a %s", model__steps_are_calls(proc->model) ? "call" : "step",
-			 text__count(count, sizeof(count), model__steps(proc->model)),
+			 text__count(count, sizeof(count), model__whole_steps(proc->model)),
 			 text__time(time, sizeof(time), model__step_time(proc->model)),
 			 model__steps_are_calls(proc->model) ? "call" : "step");
 		x = part(p, x, INK_BOLD, text);

@@ -121,7 +121,7 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 		paint__fill(p, y, 0, p->columns, INK_SELECTED);
 	snprintf(text, sizeof(text), PROCESS, chosen ? '>' : ' ', pid, rank_text, DEVICE(p), DEVICE(p) ? 6 : 0, d.name, live__bytes(a, d.allocated),
 		 d.has_totals ? live__bytes(b, d.reserved) : "-", live__bytes(c, d.peak_allocated),
-		 proc->growth_known ? live__change(g, proc->growth) : "-", text__count(step, sizeof(step), model__steps(proc->model)),
+		 proc->growth_known ? live__change(g, proc->growth) : "-", text__count(step, sizeof(step), model__whole_steps(proc->model)),
 		 live__rate(r, proc->rate));
 	x = paint__put(p, y, 0, p->columns, ink, text) + 1;
 	if (!selected && proc->growth_known && proc->growth)

@@ -38,7 +38,7 @@ static void put_head(struct json *j, const struct live_proc *p)
 	json__uint(j, "events", p->events);
 	json__double(j, "events_per_second", p->rate, 1);
 	json__uint(j, "lost", p->lost);
-	json__uint(j, "steps", model__steps(p->model));
+	json__uint(j, "steps", model__whole_steps(p->model));
 	if (model__step_time(p->model))
 		json__double(j, "step_time", seconds(model__step_time(p->model)), 9);
 	else

@@ -24,7 +24,7 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 		fprintf(out, "  before attach %s", live__bytes(bytes, d->before_attach_start));
 	fprintf(out, "\n  ");
 	if (model__steps(p->model))
-		fprintf(out, "step %s (%s)  ", text__count(count, sizeof(count), model__steps(p->model)),
+		fprintf(out, "step %s (%s)  ", text__count(count, sizeof(count), model__whole_steps(p->model)),
 			text__time(step, sizeof(step), model__step_time(p->model)));
 	fprintf(out, "%s events/s", live__rate(bytes, p->rate));
 	fprintf(out, "  %s lost\n", text__count(count, sizeof(count), p->lost));

@@ -322,6 +322,8 @@ struct model_step {
 	uint64_t end_allocated; /* when the end was noticed */
 };
 size_t model__steps(const struct model *m); /* steps that ended */
+/* Of them those that the recording has from their beginning on: the first one was under way at attach, unless it began with it. */
+size_t model__whole_steps(const struct model *m);
 /* No step of an optimizer was seen: steps are calls of outermost modules. */
 bool model__steps_are_calls(const struct model *m);
 /* The last steps are kept (at most 4096): i counts from the first kept. false: out of range. */

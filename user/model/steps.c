@@ -155,6 +155,15 @@ size_t model__steps(const struct model *m)
 	return m->steps.n[steps__kind(m)];
 }
 
+size_t model__whole_steps(const struct model *m)
+{
+	const char *at = facts__get(m->words->facts, "attached_at");
+	size_t n = model__steps(m);
+	bool whole = steps__kind(m) == STEP_CALL || model__first_step_whole(m) || (at && (!strcmp(at, "start") || !strcmp(at, "fork")));
+
+	return n - (n && !whole);
+}
+
 bool model__step(const struct model *m, size_t i, struct model_step *ret)
 {
 	enum step_kind k = steps__kind(m);
