@@ -20,16 +20,24 @@ struct task_struct___mt {
 	struct mm_struct___mt *mm;
 } __attribute__((preserve_access_index));
 
+/*
+ * What the verifier knows the type of is read directly: a kernel that is locked down (lockdown=confidentiality) has no
+ * bpf_probe_read_kernel() for programs.
+ */
+#ifndef MT_KERNEL
+#define MT_KERNEL(field) (field)
+#endif
+
 /* 0 where this kernel does not tell. */
 static __always_inline __u64 return_trampoline(void)
 {
-	struct task_struct___mt *task = (void *)bpf_get_current_task();
+	struct task_struct___mt *task = (void *)bpf_get_current_task_btf();
 
 	if (!bpf_core_field_exists(struct xol_area___mt, vaddr) ||
 	    !bpf_core_field_exists(struct uprobes_state___mt, xol_area) ||
 	    !bpf_core_field_exists(struct mm_struct___mt, uprobes_state))
 		return 0;
-	return BPF_CORE_READ(task, mm, uprobes_state.xol_area, vaddr);
+	return MT_KERNEL(task->mm->uprobes_state.xol_area->vaddr);
 }
 
 #endif

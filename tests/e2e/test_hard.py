@@ -210,6 +210,14 @@ def test_programs_need_little_stack():
     check(not large, "functions with more than %d bytes of stack: %s", MAX_STACK, large)
 
 
+def test_programs_load_where_kernel_memory_is_locked():
+    """With lockdown=confidentiality there is no bpf_probe_read_kernel(), and a program that may call it is refused."""
+    pids = {"number_here", "process_here", "thread_here"}  # for PID namespaces; left out where there is none
+    found = {name for name, code in functions_of(os.path.join(OUT, "bpf", "memtrace.bpf.o"))
+             for at in range(0, len(code), 8) if struct.unpack_from("<BBhi", code, at) == (0x85, 0, 0, 113)}
+    equal(found, pids, "functions that call bpf_probe_read_kernel()")
+
+
 # ---- a ring that is too small ---------------------------------------------------------------------------
 
 def test_losses_are_counted():

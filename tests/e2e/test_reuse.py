@@ -12,7 +12,7 @@ import time
 import harness
 import mtr_reader
 from hard import Content, exactly, interrupted
-from harness import check, equal, finish, record, run, scratch, workload
+from harness import check, equal, finish, record, run, scratch, spawn, workload
 
 
 # ---- addresses that mean something else a moment later ----------------------------------------------------
@@ -164,6 +164,37 @@ def test_two_tracers():
           "the two recordings differ")
     check(contents[2].count[mtr_reader.ALLOC] > 10000 and not contents[2].recording.complete, "the killed one: %s", contents[2].count)
     check(not contents[2].errors, "the killed one: %s", contents[2].errors[:3])
+
+
+CODE_THAT_COMES_AND_GOES = """
+import sys, torch
+print("ready", flush=True)
+sys.stdin.readline()
+for turn in range(6):
+    for i in range(10000):
+        exec(compile("x = %d" % i, "made.py", "exec"), {})
+    torch.ones(16)
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_ends_of_code_that_no_stack_has():
+    """After very many code objects each end is recorded. That is noticed, and stops."""
+    target = spawn([harness.python(), "-c", CODE_THAT_COMES_AND_GOES])
+    target.wait_line("^ready", 120)
+    path = scratch("strange.mtr")
+    recorder = spawn(["env", "MEMTRACE_BENCH=seen", harness.TOOL, "record", "-p", str(target.popen.pid), "-o", path, "-f"], root=True)
+    recorder.wait_line(harness.ATTACHED, 60, stream="err")
+    target.send()
+    target.wait_line("^done", 120)
+    finish(recorder, 60)
+    target.stop()
+    harness.own(path)
+    count = harness.report(path)["capture"]["counters"]
+    check(count["hits.code_gone"] >= 60000, "ends: %s", count)
+    check(16384 <= count["records.code_gone"] < 50000, "records of ends: %s", count)
+    check(count["frames_gone"] < 20, "frames without a name: %s", count)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ twice: as it is, and with the programs telling processes from one another (MEMTR
 
     tests/kernels/run.py [KERNEL ...]     image files; default: those of tools/deps.sh kernels, and the one that runs
 
+KERNEL_ARGS in the environment is added to the kernels' command line: KERNEL_ARGS=lockdown=confidentiality.
+
 Each machine is qemu without acceleration and a file system in memory: this interpreter, the program, what both need. Its
 console is in .output/kernels/. Prints a table; 1: a kernel did otherwise than it has to.
 """
@@ -100,7 +102,7 @@ def make_image(path, library):
 
 def boot(kernel, image, log):
     command = ["qemu-system-x86_64", "-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "2048", "-nographic", "-no-reboot", "-kernel", kernel, "-initrd", image,
-               "-append", "console=ttyS0 panic=-1 quiet loglevel=3"]
+               "-append", "console=ttyS0 panic=-1 quiet loglevel=3 " + os.environ.get("KERNEL_ARGS", "")]
     with open(log, "wb") as f:
         try:
             subprocess.run(command, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, timeout=SECONDS, check=False)

@@ -79,6 +79,8 @@ uint64_t __wrap_probes__ends(struct probes *p);
 void __wrap_probes__bump_epoch(struct probes *p);
 uint64_t __wrap_probes__both_until(const struct probes *p);
 uint64_t __wrap_probes__taken(const struct probes *p);
+uint64_t __wrap_probes__times_forgotten(const struct probes *p);
+bool __wrap_codes__known(const struct codes *c, uint64_t addr);
 int __wrap_codes__need(struct codes *c, uint64_t addr, uint64_t epoch);
 const struct code *__wrap_codes__find(const struct codes *c, uint64_t addr, uint64_t epoch);
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
@@ -124,6 +126,19 @@ void __wrap_probes__bump_epoch(struct probes *p)
 	(void)p;
 	g.bumps++;
 	g.epoch++;
+}
+
+uint64_t __wrap_probes__times_forgotten(const struct probes *p)
+{
+	(void)p;
+	return 0;
+}
+
+bool __wrap_codes__known(const struct codes *c, uint64_t addr)
+{
+	(void)c;
+	(void)addr;
+	return true;
 }
 
 uint64_t __wrap_probes__both_until(const struct probes *p)

@@ -109,6 +109,11 @@ int codes__gone(struct codes *c, uint64_t addr, uint64_t epoch)
 	return map64__set(c->gone, addr, epoch);
 }
 
+bool codes__known(const struct codes *c, uint64_t addr)
+{
+	return youngest(c, addr);
+}
+
 static int note_fresh(struct codes *c, uint64_t addr)
 {
 	if (c->n_fresh == c->cap_fresh) {

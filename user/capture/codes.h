@@ -44,6 +44,8 @@ void codes__free(struct codes *c);				     /* NULL is fine */
 int codes__inherit(struct codes *c, const struct codes *from, uint64_t forked);
 /* A record has come in: the object at this address is the epoch's freed one. 0 or -ENOMEM. */
 int codes__gone(struct codes *c, uint64_t addr, uint64_t epoch);
+/* Has an object at this address been read, since a stack had it? */
+bool codes__known(const struct codes *c, uint64_t addr);
 /* A stack of this epoch has the object at this address on it: reads it, unless it is known or too late. 0 or -ENOMEM. */
 int codes__need(struct codes *c, uint64_t addr, uint64_t epoch);
 /* The epoch was this one after everything in this round had been read. */

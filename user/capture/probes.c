@@ -74,6 +74,8 @@ struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
 	struct probes *p = opts->inside ? probes_inside__load(opts, why) : probes_kernel__load(opts, why);
 
+	if (p && opts->seen)
+		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
 	if (p)
 		p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
 	return p;
@@ -94,6 +96,7 @@ void probes__from_environment(struct probes_opts *opts)
 	opts->verify = !strcmp(bench, "verify");
 	opts->sleepable = !strcmp(bench, "sleepable");
 	opts->filter = !strcmp(bench, "filter");
+	opts->seen = !strcmp(bench, "seen");
 	opts->atomic = !strcmp(bench, "atomic");
 }
 
@@ -323,6 +326,22 @@ void probes__bump_epoch(struct probes *p)
 {
 	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
 	p->bumps++;
+}
+
+void probes__forget_seen(struct probes *p)
+{
+	/* Stacks of the epoch in between may have code objects whose marks are gone: nobody is to name them. */
+	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
+	memset(p->vars.seen_code, 0, MT_SEEN_SLOTS);
+	__atomic_fetch_add(p->vars.code_epoch, 1, __ATOMIC_SEQ_CST);
+	p->lost_ends += PROBES_FORGOTTEN_ENDS;
+	p->ends_known = false;
+	p->forgotten++;
+}
+
+uint64_t probes__times_forgotten(const struct probes *p)
+{
+	return p->forgotten;
 }
 
 uint64_t probes__bumps(const struct probes *p)

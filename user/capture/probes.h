@@ -38,6 +38,7 @@ struct probes_opts {
 	bool modules;		/* tell of every call of a module, and of when it is left */
 	pid_t pid;		/* without kin: the process that will be attached to; 0: none will be */
 	bool filter;		/* the programs tell the process from others, even where the kernel can */
+	bool seen;		/* begin as after very many code objects: the end of each counts */
 	bool atomic;		/* no sleepable programs, even where the kernel has them */
 };
 
@@ -149,6 +150,13 @@ void probes__reset_counters(struct probes *p, uint32_t number);
 void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n);
 /* Makes all stack ids new, as if a code object had been freed. */
 void probes__bump_epoch(struct probes *p);
+/*
+ * Forgets which code objects are on sent stacks, and makes all stacks be sent again. It is as if PROBES_FORGOTTEN_ENDS records about
+ * freed code objects had been lost each time: probes__lost_ends() has them.
+ */
+#define PROBES_FORGOTTEN_ENDS 2
+void probes__forget_seen(struct probes *p);
+uint64_t probes__times_forgotten(const struct probes *p);
 uint64_t probes__epoch(const struct probes *p); /* as it is at this moment */
 uint64_t probes__bumps(const struct probes *p); /* by the two above, so far */
 /* Report calls of this module object. 0 or -errno (-E2BIG: enough of them). */

@@ -90,6 +90,7 @@ static int begin(struct inside_probes *ip, const struct probes_opts *opts)
 	to[v.bench_verify] = opts->verify;
 	p->vars.stopped = to + v.stopped;
 	p->vars.notices = (uint64_t *)(to + v.notices);
+	p->vars.seen_code = to + v.seen_code;
 	p->vars.code_epoch = (uint64_t *)(to + v.code_epoch);
 	p->vars.module_code = (uint64_t *)(to + v.module_code);
 	p->vars.asked_args = (struct mt_usdt_args *)(to + v.asked_args);

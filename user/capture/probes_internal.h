@@ -48,7 +48,7 @@ struct probes {
 	bool filter; /* without a group: links know no process, the programs do */
 	/* The programs' variables that are read and written while they run. */
 	struct {
-		uint8_t *stopped;
+		uint8_t *stopped, *seen_code;
 		uint64_t *notices, *code_epoch, *module_code;
 		struct mt_usdt_args *asked_args;
 		struct mt_node_layout *node_layout;
@@ -56,7 +56,7 @@ struct probes {
 	probes_fn fn;
 	void *ctx;
 	struct mt_py_layout py;
-	uint64_t bumps, ends, both_until;
+	uint64_t bumps, ends, both_until, forgotten;
 	struct place at_place[HOOK_NR];
 	unsigned int users;
 	/* With a group: */

@@ -268,6 +268,7 @@ static void point(struct probes *p)
 
 	p->vars.stopped = &skel->bss->stopped;
 	p->vars.notices = (uint64_t *)&skel->bss->notices;
+	p->vars.seen_code = skel->bss->seen_code;
 	p->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
 	p->vars.module_code = (uint64_t *)skel->bss->module_code;
 	p->vars.asked_args = skel->bss->asked_args;

@@ -36,6 +36,7 @@
 #define LOOK_PAUSE_MAX 100000000ULL
 #define FACTS_EVERY 1000000000ULL /* ns */
 #define SETTLE_TRIES 100
+#define STRANGE_ENDS 16384 /* a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
 
 static uint64_t monotonic(void)
@@ -323,6 +324,7 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	err = queue__push(&s->queue, rec, len);
 	if (!err && gone->h.type == MT_REC_CODE_GONE) {
 		s->gone_after += gone->epoch > s->read_until;
+		s->strange_ends += gone->h.member == s->opts.number && !codes__known(names__codes(s->names), gone->code);
 		err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
 	}
 	if (!err && s->queue.len > queue_max(s))
@@ -343,6 +345,7 @@ int session__catch_up(struct session *s)
 		if (gone->h.type == MT_REC_CODE_GONE)
 			err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
 	}
+	s->forgotten = probes__times_forgotten(s->probes);
 	/* Which of them came before we were there cannot be told: nothing is said of stacks from before now. */
 	if (!err && s->opts.kin && !probes__lost_ends(s->probes, &lost) && lost) {
 		codes__lost(names__codes(s->names), 0, probes__epoch(s->probes));
@@ -381,6 +384,31 @@ static int prefetch(struct session *s)
 			return err;
 	}
 	return 0;
+}
+
+/*
+ * The programs mark code objects by hash and never take a mark back. After very many of them nearly every end of a code object
+ * looks as if some stack had it, and makes all stacks be sent again.
+ */
+static void renew_marks(struct session *s)
+{
+	if (s->strange_ends < STRANGE_ENDS)
+		return;
+	log_debug("%" PRIu32 " ends of code objects that no stack had: marks are made anew", s->strange_ends);
+	s->strange_ends = 0;
+	probes__forget_seen(s->probes);
+}
+
+/* This session's programs, which others may share, have forgotten marks: what was read before stands for no stack from then on. */
+static void look_for_forgotten(struct session *s)
+{
+	uint64_t n = probes__times_forgotten(s->probes);
+
+	if (n == s->forgotten)
+		return;
+	s->gone_lost += (n - s->forgotten) * PROBES_FORGOTTEN_ENDS;
+	s->forgotten = n;
+	codes__lost(names__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
 }
 
 /* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up to now. */
@@ -513,6 +541,7 @@ static int go_round(struct session *s, bool hurry)
 	int err;
 
 	s->read_until = UINT64_MAX;
+	look_for_forgotten(s);
 	err = consume(s);
 	taken = probes__taken(s->probes);
 	calls__after_drain(s, err >= 0 && !s->behind);
@@ -578,6 +607,7 @@ static int housekeeping(struct session *s, uint64_t now)
 	if (err)
 		return err;
 	maybe_go_sleepable(s, c);
+	renew_marks(s);
 	look_into_torch(s, now);
 	calls__look(s, now);
 	autograd__look(s, now);

@@ -91,6 +91,8 @@ struct session {
 	uint64_t counters[MT_CNT_NR]; /* a second old at most; what probes__notices() is about, as of this round */
 	uint64_t notices;	      /* probes__notices(), before they were read */
 	uint64_t stacks_again;	      /* records of stacks that were named already: each CPU sends its own */
+	uint64_t forgotten;    /* how often the programs have, as far as is known here */
+	uint32_t strange_ends; /* of code objects that no stack had, told since the programs forgot which ones stacks have */
 	bool attached, tried_sleepable, have_codes;
 	bool from_start; /* the probes were in place before any of PyTorch's code could run */
 	bool threads_forgotten; /* one that is heard of may have been heard of before */

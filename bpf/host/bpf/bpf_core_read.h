@@ -8,5 +8,6 @@ extern __u64 host_trampoline;
 #define bpf_core_field_offset(type, field) offsetof(type, field)
 #define bpf_core_type_size(type) sizeof(type)
 #define BPF_CORE_READ(src, ...) ((void)(src), host_trampoline)
+#define MT_KERNEL(field) ((void)task, host_trampoline)
 
 #endif
