@@ -95,8 +95,8 @@ def killed(times):
     """Each at another moment of attaching or recording, while the target calls the hooks all the time."""
     bad = []
     for i in range(times):
-        target.stdin.write("run\n")
-        target.stdin.flush()
+        if ask("run") != "runs":
+            sys.exit("the target does not run")
         p = subprocess.Popen([tool, "record", "-p", str(target.pid), "-o", recording, "-f"], stderr=subprocess.DEVNULL)
         time.sleep(0.15 * i)
         p.kill()

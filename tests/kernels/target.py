@@ -88,6 +88,7 @@ def fork(n):
 
 def forever():
     rounds = 0
+    print("runs", flush=True)  # before the next line comes, or that may be read along with this one
     while not select.select([sys.stdin], [], [], 0)[0]:
         work(30)
         rounds += 1
