@@ -8,6 +8,7 @@
 #include "analyze.h"
 #include "capture_args.h"
 #include "commands.h"
+#include "csv_args.h"
 #include "diff.h"
 #include "inputs.h"
 #include "lib/log.h"
@@ -264,7 +265,7 @@ static int run(struct diff_args *args)
 
 int cmd_diff(int argc, char **argv)
 {
-	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

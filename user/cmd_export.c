@@ -9,6 +9,7 @@
 
 #include "analyze.h"
 #include "commands.h"
+#include "csv_args.h"
 #include "export/export.h"
 #include "inputs.h"
 #include "lib/exit.h"
@@ -289,7 +290,7 @@ static int finish(struct export_run *r)
 
 int cmd_export(int argc, char **argv)
 {
-	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

@@ -9,6 +9,7 @@
 #include "analyze.h"
 #include "capture_args.h"
 #include "commands.h"
+#include "csv_args.h"
 #include "inputs.h"
 #include "lib/json.h"
 #include "lib/log.h"
@@ -664,7 +665,7 @@ static int report_files(const struct report_args *args)
 
 int cmd_report(int argc, char **argv)
 {
-	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp_child children[] = { CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 	static const struct argp argp = {
 		.options = options,
 		.parser = parse,

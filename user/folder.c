@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "folder.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +16,8 @@
 
 #include "folder_internal.h"
 #include "lib/outfile.h"
+#include "lib/text.h"
+#include "lib/utf8.h"
 
 #define LOCK_TRIES 200 /* of 10 ms */
 
@@ -256,14 +259,19 @@ static bool taken(const struct folder *f, const char *name)
 char *folder__new_path(const struct folder *f, const char *stem)
 {
 	char safe[200], name[240], *path;
-	size_t n = 0;
+	size_t n = 0, len;
 
-	for (; *stem && n < sizeof(safe) - 1; stem++) {
-		bool good = (*stem >= 'a' && *stem <= 'z') || (*stem >= 'A' && *stem <= 'Z') || (*stem >= '0' && *stem <= '9') ||
-			    strchr("-_+=,.", *stem) || (unsigned char)*stem >= 0x80;
+	for (; *stem; stem += len ? len : 1) {
+		uint32_t c;
+		bool good;
 
-		safe[n] = good && (n || *stem != '.') ? *stem : '_';
-		n++;
+		/* The index is JSON: what is not UTF-8 would have another name there than in the folder. */
+		len = utf8__decode(stem, strlen(stem), &c);
+		good = len > 1 ? !text__acts(c) : len && (isalnum((unsigned char)*stem) || strchr("-_+=,.", *stem)) && (n || *stem != '.');
+		if (n + (good ? len : 1) >= sizeof(safe))
+			break;
+		memcpy(safe + n, good ? stem : "_", good ? len : 1);
+		n += good ? len : 1;
 	}
 	safe[n] = '\0';
 	if (!n)

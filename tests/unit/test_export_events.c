@@ -78,6 +78,8 @@ static void test_csv_field(void **state)
 	static const char *const fields[][2] = {
 		{NULL, ""}, {"", ""}, {"plain", "plain"}, {"a,b", "\"a,b\""}, {"say \"a\"", "\"say \"\"a\"\"\""}, {"a\nb", "a\\x0ab"},
 		{"\xc3\xa9", "\xc3\xa9"}, {"\xff", "\\xff"}, {"\xc3\xa9,", "\"\xc3\xa9,\""},
+		{"=1+1", "'=1+1"}, {"+a", "'+a"}, {"-a", "'-a"}, {"@SUM(1,2)", "\"'@SUM(1,2)\""}, {"\xef\xbc\x9d""1", "'\xef\xbc\x9d""1"}, {"a=1", "a=1"},
+		{"\t=1", "\\x09=1"},
 	};
 
 	(void)state;
@@ -92,6 +94,22 @@ static void test_csv_field(void **state)
 		assert_string_equal(text, fields[i][1]);
 		free(text);
 	}
+}
+
+static void test_csv_raw(void **state)
+{
+	char *text;
+	size_t size;
+	FILE *f = open_memstream(&text, &size);
+
+	(void)state;
+	assert_non_null(f);
+	csv__set_raw(true);
+	csv__put(f, "=1+1");
+	csv__set_raw(false);
+	fclose(f);
+	assert_string_equal(text, "=1+1");
+	free(text);
 }
 
 /* --- ndjson */
@@ -357,7 +375,7 @@ static void test_snapshot_needs_a_gpu(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_hostile),		 cmocka_unit_test(test_csv_field),
+		cmocka_unit_test(test_hostile),		 cmocka_unit_test(test_csv_field), cmocka_unit_test(test_csv_raw),
 		cmocka_unit_test(test_ndjson),		 cmocka_unit_test(test_tensorboard),
 		cmocka_unit_test(test_tensorboard_pipe), cmocka_unit_test(test_openmetrics), cmocka_unit_test(test_openmetrics_of_the_cpu),
 		cmocka_unit_test(test_pickle),		 cmocka_unit_test(test_snapshot_needs_a_gpu),

@@ -138,6 +138,10 @@ static void test_names(void **state)
 	path = folder__new_path(f, "../bf 16/x");
 	assert_string_equal(path, in("w/_._bf_16_x-2.mtr"));
 	free(path);
+	/* Of what is not UTF-8, or acts on a terminal, nothing gets into a name; other languages do. */
+	path = folder__new_path(f, "tr\xe9in \xc3\xa9t\xc3\xa9\xc2\x9b\xe2\x80\xae\xe6\xbc\xa2");
+	assert_string_equal(path, in("w/tr_in_\xc3\xa9t\xc3\xa9__\xe6\xbc\xa2.mtr"));
+	free(path);
 	assert_int_equal(folder__add(f, &e), -EINVAL);
 	strcpy(e.file, FOLDER_INDEX);
 	assert_int_equal(folder__add(f, &e), -EINVAL);

@@ -26,20 +26,44 @@ static void put_quoted(FILE *out, const char *s)
 	fputc('"', out);
 }
 
+static bool raw;
+
+void csv__set_raw(bool set)
+{
+	raw = set;
+}
+
+/* Also as full-width characters, which some spreadsheets take for the same. */
+static bool is_formula(const char *s)
+{
+	static const char *const wide[] = { "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d", "\xef\xbc\xa0" };
+
+	if (*s && strchr("=+-@", *s))
+		return true;
+	for (size_t i = 0; i < sizeof(wide) / sizeof(*wide); i++) {
+		if (!strncmp(s, wide[i], strlen(wide[i])))
+			return true;
+	}
+	return false;
+}
+
 void csv__put(FILE *out, const char *s)
 {
-	size_t size;
+	size_t size, mark = s && !raw && is_formula(s);
 	char *clean;
 
+	if (mark && is_plain(s))
+		fputc('\'', out);
 	if (!s || is_plain(s)) {
 		fputs(s ? s : "", out);
 		return;
 	}
-	size = 4 * strlen(s) + 1;
+	size = 4 * strlen(s) + 2;
 	clean = malloc(size);
 	if (!clean)
 		return;
-	text__clean(clean, size, s, strlen(s));
+	clean[0] = '\'';
+	text__clean(clean + mark, size - mark, s, strlen(s));
 	if (strpbrk(clean, ",\""))
 		put_quoted(out, clean);
 	else

@@ -181,7 +181,9 @@
 			const cells = [now.bytes[id], ...cols.filter(c => c !== "size").map(c =>
 				c === "count" ? now.count[id] : c === "category" ? g.category : c === "phase" ? g.row.phase ?? "" : text(c, g, id)),
 			state.by === "line" || state.by === "stack" ? g.row.file ?? "" : "", state.by === "line" || state.by === "stack" ? g.row.line || "" : ""];
-			lines.push(cells.map(v => String(v).replace(/[\t\n\r]/g, " ")).join("\t"));
+			// A name that a spreadsheet would take for a formula is text.
+			lines.push(cells.map(v => (typeof v === "string" && /^[=+\-@\uff1d\uff0b\uff0d\uff20]./.test(v) ? "'" : "") +
+				String(v).replace(/[\t\n\r]/g, " ")).join("\t"));
 		}
 		return lines.join("\n") + "\n";
 	}
