@@ -56,7 +56,9 @@ static int say_open(const char *path, int err, const char *why)
 		log_err("%s: cannot read: %s", name, strerror(err));
 		return EXIT_FAILED;
 	}
-	log_err("%s: cannot open: %s", name, strerror(err));
+	log_err("%s: cannot open: %s%s", name, strerror(err),
+		err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote" :
+		err == EACCES ? "; a recording belongs to who made it: run it with sudo" : "");
 	return EXIT_UNUSABLE;
 }
 
@@ -140,12 +142,28 @@ static void read_duration(struct analysis *a)
 		a->duration = a->last_time;
 }
 
+/* The model takes the end for what is after it. */
+static void warn_of_later(const struct analysis *a)
+{
+	struct model_opts o = model__opts(a->model);
+	char name[512], at[24], end[24];
+
+	if (o.at == AT_TIME && o.at_time > a->duration)
+		log_warn("%s: --at %s is after its end; shown is its end, at %s", clean(name, sizeof(name), a->path),
+			 text__time(at, sizeof(at), o.at_time), text__time(end, sizeof(end), a->duration));
+}
+
 static int say_end(const struct analysis *a)
 {
 	char name[512], events[32];
 
 	clean(name, sizeof(name), !strcmp(a->path, "-") ? "standard input" : a->path);
 	text__count(events, sizeof(events), a->events);
+	if (a->end == MTR_TRUNCATED && !a->events && !facts__get(a->facts, "pid")) {
+		log_err("%s: stops at byte %" PRIu64 " (%s): nothing of a recording can be read; the copy is short, or its recorder was killed at once",
+			name, a->end_offset, a->end_why);
+		return EXIT_UNUSABLE;
+	}
 	if (a->end == MTR_DAMAGED && !a->events) {
 		log_err("%s: damaged at byte %" PRIu64 " (%s): no event can be read", name, a->end_offset, a->end_why);
 		return EXIT_UNUSABLE;
@@ -180,6 +198,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 		return EXIT_FAILED;
 	}
 	read_duration(a);
+	warn_of_later(a);
 	model__finish(a->model, a->duration);
 	a->end_why = "";
 	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);

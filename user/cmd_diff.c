@@ -134,11 +134,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	return 0;
 }
 
-static int read_side(const struct diff_args *args, enum match_side side, struct analysis **ret)
+static int read_side(struct diff_args *args, enum match_side side, struct analysis **ret)
 {
 	int status = analysis__open(args->files[side], &args->opts.at[side], ret);
 
-	return status ? status : analysis__run(*ret, NULL, NULL);
+	status = status ? status : analysis__run(*ret, NULL, NULL);
+	if (!status)
+		args->opts.at[side] = model__opts((*ret)->model); /* of a time after the end it has made the end */
+	return status;
 }
 
 /*

@@ -183,7 +183,7 @@ static int each_event(void *ctx, const struct event *e)
 	return r->args.format->event(&r->ctx, r->state, e);
 }
 
-/* Says why a format came to nothing. */
+/* Says why a format came to nothing, and whether that is the file's doing: EXIT_UNUSABLE. */
 static int explain(const struct export_run *r, int err)
 {
 	const char *file = r->args.recording;
@@ -197,14 +197,15 @@ static int explain(const struct export_run *r, int err)
 		log_err("%s: %s has to read a recording twice: save it to a file first", !strcmp(file, "-") ? "standard input" : file,
 			r->args.format->name);
 	else if (err == -ENODEV)
-		log_err("%s: nothing of a GPU in it, and %s is about nothing else", file, r->args.format->name);
+		log_err("%s: %s needs CUDA events, and this recording has none%s; flamegraph, html and others show it", file, r->args.format->name,
+			r->args.device ? " of this device" : "");
 	else if (err == -EFBIG)
 		log_err("%s: too many different stacks and names in it for %s", file, r->args.format->name);
 	else if (err == -ENODATA)
 		log_err("%s: no allocation in it, so there is nothing to show", file);
 	else
 		log_err("%s: cannot export: %s", file, strerror(-err));
-	return EXIT_FAILED;
+	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE ? EXIT_UNUSABLE : EXIT_FAILED;
 }
 
 /* A pipe cannot be read twice. What is wrong with the file is said when it is read for good. */
@@ -251,6 +252,8 @@ static int convert(struct export_run *r)
 	status = analysis__run(a, f->event ? each_event : NULL, r);
 	if (status)
 		return status;
+	r->args.model = model__opts(a->model); /* of a time after the end it has made the end */
+	name_moment(r);
 	r->ctx.duration = a->duration;
 	r->ctx.complete = a->complete;
 	if (r->args.device) {

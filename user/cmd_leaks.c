@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "analyze.h"
 #include "capture/session.h"
@@ -88,7 +89,8 @@ static void check_args(struct leaks_args *a, struct argp_state *state)
 	if (a->capture.pid && a->n)
 		argp_error(state, "'%s': either a recording or -p PID", a->files[0]);
 	if (!a->capture.pid && (a->capture.steps || a->capture.duration))
-		argp_error(state, "%s is for a running process, -p PID", a->capture.steps ? "a number of steps" : "--duration");
+		argp_error(state, "%s is for a running process, -p PID%s", a->capture.steps ? "a number of steps" : "--duration",
+			   a->capture.steps ? "; of a recording --steps lists each step" : "");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -350,7 +352,7 @@ static int from_process(const struct leaks_args *args)
 }
 
 /*
- * "--steps 60" beside -p is what people type, as for record; with a recording the word after --steps is the file. argp
+ * "--steps 60" beside -p is what people type, as for record; with a recording the word after --steps is the file, unless there is no such file. argp
  * knows optional arguments only behind a "=".
  */
 static char **join_steps(int *argc, char **argv, char **joined)
@@ -362,8 +364,8 @@ static char **join_steps(int *argc, char **argv, char **joined)
 	for (int i = 1; i < *argc; i++)
 		live |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
 	for (int i = 0; v && i < *argc; i++) {
-		if (live && !*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") && strspn(argv[i + 1], "0123456789") &&
-		    !argv[i + 1][strspn(argv[i + 1], "0123456789")]) {
+		if (!*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") && strspn(argv[i + 1], "0123456789") &&
+		    !argv[i + 1][strspn(argv[i + 1], "0123456789")] && (live || access(argv[i + 1], F_OK))) {
 			if (asprintf(joined, "--steps=%s", argv[++i]) < 0) {
 				*joined = NULL;
 				free(v);

@@ -320,6 +320,7 @@ static int print_text(const struct analysis *a, const struct report_args *args, 
 	struct report_text_opts o = text_opts(args);
 
 	o.duration = a->duration;
+	o.at_time = model__opts(a->model).at_time;
 	o.cut = a->complete ? NULL : a->end_why;
 	if (!first)
 		fputc('\n', out);
@@ -350,7 +351,7 @@ static int print(const struct analysis *a, struct reports *s, int device, const 
 	int err;
 
 	doc.at = args->at.at;
-	doc.at_time = args->at.at_time;
+	doc.at_time = model__opts(a->model).at_time;
 	doc.by = args->by;
 	doc.split = args->split;
 	doc.innermost = args->innermost;
@@ -380,13 +381,26 @@ static int print(const struct analysis *a, struct reports *s, int device, const 
 	return err;
 }
 
+/* A device whose allocator has segments; "" if none has. */
+static void find_segments(const struct analysis *a, char *buf, size_t size)
+{
+	struct model_device d;
+
+	*buf = '\0';
+	for (size_t i = 0; i < model__devices(a->model) && !*buf; i++) {
+		model__device(a->model, i, &d);
+		if (d.has_totals)
+			snprintf(buf, size, "%s", d.name);
+	}
+}
+
 static int check_segments(const struct analysis *a, const struct report_args *args, size_t device,
 			  const struct model_device *d)
 {
 	struct model_segments s;
 	int err = model__segments(a->model, device, ROWS_AT_MARK, args->innermost, &s);
 	bool none = !err && !s.n && (s.reserved || !s.has_totals);
-	char path[512];
+	char path[512], other[64];
 
 	if (!err)
 		model__free_segments(&s);
@@ -396,9 +410,10 @@ static int check_segments(const struct analysis *a, const struct report_args *ar
 	}
 	if (!err && !none)
 		return 0;
-	log_err("%s: no segments of %s in it%s", text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
-		d->device.type == DEVICE_CPU ? ", the CPU's allocator has none; try --device cuda:0" :
-					       ", the allocator's blocks only; try --by line");
+	find_segments(a, other, sizeof(other));
+	log_err("%s: no segments of %s in it, %s; try %s%s", text__clean(path, sizeof(path), a->path, strlen(a->path)), d->name,
+		d->device.type == DEVICE_CPU ? "the CPU's allocator has none" : "the allocator's blocks only",
+		d->device.type == DEVICE_CPU && *other ? "--device " : "--by line", d->device.type == DEVICE_CPU ? other : "");
 	return EXIT_UNUSABLE;
 }
 
@@ -456,6 +471,30 @@ static int run(struct analysis *a, struct reports *s, struct advisor *advisor)
 	return analysis__run(a, look, &o);
 }
 
+/* A filter with a slip of the pen keeps nothing, which looks like a job that has nothing. */
+static void warn_of_nothing(const struct analysis *a, const struct report_select *select, size_t device)
+{
+	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
+	char path[512], expr[256], instead[1024];
+	uint64_t bytes, count;
+	struct row *rows;
+	size_t n, kept;
+
+	report_select__apply(select, &o);
+	if (model__rows(a->model, device, &o, &rows, &n))
+		return;
+	kept = report_select__kept(rows, n, &bytes, &count);
+	free(rows);
+	o.keep = NULL;
+	if (kept || model__rows(a->model, device, &o, &rows, &n))
+		return;
+	report_select__instead(select, rows, n, instead, sizeof(instead));
+	log_warn("%s: --filter: nothing matches '%s'; %s", text__clean(path, sizeof(path), a->path, strlen(a->path)),
+		 text__clean(expr, sizeof(expr), select->expr, strlen(select->expr)),
+		 *instead ? instead : "--by module, category or thread shows what there is");
+	free(rows);
+}
+
 /* With the advice that was asked for. */
 static int print_advised(const struct analysis *a, struct reports *s, int device, struct advisor *advisor)
 {
@@ -502,6 +541,8 @@ static int report_recording(const char *path, struct reports *s)
 			err = ranks__add(s->ranks, a, args->device ? device : -1);
 		if (err == -ENODATA)
 			err = 0;
+		if (s->apart && device >= 0 && args->select.filter)
+			warn_of_nothing(a, &args->select, (size_t)device);
 		if (!err && s->apart)
 			err = print_advised(a, s, device, advisor);
 		s->first = false;

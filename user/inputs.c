@@ -2,9 +2,11 @@
 #include "inputs.h"
 
 #include <errno.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "folder.h"
@@ -177,6 +179,32 @@ static char *split(const char *arg, const char **name)
 	return path;
 }
 
+static bool is_plain_folder(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* A folder that no capture has made an index for. */
+static int say_plain(const char *path)
+{
+	char clean[512], *pattern = NULL;
+	glob_t found = { 0 };
+
+	text__clean(clean, sizeof(clean), path, strlen(path));
+	if (asprintf(&pattern, "%s/*.mtr", path) >= 0)
+		glob(pattern, 0, NULL, &found);
+	if (found.gl_pathc)
+		log_err("%s: it is a folder without an index.json; name its %zu recording%s: %s/*.mtr", clean, found.gl_pathc,
+			found.gl_pathc == 1 ? "" : "s", clean);
+	else
+		log_err("%s: it is a folder without a recording in it", clean);
+	globfree(&found);
+	free(pattern);
+	return EXIT_UNUSABLE;
+}
+
 static int expand(struct inputs *in, const char *arg, enum inputs_of what, size_t others)
 {
 	const char *name = NULL;
@@ -185,7 +213,7 @@ static int expand(struct inputs *in, const char *arg, enum inputs_of what, size_
 	int status;
 
 	if (!of && !folder__is(arg))
-		return inputs__add(in, strdup(arg), NULL);
+		return is_plain_folder(arg) ? say_plain(arg) : inputs__add(in, strdup(arg), NULL);
 	status = open_folder(of ? of : arg, &f);
 	if (!status)
 		status = of ? add_named(in, f, name) : add_folder(in, f, what, others);

@@ -11,11 +11,13 @@
 #include <linux/types.h>
 
 #include "lib/array.h"
+#include "lib/nearest.h"
 #include "lib/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
 
 #define MOST_VALUES 256 /* of all terms */
+#define LISTED 8	/* values in a message */
 
 enum key {
 	KEY_ANY,
@@ -462,6 +464,69 @@ void report_select__apply(const struct report_select *s, struct row_opts *o)
 	o->ctx = (void *)(uintptr_t)s;
 	o->keep = s->filter ? keep : NULL;
 	o->hide = s->nhide ? hide : NULL;
+}
+
+/* The words that a row has in a field, NULL: none. */
+static const char *field(enum key key, const struct row *r)
+{
+	switch (key) {
+	case KEY_LINE:
+		return r->file;
+	case KEY_FUNC:
+		return r->func;
+	case KEY_MODULE:
+		return r->module;
+	case KEY_CLASS:
+		return r->module_class;
+	case KEY_CATEGORY:
+		return r->category;
+	case KEY_PHASE:
+		return r->before_attach ? NULL : phase__name(r->phase);
+	case KEY_THREAD:
+		return r->thread;
+	case KEY_NAME:
+		return r->name;
+	default:
+		return NULL;
+	}
+}
+
+char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n, char *buf, size_t size)
+{
+	static const char *const words[KEY_NR] = {
+		[KEY_LINE] = "files", [KEY_FUNC] = "functions", [KEY_MODULE] = "modules", [KEY_CLASS] = "classes", [KEY_CATEGORY] = "categories",
+		[KEY_PHASE] = "phases", [KEY_THREAD] = "threads", [KEY_NAME] = "names",
+	};
+	const struct term *t = s->filter->terms;
+	struct nearest near = { .word = s->filter->values[t->first].text };
+	char text[1024] = "", line[1280];
+	const char *listed[LISTED];
+	size_t k = 0, len = 0, more = 0;
+
+	*buf = '\0';
+	if (t->not || !words[t->key])
+		return buf;
+	for (size_t i = 0; i < n; i++) {
+		const char *value = field(t->key, &rows[i]);
+		size_t j = 0;
+
+		if (!value || !*value)
+			continue;
+		nearest__try(&near, value);
+		while (j < k && strcmp(listed[j], value) != 0)
+			j++;
+		more += j == k && k == LISTED;
+		if (j < k || k == LISTED)
+			continue;
+		listed[k++] = value;
+		if (len < sizeof(text))
+			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", k > 1 ? ", " : "", value);
+	}
+	if (!k)
+		return buf;
+	snprintf(line, sizeof(line), "%s%.200s%s%s here: %s%s", near.best ? "did you mean " : "", near.best ? near.best : "", near.best ? "? " : "",
+		 words[t->key], text, more ? " and others" : "");
+	return text__clean(buf, size, line, strlen(line));
 }
 
 size_t report_select__kept(const struct row *rows, size_t n, uint64_t *bytes, uint64_t *count)

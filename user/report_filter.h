@@ -39,6 +39,12 @@ struct report_select {
 int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size);
 /* One more of --hide's. 0, -EINVAL: it names nothing, -ENOMEM. */
 int report_select__add_hide(struct report_select *s, const char *pattern);
+/*
+ * Where a filter keeps nothing of these rows (without its keep()): what its first field has in them instead, and which of that may
+ * have been meant, for a message: "did you mean blocks.0? modules here: blocks.0, blocks.1, and 5 more". Returns buf, "" where
+ * its first term is of no field that has words.
+ */
+char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n, char *buf, size_t size);
 /* s may be NULL, and must outlive o. */
 void report_select__apply(const struct report_select *s, struct row_opts *o);
 /* Rows of the kept blocks, which come first; *bytes and *count: of the others. */

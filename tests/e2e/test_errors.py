@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """What goes wrong says what, on what, why and what to try, with the right exit code; and leaves nothing behind."""
+import json
 import os
 import re
 import shutil
@@ -354,6 +355,52 @@ def test_not_a_recording():
         refused(tool("export", "folded", "-o", "-", path), code, path)
 
 
+def small_recording(_made=[]):
+    if not _made:
+        path = scratch("small-cpu.mtr")
+        equal(tool("record", "-p", str(training().popen.pid), "-o", path, "-d", "500ms", root=True)[0], OK, "record")
+        own(path)
+        _made.append(path)
+    return _made[0]
+
+
+def test_what_is_not_there():
+    """What is asked of a recording and is not in it: exit code 2, or a warning, and what there is instead."""
+    path = small_recording()
+    duration = report(path)["capture"]["duration"]
+    for at in ("999", "1h"):
+        code, out, err = tool("report", "--at", at, "--format", "json", path)
+        equal((code, json.loads(out)["time"]), (OK, duration), "--at %s: %s" % (at, err))
+        check("is after its end; shown is its end, at" in err, "--at %s: what is said: %s", at, err)
+    equal(tool("report", "--at", "999", "--format", "csv", path)[1], tool("report", "--at", "end", "--format", "csv", path)[1], "rows after the end")
+    code, out, err = tool("diff", "--at", "999,end", path, path)
+    check(code == OK and "is after its end" in err and "999" not in out, "diff: %s%s", out, err)
+    check("Mem at" in out and "is after" not in tool("report", "--at", "0.1", path)[2], "a time within it: %s", out)
+    for filter_, words in (("module:no_such", "modules here: "), ("module:blocks.0.mpl.up", "did you mean blocks.0.mlp.up"), ("phase:data", "phases here: "),
+                           ("class:Conv", "classes here: "), ("no-such-word", "--by module")):
+        code, out, err = tool("report", "--filter", filter_, path)
+        check(code == OK and "not shown" in out, "--filter %s: %d: %s", filter_, code, out)
+        check("nothing matches '%s'" % filter_ in err and words in err, "--filter %s: what is said: %s", filter_, err)
+    for filter_ in ("module:blocks", "-module:no_such"):
+        equal(tool("report", "--filter", filter_, path)[2], "", "a filter that keeps something")
+    refused(tool("report", "--by", "segment", path), UNUSABLE, "try --by line")
+    check("cuda" not in tool("report", "--by", "segment", path)[2], "a device is suggested that is not there")
+    refused(tool("export", "snapshot", path, "-o", scratch("no.pickle")), UNUSABLE, path, "needs CUDA events")
+    refused(tool("export", "folded", "--at", "oom", path, "-o", "-"), UNUSABLE, "no out-of-memory")
+    refused(tool("leaks", "--steps", "5", path), USAGE, "a number of steps is for a running process", "lists each step")
+    equal(tool("leaks", "--steps", path)[0], OK, "leaks --steps FILE")
+
+
+def test_folder_without_index():
+    folder = scratch("plain-folder")
+    os.mkdir(folder)
+    refused(tool("report", folder), UNUSABLE, folder, "without a recording")
+    for name in ("a", "b"):
+        shutil.copy(small_recording(), os.path.join(folder, name + ".mtr"))
+    for command in (("report",), ("compare",), ("leaks",), ("diff",), ("export", "html")):
+        refused(tool(*command, folder), UNUSABLE, "without an index.json", "its 2 recordings: %s/*.mtr" % folder)
+
+
 def test_truncated_recording():
     """A recording cut anywhere opens, or is refused by name; it never crashes and never looks complete."""
     target = training()
@@ -364,6 +411,10 @@ def test_truncated_recording():
         data = f.read()
     whole = report(path)["capture"]["events"]
     opened = 0
+    for head in (16, 20):
+        with open(scratch("head.mtr"), "wb") as f:
+            f.write(data[:head])
+        refused(tool("report", scratch("head.mtr")), UNUSABLE, "nothing of a recording can be read")
     for i in range(24):
         cut = scratch("cut.mtr")
         at = len(data) * i // 24 if i else 5

@@ -277,8 +277,10 @@ void model__finish(struct model *m, uint64_t now)
 		}
 	/* Fails only for want of memory for one more step to list: the steps before it stay. */
 	(void)steps__finish(m);
+	if (m->opts.at == AT_TIME && m->opts.at_time > now)
+		m->opts.at_time = now;
 	if (m->opts.at == AT_TIME && !m->time_passed)
-		model__pass_time(m, m->opts.at_time < now ? m->opts.at_time : now);
+		model__pass_time(m, m->opts.at_time);
 	/* Told of, and then no event came: this is all that there is. */
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		if (!m->devs[i]->any) {
