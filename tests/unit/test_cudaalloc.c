@@ -64,7 +64,8 @@ static const struct fake_segment all_kinds[] = {
 	SEGMENT(mixed, .addr = BASE + 2 * MIB, .small = true, .stream = 0x5555aaaa0),
 	SEGMENT(mixed, .addr = BASE + 4096 * MIB, .device = 1, .small = true),
 	{ .addr = BASE + 256 * MIB, .private = 0, .blocks = mixed, .n = 6, .small = true },
-	{ .addr = BASE + 300 * MIB, .private = 1, .blocks = one, .n = 1 },
+	/* of a MemPool whose allocator goes by 256 bytes, as cudaMalloc promises no more */
+	{ .addr = BASE + 300 * MIB + 256, .private = 1, .blocks = one, .n = 1 },
 };
 #define KINDS (sizeof(all_kinds) / sizeof(all_kinds[0]))
 

@@ -12,6 +12,7 @@
 #define FROM_ACTIVE 2u
 #define FROM 7u
 
+#define POINTER_ALIGN 256 /* what CUDA promises of an address; PyTorch rounds sizes to 512, not where a segment begins */
 #define LINK_ROUNDS 4 /* of blocks that only their neighbours know */
 
 struct gather {
@@ -193,7 +194,7 @@ static int add_raw(struct pass *s, uint64_t met)
 
 static bool in_range(const struct raw *b)
 {
-	if (!b->ptr || !b->size || b->size % 512 || b->size >> 48 || b->ptr >> 56 || b->ptr % 512)
+	if (!b->ptr || !b->size || b->size % 512 || b->size >> 48 || b->ptr >> 56 || b->ptr % POINTER_ALIGN)
 		return false;
 	if (b->allocated > 1 || b->mapped > 1 || b->device != b->pool->device)
 		return false;
