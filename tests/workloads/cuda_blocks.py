@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Tensors on a CUDA device, with the allocator that the environment or a library chooses. usage: cuda_blocks.py [PLUGGABLE];
-PLUGGABLE: tests/programs/cuda_pluggable.c, compiled. Waits for a line before choosing it, before allocating and after. Prints a
+Tensors on a CUDA device, with the allocator that the environment or a library chooses. usage: cuda_blocks.py [PLUGGABLE
+[LIBRARY]]; both: tests/programs/cuda_pluggable.c, compiled; LIBRARY takes memory for itself. Waits for a line before choosing it, before allocating and after. Prints a
 JSON of what was allocated.
 """
+import ctypes
 import json
 import sys
 
@@ -31,6 +32,10 @@ with torch.cuda.stream(stream):
     beside = allocate(12345)
 told = {"sizes": SIZES, "addresses": addresses, "line": allocate.__code__.co_firstlineno + 1,
         "beside": [beside.data_ptr(), 12345, stream.stream_id]}
+if len(sys.argv) > 2:
+    library = ctypes.CDLL(sys.argv[2])
+    library.take.restype = ctypes.c_void_p
+    told["library"] = [library.take(ctypes.c_ssize_t(5 << 20), 0, None), 5 << 20]
 del blocks[1::2]
 if len(sys.argv) == 1:
     told["reserved"] = torch.cuda.memory_stats().get("reserved_bytes.all.current", 0)

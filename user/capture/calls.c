@@ -89,6 +89,8 @@ struct calls {
 	size_t n_files;
 	struct range own[RANGES_MAX]; /* code of PyTorch's allocator */
 	size_t n_own;
+	struct range library[RANGES_MAX]; /* code of libraries that take memory for themselves */
+	size_t n_library;
 	struct range runtime[RANGES_MAX]; /* code of CUDA's runtimes that are probed */
 	size_t n_runtime;
 	struct context context[CONTEXTS_MAX];
@@ -183,6 +185,20 @@ static bool in_ranges(const struct range *v, size_t n, uint64_t addr)
 
 	for (i = 0; i < n; i++)
 		if (addr >= v[i].start && addr < v[i].end)
+			return true;
+	return false;
+}
+
+/* With a pluggable allocator any other call is a tensor's block; these libraries' are not. */
+static bool is_library(const char *path)
+{
+	static const char *const names[] = { "libnccl",	    "libcublas", "libcudnn",	 "libcufft",   "libcusolver", "libcusparse",
+					     "libcurand",   "libcupti",	 "libcutensor", "libnvshmem", "libnvjpeg" };
+	const char *base = strrchr(path, '/');
+	size_t i;
+
+	for (i = 0; base && i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(base + 1, names[i], strlen(names[i])))
 			return true;
 	return false;
 }
@@ -312,6 +328,8 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	bool driver;
 	int err;
 
+	if (is_library(map->path))
+		add_ranges(c->library, &c->n_library, m, map);
 	err = cuda__look(s->target.proc, m, map, &f);
 	if (err) {
 		text__clean(file, sizeof(file), map->path, strlen(map->path));
@@ -429,9 +447,11 @@ int calls__fork(struct session *s, const struct calls *parent)
 		return 0; /* its parent's probes are not its own: it is looked into as a new one */
 	memcpy(c->file, parent->file, parent->n_files * sizeof(*c->file));
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
+	memcpy(c->library, parent->library, parent->n_library * sizeof(*c->library));
 	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));
 	c->n_files = parent->n_files;
 	c->n_own = parent->n_own;
+	c->n_library = parent->n_library;
 	c->n_runtime = parent->n_runtime;
 	c->driver_since = parent->driver_since;
 	c->lib_kib = parent->lib_kib;
@@ -660,11 +680,12 @@ static void remember(struct calls *c, enum space space, const struct taken *t)
 }
 
 /* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
-static bool is_block(const struct calls *c, uint8_t how, bool own)
+static bool is_block(const struct calls *c, uint8_t how, bool own, uint64_t caller)
 {
 	if (c->backend == ALLOC_CUDA_ASYNC)
 		return own && how == MEM_ASYNC;
-	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC);
+	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC) &&
+	       !in_ranges(c->library, c->n_library, caller);
 }
 
 /* Is it memory of a device, whichever? */
@@ -823,7 +844,7 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 		t.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
 	t.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
 	t.under = thread->cuda_device ?: c->devices == 1;
-	t.block = is_block(c, t.how, e.flags & MEM_BY_ALLOCATOR);
+	t.block = is_block(c, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
 	there = find(c, space_of(fn->how), t.addr);
 	if (there) {
 		/* Given back by a call that has not come back itself yet: its record is still to come. */
@@ -894,7 +915,7 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 	}
 	if (!t) {
 		/* From before we came, or of a kind of taking that is not probed. */
-		e.kind = is_block(c, fn->how, e.flags & MEM_BY_ALLOCATOR) ? EVENT_FREE : EVENT_GIVE;
+		e.kind = is_block(c, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller) ? EVENT_FREE : EVENT_GIVE;
 		e.how = fn->how;
 		e.addr = r->arg[0];
 		e.size = fn->size == CUDA_SIZE_ARG1 ? r->arg[1] : 0;
