@@ -66,6 +66,10 @@ static void print_reserved(struct lines *l, const struct model_segments *s, cons
 	if (calls)
 		line(l, true, s->allocated, "allocated: blocks are %s calls",
 		     allocator && !strcmp(allocator, "pluggable") ? "the pluggable allocator's" : "cudaMallocAsync");
+	if (calls && facts__get(f, "allocator_block"))
+		line(l, true, report__fact_number(f, "allocator_block"),
+		     "in the largest block, and %s in all tensors found: the allocator hands out parts of blocks",
+		     text__bytes(a, sizeof(a), report__fact_number(f, "allocator_tensors")));
 	if (!s->has_totals)
 		return;
 	line(l, true, s->reserved, "reserved = %s allocated + %s cached", text__bytes(a, sizeof(a), s->allocated),

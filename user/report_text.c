@@ -166,7 +166,8 @@ static const char *no_totals(const struct facts *f)
 	if (allocator && !strcmp(allocator, "cudaMallocAsync"))
 		return "blocks are cudaMallocAsync calls";
 	if (allocator && !strcmp(allocator, "pluggable"))
-		return "blocks are a pluggable allocator's calls";
+		return facts__get(f, "allocator_block") ? "blocks are a pluggable allocator's calls, which hands out parts of them" :
+							  "blocks are a pluggable allocator's calls";
 	return "its allocator carries no totals";
 }
 

@@ -297,8 +297,8 @@ def test_used():
 
 # ---- allocators that hand on what CUDA gives them ---------------------------------------------------------
 
-def blocks(name, env, args, attach_at, options=()):
-    """cuda_blocks.py, recorded from where it prints attach_at on."""
+def blocks(name, env, args, attach_at, options=(), until=None):
+    """cuda_blocks.py, recorded from where it prints attach_at on; with its tensors it waits until the recorder says something."""
     path = scratch(name + ".mtr")
     p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py"), *args], env=env)
     recorder = None
@@ -306,6 +306,8 @@ def blocks(name, env, args, attach_at, options=()):
         p.wait_line("^%s" % line, 60)
         if line == attach_at:
             recorder = record(p.popen.pid, path, *options)
+        if line == "done" and until:
+            recorder.wait_line(until, 60, stream="err")
         p.send()
     equal(p.wait(30), 0, "exit code of %s (%s)" % (name, p.stderr()))
     equal(recorder.wait(30), 0, "exit code of record (%s)" % recorder.stderr())
@@ -371,6 +373,16 @@ def test_pluggable():
     compiled("cuda_pluggable")
     compiled("cuda_pluggable", "libnccl_takes")
     both(lambda: pluggable("chosen", "ready"), lambda: pluggable("changed", "imported"))
+
+
+def test_pooled():
+    """A pluggable allocator that takes one block and hands out parts: the report says that blocks are not tensors."""
+    _, recorded, path = blocks("pooled", environment(), (compiled("cuda_pooled"),), "ready", ("-v",), "[1-9][0-9]* storages named")
+    equal([(e["size"], e["how"]) for e in recorded.of("alloc")], [(1 << 30, DEVICE)], "blocks")
+    equal(recorded.facts.get("allocator_block"), str(1 << 30), "the largest block")
+    check(0 < int(recorded.facts["allocator_tensors"]) < 64 << 20, "tensors: %s", recorded.facts["allocator_tensors"])
+    code, out, err = harness.tool("report", path)
+    check(code == 0 and "hands out parts" in out, "report does not say it: %s %s", out, err)
 
 
 if __name__ == "__main__":

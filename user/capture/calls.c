@@ -89,8 +89,9 @@ struct calls {
 	size_t n_files;
 	struct range own[RANGES_MAX]; /* code of PyTorch's allocator */
 	size_t n_own;
-	struct range library[RANGES_MAX]; /* code of libraries that take memory for themselves */
-	size_t n_library;
+	/* Code that has taken memory: of libraries that do so for themselves, and of anything else. */
+	struct range library[RANGES_MAX], elsewhere[RANGES_MAX];
+	size_t n_library, n_elsewhere;
 	struct range runtime[RANGES_MAX]; /* code of CUDA's runtimes that are probed */
 	size_t n_runtime;
 	struct context context[CONTEXTS_MAX];
@@ -185,20 +186,6 @@ static bool in_ranges(const struct range *v, size_t n, uint64_t addr)
 
 	for (i = 0; i < n; i++)
 		if (addr >= v[i].start && addr < v[i].end)
-			return true;
-	return false;
-}
-
-/* With a pluggable allocator any other call is a tensor's block; these libraries' are not. */
-static bool is_library(const char *path)
-{
-	static const char *const names[] = { "libnccl",	    "libcublas", "libcudnn",	 "libcufft",   "libcusolver", "libcusparse",
-					     "libcurand",   "libcupti",	 "libcutensor", "libnvshmem", "libnvjpeg" };
-	const char *base = strrchr(path, '/');
-	size_t i;
-
-	for (i = 0; base && i < sizeof(names) / sizeof(names[0]); i++)
-		if (!strncmp(base + 1, names[i], strlen(names[i])))
 			return true;
 	return false;
 }
@@ -328,8 +315,6 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	bool driver;
 	int err;
 
-	if (is_library(map->path))
-		add_ranges(c->library, &c->n_library, m, map);
 	err = cuda__look(s->target.proc, m, map, &f);
 	if (err) {
 		text__clean(file, sizeof(file), map->path, strlen(map->path));
@@ -447,11 +432,9 @@ int calls__fork(struct session *s, const struct calls *parent)
 		return 0; /* its parent's probes are not its own: it is looked into as a new one */
 	memcpy(c->file, parent->file, parent->n_files * sizeof(*c->file));
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
-	memcpy(c->library, parent->library, parent->n_library * sizeof(*c->library));
 	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));
 	c->n_files = parent->n_files;
 	c->n_own = parent->n_own;
-	c->n_library = parent->n_library;
 	c->n_runtime = parent->n_runtime;
 	c->driver_since = parent->driver_since;
 	c->lib_kib = parent->lib_kib;
@@ -679,13 +662,51 @@ static void remember(struct calls *c, enum space space, const struct taken *t)
 	}
 }
 
-/* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
-static bool is_block(const struct calls *c, uint8_t how, bool own, uint64_t caller)
+static bool is_library(const char *path)
 {
+	static const char *const names[] = { "libnccl",	    "libcublas", "libcudnn",	 "libcufft",   "libcusolver", "libcusparse",
+					     "libcurand",   "libcupti",	 "libcutensor", "libnvshmem", "libnvjpeg" };
+	const char *base = strrchr(path, '/');
+	size_t i;
+
+	for (i = 0; base && i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(base + 1, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* With a pluggable allocator any call is a tensor's block but those of libraries for themselves. */
+static bool by_library(struct session *s, uint64_t caller)
+{
+	struct calls *c = s->calls;
+	const struct map *map;
+	struct maps maps;
+	bool library;
+
+	if (in_ranges(c->library, c->n_library, caller))
+		return true;
+	if (in_ranges(c->elsewhere, c->n_elsewhere, caller) || c->n_library == RANGES_MAX || c->n_elsewhere == RANGES_MAX ||
+	    proc__maps(s->target.proc, &maps))
+		return false;
+	map = maps__find(&maps, caller);
+	library = map && is_library(map->path);
+	if (library)
+		add_ranges(c->library, &c->n_library, &maps, map);
+	else if (map)
+		add_ranges(c->elsewhere, &c->n_elsewhere, &maps, map);
+	maps__free(&maps);
+	return library;
+}
+
+/* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
+static bool is_block(struct session *s, uint8_t how, bool own, uint64_t caller)
+{
+	const struct calls *c = s->calls;
+
 	if (c->backend == ALLOC_CUDA_ASYNC)
 		return own && how == MEM_ASYNC;
 	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC) &&
-	       !in_ranges(c->library, c->n_library, caller);
+	       !by_library(s, caller);
 }
 
 /* Is it memory of a device, whichever? */
@@ -844,7 +865,7 @@ static int on_take(struct session *s, const struct cuda_function *fn, const stru
 		t.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
 	t.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
 	t.under = thread->cuda_device ?: c->devices == 1;
-	t.block = is_block(c, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
+	t.block = is_block(s, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
 	there = find(c, space_of(fn->how), t.addr);
 	if (there) {
 		/* Given back by a call that has not come back itself yet: its record is still to come. */
@@ -915,7 +936,7 @@ static int on_give(struct session *s, const struct cuda_function *fn, const stru
 	}
 	if (!t) {
 		/* From before we came, or of a kind of taking that is not probed. */
-		e.kind = is_block(c, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller) ? EVENT_FREE : EVENT_GIVE;
+		e.kind = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller) ? EVENT_FREE : EVENT_GIVE;
 		e.how = fn->how;
 		e.addr = r->arg[0];
 		e.size = fn->size == CUDA_SIZE_ARG1 ? r->arg[1] : 0;
@@ -1122,6 +1143,23 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 		return 0;
 	}
 	return on_context(s, fn, r, t, e);
+}
+
+void calls__tensors(struct session *s, unsigned device, uint64_t bytes)
+{
+	const struct calls *c = s->calls;
+	uint64_t largest = 0;
+	uint32_t i;
+
+	if (!c || c->backend != ALLOC_PLUGGABLE || !bytes || facts__get(s->facts, "allocator_block"))
+		return;
+	for (i = 0; i < c->n_taken; i++)
+		if (c->taken[i].block && c->taken[i].device.index == device && c->taken[i].size > largest)
+			largest = c->taken[i].size;
+	if (largest <= bytes)
+		return;
+	facts__setf(s->facts, "allocator_block", "%" PRIu64, largest);
+	facts__setf(s->facts, "allocator_tensors", "%" PRIu64, bytes);
 }
 
 int calls__set_device(struct session *s, const struct mt_rec_call *r)

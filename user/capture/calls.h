@@ -37,6 +37,12 @@ uint64_t calls__unseen(const struct session *s);
 /* At an out of memory: asks as soon as may be, where that is cheap with the next drain. */
 void calls__used_soon(struct session *s);
 
+/*
+ * Tensors hold so many bytes of a device together. A pluggable allocator with a larger block hands out parts of it: facts
+ * allocator_block, allocator_tensors.
+ */
+void calls__tensors(struct session *s, unsigned device, uint64_t bytes);
+
 /* One record each. 0, -ENOMEM, or a sink's error. */
 int calls__record(struct session *s, const struct mt_rec_call *r);
 int calls__set_device(struct session *s, const struct mt_rec_call *r);

@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "capture/autograd.h"
+#include "capture/calls.h"
 #include "capture/names.h"
 #include "lib/log.h"
 #include "lib/map64.h"
@@ -319,6 +320,8 @@ static int tell(struct session *s, const struct census_state *st, bool first)
 
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
 			e.size += d->bytes[k];
+		if (d->type == DEVICE_CUDA && !st->torn && !st->torn_lists && !st->unreadable)
+			calls__tensors(s, d->index, e.size);
 		if (is_traced(d->type))
 			err = session__to_sinks(s, &e);
 	}
