@@ -156,8 +156,8 @@ $(OUTPUT)/gen/assets/serve_pages.h: tools/bundle_serve.py $(wildcard $(DASH)/*.h
 DRYRUN := $(OUTPUT)/dryrun
 DRYRUN_CFLAGS := -fPIC -fvisibility=hidden -fno-ipa-icf -fno-optimize-sibling-calls -fno-semantic-interposition \
 	-ftls-model=initial-exec -Wno-unused-parameter
-DRYRUN_NVML := nvml config props log values
-DRYRUN_CUDA_OBJS := $(patsubst tools/%.c,$(OUTPUT)/obj/tools/%.o,$(filter-out tools/dryrun/nvml.c,\
+DRYRUN_NVML := nvml nvml_machine config props log values
+DRYRUN_CUDA_OBJS := $(patsubst tools/%.c,$(OUTPUT)/obj/tools/%.o,$(filter-out tools/dryrun/nvml%.c,\
 	$(wildcard tools/dryrun/*.c tools/dryrun/gen/*.c)))
 DRYRUN_NVML_OBJS := $(DRYRUN_NVML:%=$(OUTPUT)/obj/tools/dryrun/%.o)
 
@@ -242,6 +242,7 @@ $(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIBOBJS)
 
 # It runs itself with the library.
 $(OUTPUT)/tests/unit/test_inside: | inside
+$(OUTPUT)/tests/unit/test_gpus: | dryrun
 
 # What stands for the kernel side, and for a target's memory, where there is neither.
 SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \

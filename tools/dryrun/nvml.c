@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
  * NVML: a library of its own, since one file has one name to be found by. What this process has taken is read from
- * libcuda.so.1 beside us; of other processes nothing is known.
+ * libcuda.so.1 next to this one. MEMTRACE_DRYRUN_NVML names a file with the rest of the machine: see nvml_machine.c.
  */
 #include "dryrun.h"
+#include "nvml_machine.h"
 #include "props.h"
 
 #include <dlfcn.h>
@@ -18,6 +19,8 @@ enum { /* nvmlReturn_t */
 	NVML_NOT_SUPPORTED = 3,
 	NVML_NOT_FOUND = 6,
 	NVML_INSUFFICIENT_SIZE = 7,
+	NVML_VERSION_MISMATCH = 25,
+	NVML_UNKNOWN = 999,
 };
 
 struct nvml_device {
@@ -215,7 +218,28 @@ API(int, nvmlDeviceGetIndex, struct nvml_device *device, unsigned int *index)
 
 API(int, nvmlDeviceGetMinorNumber, struct nvml_device *device, unsigned int *minor)
 {
-	return nvmlDeviceGetIndex(device, minor);
+	int i = index_of(device);
+	struct machine m;
+
+	if (i < 0)
+		return NVML_INVALID_ARGUMENT;
+	if (!machine__read(&m))
+		return NVML_UNKNOWN;
+	*minor = m.device[i].minor;
+	return NVML_OK;
+}
+
+API(int, nvmlDeviceGetMigMode, struct nvml_device *device, unsigned int *current, unsigned int *pending)
+{
+	int i = index_of(device);
+	struct machine m;
+
+	if (i < 0)
+		return NVML_INVALID_ARGUMENT;
+	if (!machine__read(&m))
+		return NVML_UNKNOWN;
+	*current = *pending = m.device[i].mig;
+	return NVML_OK;
 }
 
 API(int, nvmlDeviceGetCudaComputeCapability, struct nvml_device *device, int *major, int *minor)
@@ -258,29 +282,57 @@ struct memory_v2 { /* nvmlMemory_v2_t */
 	unsigned long long total, reserved, free, used;
 };
 
+#define MEMORY_V2 (sizeof(struct memory_v2) | 2u << 24)
+
+static bool memory_of(int device, struct memory_v2 *out)
+{
+	struct machine m;
+
+	if (!machine__read(&m))
+		return false;
+	machine__wait(&m);
+	out->total = dryrun__config()->vram;
+	out->reserved = m.device[device].reserved;
+	out->used = used_by_us(device);
+	for (unsigned int i = 0; i < m.n_processes; i++)
+		if (m.process[i].device == device)
+			out->used += m.process[i].used;
+	if (out->reserved > out->total)
+		out->reserved = out->total;
+	if (out->used > out->total - out->reserved)
+		out->used = out->total - out->reserved;
+	out->free = out->total - out->reserved - out->used;
+	return true;
+}
+
+/* The first version of the call has no field for what the driver reserves: it counts as used. */
 API(int, nvmlDeviceGetMemoryInfo, struct nvml_device *device, struct memory *out)
 {
 	int i = index_of(device);
+	struct memory_v2 v2;
 
 	if (i < 0 || !out)
 		return NVML_INVALID_ARGUMENT;
-	out->total = dryrun__config()->vram;
-	out->used = used_by_us(i);
-	out->free = out->total - out->used;
+	if (!memory_of(i, &v2))
+		return NVML_UNKNOWN;
+	*out = (struct memory){ v2.total, v2.free, v2.used + v2.reserved };
 	return NVML_OK;
 }
 
 API(int, nvmlDeviceGetMemoryInfo_v2, struct nvml_device *device, struct memory_v2 *out)
 {
 	int i = index_of(device);
+	struct machine m;
 
 	if (i < 0 || !out)
 		return NVML_INVALID_ARGUMENT;
-	out->total = dryrun__config()->vram;
-	out->reserved = 0;
-	out->used = used_by_us(i);
-	out->free = out->total - out->used;
-	return NVML_OK;
+	if (!machine__read(&m))
+		return NVML_UNKNOWN;
+	if (m.no_v2)
+		return NVML_NOT_SUPPORTED;
+	if (out->version != MEMORY_V2)
+		return NVML_VERSION_MISMATCH;
+	return memory_of(i, out) ? NVML_OK : NVML_UNKNOWN;
 }
 
 struct process_v1 {
@@ -294,29 +346,39 @@ struct process_v2 { /* of _v2 and _v3 */
 	unsigned int gpu_instance, compute_instance;
 };
 
-/* One process at most, ourselves: in once it has a context. */
+/* This process, once it has a context, and those that the machine's file names. */
 static int list_processes(struct nvml_device *device, unsigned int *count, struct process_v1 *v1, struct process_v2 *v2)
 {
 	int i = index_of(device);
-	unsigned int room;
+	unsigned int room, n = 0;
+	struct machine m;
 	uint64_t used;
 
-	if (i < 0 || !count)
+	if (i < 0 || !count || (*count && !v1 && !v2))
 		return NVML_INVALID_ARGUMENT;
+	if (!machine__read(&m))
+		return NVML_UNKNOWN;
+	machine__wait(&m);
 	used = used_by_us(i);
 	room = *count;
-	*count = used ? 1 : 0;
-	if (!used)
-		return NVML_OK;
-	if (!room)
-		return NVML_INSUFFICIENT_SIZE;
-	if (v1)
-		*v1 = (struct process_v1){ (unsigned int)getpid(), used };
-	else if (v2)
-		*v2 = (struct process_v2){ (unsigned int)getpid(), used, UINT32_MAX, UINT32_MAX };
-	else
-		return NVML_INVALID_ARGUMENT;
-	return NVML_OK;
+	for (unsigned int k = 0; k <= m.n_processes; k++) {
+		bool own = k == m.n_processes;
+		struct process_v2 p = { (unsigned int)getpid(), used, UINT32_MAX, UINT32_MAX };
+
+		if (own ? !used : m.process[k].device != i)
+			continue;
+		if (!own) {
+			p.pid = m.process[k].pid;
+			p.used = m.process[k].used;
+		}
+		if (n < room && v1)
+			v1[n] = (struct process_v1){ p.pid, p.used };
+		else if (n < room)
+			v2[n] = p;
+		n++;
+	}
+	*count = n;
+	return n > room ? NVML_INSUFFICIENT_SIZE : NVML_OK;
 }
 
 API(int, nvmlDeviceGetComputeRunningProcesses, struct nvml_device *device, unsigned int *count, struct process_v1 *out)
