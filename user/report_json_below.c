@@ -260,7 +260,8 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 		put_uint(j, "largest_gap", o.gap_known, o.largest_gap);
 		put_uint(j, "driver_used", o.used_known, o.used);
 		put_uint(j, "driver_total", all, all);
-		put_uint(j, "driver_free", all && o.used_known && o.used <= all, all - o.used);
+		put_uint(j, "driver_free", o.left_known || (all && o.used_known && o.used <= all), o.left_known ? o.left : all - o.used);
+		json__bool(j, "driver_free_counts_others", o.left_known);
 		json__string(j, "phase", phase__name(o.phase));
 		if (model__stack_line(doc->model, o.stack, doc->innermost, &line)) {
 			json__string(j, "file", line.file);

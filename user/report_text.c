@@ -189,9 +189,13 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 		part(&l, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
 	if (oom->gap_known)
 		part(&l, "largest free piece of it %s", text__bytes(b, sizeof(b), oom->largest_gap));
-	if (total && oom->used_known && oom->used <= total)
-		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), total - oom->used),
-		     text__bytes(c, sizeof(c), total));
+	if (total && oom->left_known)
+		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left), text__bytes(c, sizeof(c), total));
+	else if (oom->left_known)
+		part(&l, "the driver had %s left", text__bytes(b, sizeof(b), oom->left));
+	else if (total && oom->used_known && oom->used <= total)
+		part(&l, "the driver had at most %s left of %s (other processes not counted)",
+		     text__bytes(b, sizeof(b), total - oom->used), text__bytes(c, sizeof(c), total));
 	if (model__stack_line(m, oom->stack, o->innermost, &line)) {
 		row.file = line.file;
 		row.func = line.func;

@@ -12,9 +12,9 @@ import struct
 import sys
 
 KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used",
-         "tensor", "census", "enter", "leave", "mark")
-ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK = range(1, 19)
-LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK}  # by version
+         "tensor", "census", "enter", "leave", "mark", "left")
+ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK, LEFT = range(1, 20)
+LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK, 5: LEFT}  # by version
 MASK = (1 << 64) - 1
 
 
@@ -196,7 +196,7 @@ class Recording:
                     touched[place] = (*of[:2], requested)
             elif kind in (OOM, LOST):
                 size = size_or(8, 0)
-            elif kind in (USED, CENSUS):
+            elif kind in (USED, CENSUS, LEFT):
                 size = size_or(8, last.size)
             if kind in (ALLOC, OOM, STEP, CALL, TAKE, BLOCK):
                 stack = stacks.varint()

@@ -283,6 +283,8 @@ static void test_segments(void **state)
 		{ .kind = EVENT_LOST, .size = 4 },
 		{ .kind = EVENT_USED, .device = GPU, .size = 100 * MB },
 		{ .kind = EVENT_USED, .device = GPU, .size = 101 * MB },
+		{ .kind = EVENT_LEFT, .device = GPU, .size = 7 * MB },
+		{ .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB },
 	};
 
 	(void)state;
@@ -291,7 +293,8 @@ static void test_segments(void **state)
 	     TAKE(MEM_HOST, 160 * MB, 5 * MB, 0),
 	     { .kind = EVENT_BLOCK, .device = GPU, .addr = 21 * MB, .size = 512, .flags = BLOCK_PENDING },
 	     BLOCK(40 * MB, MB), { .kind = EVENT_BLOCK, .device = GPU, .addr = 80 * MB, .size = 3 * MB, .stack = 1 },
-	     STATE(4 * MB, 40 * MB, EXACT), { .kind = EVENT_USED, .device = GPU, .size = 101 * MB });
+	     STATE(4 * MB, 40 * MB, EXACT), { .kind = EVENT_USED, .device = GPU, .size = 101 * MB },
+	     { .kind = EVENT_LEFT, .device = GPU, .size = 6 * MB });
 }
 
 /* What the tables do not say any more is gone; what they say again is as they say. */

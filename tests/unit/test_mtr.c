@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "mtr_util.h"
+#include "record/mtr_format.h"
 
 static void assert_dicts(const struct dict *got, const struct dict *want)
 {
@@ -70,7 +71,7 @@ static void check_round_trip(struct world *w, const struct events *l, size_t flu
 	assert_true(offset == (uint64_t)st.st_size);
 	assert_true(mtr_reader__size(r) == (uint64_t)st.st_size);
 	assert_true(mtr_reader__position(r) == (uint64_t)st.st_size);
-	assert_int_equal(mtr_reader__version(r), 4);
+	assert_int_equal(mtr_reader__version(r), MTR_VERSION);
 	if (l->n) /* with no event nothing is needed */
 		assert_dicts(mtr_reader__dict(r), w->d);
 	assert_string_equal(facts__get(mtr_reader__facts(r), "comm"), "python");
@@ -148,6 +149,8 @@ static void test_every_kind(void **state)
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 0 },
+		{ .kind = EVENT_LEFT, .device = gpu, .size = 1ull << 33 },
+		{ .kind = EVENT_LEFT, .device = gpu, .size = 0 },
 		/* what the autograd made: by one node, the same, another, none, on another device, of no memory */
 		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000003000, .size = 512, .node = 2, .stack = w.stack },
 		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000004000, .size = 512, .node = 2 },

@@ -97,7 +97,7 @@ static void test_other_reader(void **state)
 {
 	static const char *const kinds[] = { "",     "alloc",	"free",	 "oom",	  "step",  "call", "lost",
 					     "take", "give", "segment", "block", "state", "asked", "used",
-					     "tensor", "census", "enter", "leave", "mark" };
+					     "tensor", "census", "enter", "leave", "mark", "left" };
 	char path[] = "/tmp/memtrace-test-XXXXXX", command[128], line[512], want[512];
 	struct world w = world__new();
 	struct events l = { 0 };
@@ -217,13 +217,14 @@ static void test_old_versions_have_less(void **state)
 		{ { .kind = EVENT_LEAVE }, 3 },
 		{ { .kind = EVENT_ALLOC, .node = 1 }, 3 },
 		{ { .kind = EVENT_MARK }, 4 },
+		{ { .kind = EVENT_LEFT }, 5 },
 	};
 
 	(void)state;
-	for (size_t i = 0; i < 3 * sizeof(list) / sizeof(list[0]); i++) {
-		const struct event *e = &list[i / 3].e;
-		char version = (char)(1 + i % 3);
-		bool good = version >= list[i / 3].since;
+	for (size_t i = 0; i < 4 * sizeof(list) / sizeof(list[0]); i++) {
+		const struct event *e = &list[i / 4].e;
+		char version = (char)(1 + i % 4);
+		bool good = version >= list[i / 4].since;
 		struct events l = { 0 }, got = { 0 };
 		struct world w = e->node ? world__new() : (struct world){ .d = dict__new(), .f = facts__new() };
 		int fd = memory_file();

@@ -479,9 +479,41 @@ static void test_ooms(void **state)
 		assert_true(o.gap_known);
 		assert_int_equal(o.largest_gap, 14 * MB);
 		assert_int_equal(o.used, 33 * MB);
+		assert_false(o.left_known);
 	}
 	assert_int_equal(n, 16);
 	assert_false(model__oom(w.m, 5, 0, &o));
+	world__free(&w);
+}
+
+/* Other processes hold memory, too: what is left is the driver's own figure, and moves with what this process takes and gives. */
+static void test_what_was_left_at_an_oom(void **state)
+{
+	struct world w = world__new(AT_OOM, 0);
+	uint32_t a = simple(&w, "/u/a.py", "f", 1);
+	struct model_oom o;
+
+	(void)state;
+	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
+	alloc(&w, CUDA(0), 105 * MB, 1 * MB, a);
+	feed(&w, (struct event){ .kind = EVENT_LEFT, .device = CUDA(0), .size = 40 * MB });
+	oom(&w, CUDA(0), 50 * MB);
+	assert_true(model__oom(w.m, 0, 0, &o));
+	assert_true(o.left_known && !o.used_known);
+	assert_int_equal(o.left, 40 * MB);
+	feed(&w, (struct event){ .kind = EVENT_TAKE, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
+	oom(&w, CUDA(0), 50 * MB);
+	assert_true(model__oom(w.m, 0, 1, &o));
+	assert_int_equal(o.left, 25 * MB);
+	feed(&w, (struct event){ .kind = EVENT_GIVE, .how = MEM_DEVICE, .addr = 200 * MB });
+	oom(&w, CUDA(0), 50 * MB);
+	assert_true(model__oom(w.m, 0, 2, &o));
+	assert_int_equal(o.left, 40 * MB);
+	feed(&w, (struct event){ .kind = EVENT_LEFT, .device = CUDA(0), .size = 1 * MB });
+	feed(&w, (struct event){ .kind = EVENT_TAKE, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
+	oom(&w, CUDA(0), 50 * MB);
+	assert_true(model__oom(w.m, 0, 3, &o));
+	assert_int_equal(o.left, 0); /* a neighbour gave back: the figure is old */
 	world__free(&w);
 }
 
@@ -873,6 +905,7 @@ int main(void)
 		cmocka_unit_test(test_asked),
 		cmocka_unit_test(test_used_of_the_peak),
 		cmocka_unit_test(test_ooms),
+		cmocka_unit_test(test_what_was_left_at_an_oom),
 		cmocka_unit_test(test_all_devices),
 		cmocka_unit_test(test_told_again),
 		cmocka_unit_test(test_random),

@@ -11,7 +11,7 @@ static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",	      [EVENT_TAKE] = "take",	 [EVENT_GIVE] = "give",
 	[EVENT_BLOCK] = "block", [EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_ASKED] = "asked",
 	[EVENT_USED] = "used",	 [EVENT_TENSOR] = "tensor",   [EVENT_CENSUS] = "census", [EVENT_ENTER] = "enter",
-	[EVENT_LEAVE] = "leave", [EVENT_MARK] = "mark",
+	[EVENT_LEAVE] = "leave", [EVENT_MARK] = "mark",	      [EVENT_LEFT] = "left",
 };
 
 static bool has_stack(uint8_t kind)

@@ -38,10 +38,10 @@ struct snapshot {
 	uint64_t number, added;
 	uint64_t recent[RECENT]; /* by address: 1 + how many had been added before it */
 	struct map64 *segments; /* address -> size and device of what the allocator took: a free does not say it */
-	struct used { /* the driver's last figure, and what the allocator had then */
+	struct left { /* what the driver had left, and what the allocator had then */
 		bool known;
 		uint64_t bytes, reserved;
-	} used[256]; /* by device */
+	} left[256]; /* by device */
 };
 
 static bool of_interest(const struct event *e)
@@ -102,20 +102,14 @@ static int device_of(const struct export_ctx *c, unsigned int index)
 	return -1;
 }
 
-/* What the device had free: its size less the driver's figure, if that is of when as much was taken as now; -1: not known. */
-static int64_t free_of(const struct export_ctx *c, const struct snapshot *s, const struct event *e)
+/* What the device had free: the driver's figure, if that is of when as much was taken as now; -1: not known. */
+static int64_t free_of(const struct snapshot *s, const struct event *e)
 {
-	const struct used *u = &s->used[e->device.index];
-	const char *total;
-	char key[32];
-	uint64_t size;
+	const struct left *l = &s->left[e->device.index];
 
-	snprintf(key, sizeof(key), "device.%u.total", e->device.index);
-	total = facts__get(c->facts, key);
-	size = total ? strtoull(total, NULL, 10) : 0;
-	if (!size || size > INT64_MAX || !u->known || !e->totals || u->reserved != e->reserved)
+	if (l->bytes > INT64_MAX || !l->known || !e->totals || l->reserved != e->reserved)
 		return -1;
-	return u->bytes < size ? (int64_t)(size - u->bytes) : 0;
+	return (int64_t)l->bytes;
 }
 
 static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struct event *e, struct entry entry)
@@ -128,7 +122,7 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 	entry.walk = charged.walk;
 	entry.cuda_stream = e->cuda_stream;
 	if (e->kind == EVENT_OOM)
-		entry.addr = (uint64_t)free_of(c, s, e);
+		entry.addr = (uint64_t)free_of(s, e);
 	else if (e->requested && e->requested < e->size)
 		entry.size = e->requested;
 	return add(s, &entry);
@@ -217,12 +211,12 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		return add_given(c, s, e, entry);
 	if (!of_interest(e))
 		return 0;
-	if (e->kind == EVENT_USED) {
+	if (e->kind == EVENT_LEFT) {
 		struct model_device d;
 		int i = device_of(c, e->device.index);
 
 		model__device(c->model, i < 0 ? SIZE_MAX : (size_t)i, &d);
-		s->used[e->device.index] = (struct used){ .known = i >= 0, .bytes = e->size, .reserved = d.reserved };
+		s->left[e->device.index] = (struct left){ .known = i >= 0, .bytes = e->size, .reserved = d.reserved };
 	}
 	if (e->kind == EVENT_SEGMENT)
 		return note_segment(s, e);

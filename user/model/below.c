@@ -257,6 +257,39 @@ static int below__used(struct model *m, const struct event *e)
 	return 0;
 }
 
+static int below__left_event(struct model *m, const struct event *e)
+{
+	struct dev *dev;
+	int err;
+
+	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+		return 0;
+	err = heap__device(m, e->device, &dev);
+	if (err)
+		return err;
+	dev->left = (struct used){
+		.known = true,
+		.time = e->time,
+		.bytes = e->size,
+		.below = below__reserved(dev),
+		.others = dev->extents.sums[SUM_OTHERS],
+	};
+	return 0;
+}
+
+bool below__left(const struct dev *dev, uint64_t *ret)
+{
+	uint64_t then = dev->left.below + dev->left.others, now = below__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
+
+	*ret = 0;
+	if (!dev->left.known)
+		return false;
+	taken = now > then ? now - then : 0;
+	*ret = dev->left.bytes > taken ? dev->left.bytes - taken : 0;
+	*ret += now < then ? then - now : 0;
+	return true;
+}
+
 int below__found(struct model *m, struct dev *dev, uint64_t addr)
 {
 	const struct extent *loose = extents__over(&m->loose, EXTENT_MEMORY, addr);
@@ -284,6 +317,8 @@ int below__event(struct model *m, const struct event *e)
 		return below__state(m, e);
 	case EVENT_USED:
 		return below__used(m, e);
+	case EVENT_LEFT:
+		return below__left_event(m, e);
 	}
 	return 0;
 }

@@ -253,6 +253,7 @@ struct dev {
 	uint32_t round;	       /* of telling */
 	uint64_t round_seq;
 	struct used used, mark_used;
+	struct used left; /* of EVENT_LEFT */
 	uint64_t mark_below, mark_others; /* as in struct used, at the mark */
 	uint64_t mark_loose[SUM_NR]; /* of model.loose at the mark */
 	struct model_oom *ooms;
@@ -307,6 +308,8 @@ int below__event(struct model *m, const struct event *e);
 /* A block of dev lies at addr: memory taken on a device not known that holds it is dev's. */
 /* What PyTorch's allocator has taken, as far as that is known. */
 uint64_t below__reserved(const struct dev *dev);
+/* What the driver has left on the device now, by its last figure and what was taken since. False: it said none. */
+bool below__left(const struct dev *dev, uint64_t *ret);
 int below__found(struct model *m, struct dev *dev, uint64_t addr);
 
 /* --- oom.c */

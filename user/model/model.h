@@ -303,6 +303,8 @@ struct model_oom {
 	uint64_t largest_gap;
 	bool used_known; /* the driver's last figure before */
 	uint64_t used;
+	bool left_known; /* what it had left for all processes: its last figure before, and what this one took and gave since */
+	uint64_t left;
 	uint32_t thread, stack, node;
 	uint8_t walk;
 	enum phase phase;

@@ -55,6 +55,7 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e)
 	o.has_totals = dev->pub.has_totals;
 	o.used_known = dev->used.known;
 	o.used = dev->used.bytes;
+	o.left_known = below__left(dev, &o.left);
 	if (!dev->ooms)
 		dev->ooms = calloc(OOMS_FIRST + OOMS_LAST, sizeof(*dev->ooms));
 	if (!dev->ooms)

@@ -38,6 +38,8 @@ struct base_device {
 	uint64_t peak_allocated, peak_reserved;
 	bool used; /* the driver's figure is known */
 	uint64_t used_size;
+	bool left; /* so is what the driver has left */
+	uint64_t left_size;
 	bool census; /* there was one; as it was */
 	uint64_t census_size;
 	uint8_t census_flags;
@@ -398,6 +400,10 @@ static int fold_on_device(struct flight_base *b, struct base_device *d, const st
 		d->used = true;
 		d->used_size = e->size;
 		break;
+	case EVENT_LEFT:
+		d->left = true;
+		d->left_size = e->size;
+		break;
 	}
 	return 0;
 }
@@ -636,6 +642,8 @@ static int tell_device(const struct teller *t, const struct base_device *d)
 					      .flags = d->census_flags | CENSUS_FIRST });
 	if (!err && d->used)
 		err = tell(t, (struct event){ .kind = EVENT_USED, .device = d->device, .size = d->used_size });
+	if (!err && d->left)
+		err = tell(t, (struct event){ .kind = EVENT_LEFT, .device = d->device, .size = d->left_size });
 	return err;
 }
 

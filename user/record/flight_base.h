@@ -27,7 +27,7 @@ int flight_base__fold(struct flight_base *b, const struct event *e);
 /*
  * Tells fn what is there, all at the given time: EVENT_LOST if records were lost, EVENT_TAKE, _GIVE and _SEGMENT in the
  * order in which they came, EVENT_BLOCK by address with stack, thread, node and what was asked for, each followed by what
- * EVENT_TENSOR said of it, EVENT_STATE for devices whose totals are known, the last EVENT_CENSUS, the last EVENT_USED. 0, the first that fn returned other than 0, or -ENOMEM.
+ * EVENT_TENSOR said of it, EVENT_STATE for devices whose totals are known, the last EVENT_CENSUS, the last EVENT_USED and EVENT_LEFT. 0, the first that fn returned other than 0, or -ENOMEM.
  */
 int flight_base__tell(const struct flight_base *b, uint64_t time, int (*fn)(void *ctx, const struct event *e),
 		      void *ctx);

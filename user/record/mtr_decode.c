@@ -75,7 +75,9 @@ static int make_room(struct mtr_decoder *dec, size_t events)
 /* The last kind that a file of the version may have. */
 static unsigned int last_kind(uint32_t version)
 {
-	return version == 1 ? EVENT_LOST : version == 2 ? EVENT_USED : version == 3 ? EVENT_LEAVE : EVENT_KINDS - 1;
+	static const uint8_t last[] = { 0, EVENT_LOST, EVENT_USED, EVENT_LEAVE, EVENT_MARK };
+
+	return version < sizeof(last) ? last[version] : EVENT_KINDS - 1;
 }
 
 /* The fields that a kind may have; 0: the file's version has no such kind. */

@@ -10,8 +10,8 @@
 /* As in PNG: not ASCII, and broken by whatever converts line ends. */
 #define MTR_MAGIC "\x89MTR\r\n\x1a\n"
 #define MTR_MAGIC_SIZE 8
-/* Read too: 3, with the kinds up to EVENT_LEAVE, 2, with the kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
-#define MTR_VERSION 4
+/* Read too: 4, with the kinds up to EVENT_MARK, 3, with the kinds up to EVENT_LEAVE, 2, with the kinds up to EVENT_USED and no nodes, and 1, with those up to EVENT_LOST. */
+#define MTR_VERSION 5
 #define MTR_BYTE_ORDER UINT32_C(0x01020304)
 #define MTR_FILE_HEADER 16
 
@@ -107,7 +107,7 @@ static inline bool mtr_has_range(unsigned int kind) /* an address and a size, pr
 
 static inline bool mtr_repeats_size(unsigned int kind) /* no address; the size is predicted from the last of the kind */
 {
-	return kind == EVENT_USED || kind == EVENT_CENSUS;
+	return kind == EVENT_USED || kind == EVENT_CENSUS || kind == EVENT_LEFT;
 }
 
 static inline bool mtr_has_size(unsigned int kind)

@@ -48,6 +48,7 @@ enum event_kind {
 	EVENT_ENTER = 16, /* this thread entered module (0: one that cannot be named); node: the one that it ran in */
 	EVENT_LEAVE = 17, /* it left it, at the latest now; without an EVENT_ENTER where that came before the first event */
 	EVENT_MARK = 18, /* the person, or a script, says that something begins here: name. Of the whole process */
+	EVENT_LEFT = 19, /* size: bytes that the driver has left on the device, those of other processes counted */
 	EVENT_KINDS,
 };
 
