@@ -6,9 +6,11 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "capture/gpus.h"
 #include "commands.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
@@ -167,6 +169,8 @@ int main(int argc, char **argv)
 
 	if (!hold_standard_files())
 		return EXIT_FAILED;
+	if (argc == 3 && !strcmp(argv[1], GPUS_HELPER))
+		return gpus_helper__main(atoi(argv[2]));
 	setlocale(LC_ALL, "");
 	argp_program_version_hook = version;
 	outlive_file_limit();

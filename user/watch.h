@@ -57,6 +57,8 @@ struct watch_device {
 	uint64_t total;		/* of its memory, 0: not known */
 	bool used_known;
 	uint64_t used;
+	bool left_known;	/* of the device, all processes counted */
+	uint64_t left;
 	unsigned series;
 	struct watch_state state[WATCH_RULES];
 };
@@ -82,7 +84,7 @@ struct watch_target {
 	struct watch_device devices[WATCH_DEVICES];
 	size_t n_devices;	/* that anything was allocated on */
 	struct smi *smi;
-	uint64_t next_used;
+	uint64_t next_used, used_asked; /* when to ask the driver next; of smi__ask(), 0: no answer is awaited */
 	struct watch_device self; /* of what no device has: series and states */
 	/* Steps, where a rule asks for them. */
 	struct session *session;

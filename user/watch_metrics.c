@@ -41,7 +41,7 @@ static void one(FILE *out, const char *name, const struct watch_target *t, const
 	fprintf(out, "} %" PRIu64 "\n", value);
 }
 
-enum what { W_ALLOCATED, W_RESERVED, W_PEAK, W_TOTAL, W_USED, W_OOMS, W_RETRIES, W_DEVICE_NR };
+enum what { W_ALLOCATED, W_RESERVED, W_PEAK, W_TOTAL, W_USED, W_FREE, W_OOMS, W_RETRIES, W_DEVICE_NR };
 
 static bool value_of(const struct watch_target *t, const struct watch_device *d, enum what what, uint64_t *ret)
 {
@@ -63,6 +63,9 @@ static bool value_of(const struct watch_target *t, const struct watch_device *d,
 	case W_USED:
 		*ret = d->used;
 		return d->used_known;
+	case W_FREE:
+		*ret = d->left;
+		return d->left_known;
 	case W_OOMS:
 		*ret = d->ooms;
 		return d->counts_known;
@@ -85,6 +88,7 @@ static void put_devices(FILE *out, const struct watch *w)
 		[W_PEAK] = { "peak_allocated_bytes", "gauge", "The highest allocated, as the allocator counts it." },
 		[W_TOTAL] = { "device_memory_bytes", "gauge", "Memory of the device." },
 		[W_USED] = { "device_used_bytes", "gauge", "What the process has of the device, as the driver says." },
+		[W_FREE] = { "device_free_bytes", "gauge", "What the driver has left on the device, all processes counted." },
 		[W_OOMS] = { "ooms_total", "counter", "Out of memory, since the process began." },
 		[W_RETRIES] = { "alloc_retries_total", "counter", "Allocations tried again after the cache was emptied." },
 	};

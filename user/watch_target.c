@@ -192,24 +192,44 @@ static void look_at_allocator(struct watch_target *t)
 	}
 }
 
-static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
+static void set_driver(struct watch_target *t, const struct smi_figures *f)
 {
-	struct smi_figures f;
 	const char *name;
 
-	if (!t->smi || (!wanted && now < t->next_used))
-		return;
-	t->next_used = now + USED_EVERY;
-	smi__refresh(t->smi);
-	smi__read(t->smi, &f);
 	for (size_t i = 0; i < t->n_devices; i++) {
 		struct watch_device *d = &t->devices[i];
 
-		d->used_known = i < f.n && i < SMI_DEVICES_MAX && f.known[i];
-		d->used = d->used_known ? f.used[i] : 0;
+		d->used_known = i < f->n && i < SMI_DEVICES_MAX && f->known[i];
+		d->used = d->used_known ? f->used[i] : 0;
+		d->left_known = i < f->n && i < SMI_DEVICES_MAX && f->has_free[i];
+		d->left = d->left_known ? f->free[i] : 0;
 		if (!d->total && !smi__device(t->smi, (unsigned)i, &name, &d->total))
 			d->total = 0;
 	}
+}
+
+static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
+{
+	struct smi_figures f;
+	uint64_t in_use = 0;
+
+	if (!t->smi)
+		return;
+	if (now >= t->next_used || (wanted && !t->used_asked)) {
+		t->next_used = now + USED_EVERY;
+		smi__refresh(t->smi);
+		for (size_t i = 0; i < t->n_devices; i++)
+			in_use |= t->devices[i].now.reserved ? UINT64_C(1) << i : 0;
+		smi__process_has(t->smi, cudaalloc__devices(t->alloc), in_use);
+		/* No answer to the last question: what is known is too old. */
+		if (t->used_asked)
+			set_driver(t, &(struct smi_figures){ .n = 0 });
+		t->used_asked = smi__ask(t->smi);
+	}
+	if (!t->used_asked || !smi__answered(t->smi, t->used_asked, &f))
+		return;
+	t->used_asked = 0;
+	set_driver(t, &f);
 }
 
 /* ---- steps ---- */

@@ -116,7 +116,12 @@ struct calls {
 	struct smi_figures figures;
 	uint64_t next_used, next_regular; /* not before, and not later than, ns since the start */
 	bool moved;	  /* something was taken or given back since they were asked for */
-	bool asking;	  /* they were, before this drain */
+	bool asking;	  /* they were, before this drain; of a dry run */
+	bool whole;	  /* the last drain was */
+	uint64_t asked_at; /* NVML, for smi__answered(); 0: not */
+	bool asked_whole; /* after such a drain */
+	uint64_t changes, changes_at_ask; /* calls that changed what a device has */
+	uint64_t in_use; /* by bit: devices that the allocator has memory on */
 	bool to_tell;	  /* and are to be told of */
 	enum alloc_backend backend; /* of PyTorch's allocator */
 	bool asked;		    /* a library was looked into for pytorch:malloc */
@@ -485,6 +490,15 @@ static int say_used(void *ctx, unsigned device, uint64_t used)
 	return session__hand_on(s, &e);
 }
 
+static int say_left(void *ctx, unsigned device, uint64_t left)
+{
+	struct session *s = ctx;
+	struct event e = { .kind = EVENT_LEFT, .device = { DEVICE_CUDA, device }, .size = left };
+
+	e.time = session__now(s);
+	return session__hand_on(s, &e);
+}
+
 static void set_device_facts(struct session *s)
 {
 	const char *name;
@@ -525,7 +539,7 @@ void calls__before_drain(struct session *s)
 
 	if (!c || !c->smi)
 		return;
-	c->asking = now >= c->next_used && (c->moved || now >= c->next_regular);
+	c->asking = smi__is_dry_run(c->smi) && now >= c->next_used && (c->moved || now >= c->next_regular);
 	if (c->asking)
 		smi__read(c->smi, &c->figures);
 }
@@ -536,6 +550,8 @@ void calls__after_drain(struct session *s, bool whole)
 	struct smi_figures after;
 	uint64_t begin, now, pause;
 
+	if (c)
+		c->whole = whole;
 	if (!c || !c->asking)
 		return;
 	c->asking = false;
@@ -552,23 +568,60 @@ void calls__after_drain(struct session *s, bool whole)
 	c->next_used = now + (pause > (now - begin) * USED_SHARE ? pause : (now - begin) * USED_SHARE);
 }
 
+/* All that was drained before is recorded. What comes in until the answer does changes the figure, or does not. */
+static void ask_driver(struct session *s)
+{
+	struct calls *c = s->calls;
+	uint64_t now = session__now(s);
+	struct smi_figures after;
+	bool steady;
+
+	if (c->asked_at && smi__answered(c->smi, c->asked_at, &after)) {
+		steady = compare(c, &after, c->asked_whole && c->changes == c->changes_at_ask, now >= c->next_regular + USED_EVERY);
+		c->moved = c->moved && !steady;
+		c->next_used = now + (steady ? USED_PAUSE : USED_AGAIN);
+		if (c->to_tell)
+			c->next_regular = now + USED_EVERY;
+		c->asked_at = 0;
+	}
+	/* What was asked before the nodes or the GPUs were known is asked again. */
+	if (now < c->next_used || !(c->moved || now >= c->next_regular))
+		return;
+	c->next_used = now + USED_EVERY;
+	c->asked_whole = c->whole;
+	c->changes_at_ask = c->changes;
+	smi__process_has(c->smi, session__cuda_devices(s), c->in_use);
+	c->asked_at = smi__ask(c->smi);
+}
+
+void calls__in_use(struct session *s, unsigned device)
+{
+	if (s->calls && device < SMI_DEVICES_MAX)
+		s->calls->in_use |= UINT64_C(1) << device;
+}
+
 int calls__used(struct session *s, bool last)
 {
+	int err;
+
 	struct calls *c = s->calls;
 
 	if (c && last && s->opts.requested && !c->asked)
 		log_warn("--requested: there was no PyTorch with CUDA in the process");
 	if (!c || !c->smi)
 		return 0;
+	if (!last && !smi__is_dry_run(c->smi))
+		ask_driver(s);
 	if (last) {
-		smi__read(c->smi, &c->figures);
+		smi__read_last(c->smi, &c->figures);
 		c->next_used = UINT64_MAX;
 	} else if (!c->to_tell) {
 		return 0;
 	}
 	c->to_tell = false;
 	set_device_facts(s);
-	return smi__tell(c->smi, &c->figures, say_used, s);
+	err = smi__tell(c->smi, &c->figures, say_used, s);
+	return err ? err : smi__tell_free(c->smi, &c->figures, say_left, s);
 }
 
 uint64_t calls__unseen(const struct session *s)
@@ -1118,6 +1171,7 @@ int calls__record(struct session *s, const struct mt_rec_call *r)
 	if (!c->smi) /* it was forked, and is the first time that it uses CUDA */
 		c->smi = smi__open(s->target.proc, c->dry_run);
 	c->moved = c->moved || (fn->how && on_device(fn->how));
+	c->changes += !fn->how || on_device(fn->how);
 	count_devices(c);
 	e.thread = t->number;
 	e.time = session__since(s, r->h.time);

@@ -22,12 +22,15 @@ void calls__free(struct calls *c); /* NULL is fine */
 /* Probes what has been mapped since, which is cheap where nothing has; now: ns since the start. */
 void calls__look(struct session *s, uint64_t now);
 /*
- * What the driver says, asked for when memory was taken or given back, and once a second: before the ring is drained and
- * after it. Where both are the same it is the figure of that place in the stream. whole: all there was has been drained.
+ * What the driver says, asked for when memory was taken or given back, and once a second. A dry run answers at once, before
+ * the ring is drained and after it. NVML answers later: a figure is that of its place in the stream if it is the same as
+ * the last one and no call that changes it came in between. whole: all there was has been drained.
  */
 void calls__before_drain(struct session *s);
 void calls__after_drain(struct session *s, bool whole);
-/* Tells of it (EVENT_USED) where it has changed, behind what that drain brought; last: at the end. 0 or a sink's error. */
+/* The allocator has memory on a device. */
+void calls__in_use(struct session *s, unsigned device);
+/* Tells of it (EVENT_USED, EVENT_LEFT) where it has changed, behind what that drain brought; last: at the end. 0 or a sink's error. */
 int calls__used(struct session *s, bool last);
 /*
  * Of a dry run that is recorded from its start: reports of PyTorch's allocator, as its library has counted them, that no probe was hit

@@ -173,6 +173,8 @@ static int on_mem(struct session *s, const struct mt_rec_mem *r)
 	e.time = session__since(s, r->h.time);
 	e.allocated = e.totals ? r->allocated : 0;
 	e.reserved = e.totals ? r->reserved : 0;
+	if (e.reserved)
+		calls__in_use(s, e.device.index);
 	if (e.kind != EVENT_FREE) {
 		e.stack = event_stack(s, r->stack, &e.walk, NULL);
 		if (autograd__node(s, t, &r->h, &e.node))

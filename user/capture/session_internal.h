@@ -176,6 +176,7 @@ int session__through_state(struct session *s, const struct event *e);
 int session__pump_state(struct session *s, uint64_t now);
 /* What PyTorch's CUDA allocator is now, and the fact "allocator" with it. ALLOC_NONE: there is none, or it cannot be found. */
 enum alloc_backend session__backend(struct session *s);
+int session__cuda_devices(struct session *s); /* that the process's allocator counts; <= 0: not known */
 int session__last_segments(struct session *s);
 int session__finish_state(struct session *s);
 void session__close_state(struct session *s);

@@ -268,6 +268,13 @@ int session__begin_forked_state(struct session *s, const struct session *parent)
 	return session__begin_state(s);
 }
 
+int session__cuda_devices(struct session *s)
+{
+	struct session_state *st = s->state;
+
+	return st && st->alloc && cudaalloc__backend(st->alloc) == ALLOC_NATIVE ? cudaalloc__devices(st->alloc) : -1;
+}
+
 static int hand_on(void *ctx, const struct event *e)
 {
 	struct session *s = ctx;

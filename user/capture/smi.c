@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "capture/smi.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "capture/gpus.h"
 #include "lib/log.h"
 #include "target/environ.h"
 #include "target/proc.h"
@@ -25,59 +24,29 @@ struct dryrun_usage {
 	uint64_t reports;
 };
 
-/* ---- NVML: types and numbers as in nvml.h ---- */
+#define NVIDIA_MAJOR 195 /* of /dev/nvidia<minor> */
+#define SEE_EVERY 1000000000ULL
+#define MISSING_MAX 3 /* answers in a row without a device that the process uses */
 
-typedef struct nvml_device_handle *nvml_device;
-
-struct nvml_memory {
-	unsigned long long total, free, used;
-};
-
-struct nvml_process { /* nvmlProcessInfo_v2_t, which _v3 of the function has, too */
-	unsigned pid;
-	unsigned long long used;
-	unsigned gpu_instance, compute_instance;
-};
-
-#define NVML_NOT_AVAILABLE (~0ULL)
-#define PROCESSES_MAX 4096
-#define NAME_LEN 96
-#define UUID_LEN 96
-
-struct nvml {
-	void *lib;
-	int (*init)(void);
-	int (*shutdown)(void);
-	int (*count)(unsigned *n);
-	int (*by_index)(unsigned i, nvml_device *ret);
-	int (*name)(nvml_device d, char *buf, unsigned len);
-	int (*uuid)(nvml_device d, char *buf, unsigned len);
-	int (*memory)(nvml_device d, struct nvml_memory *ret);
-	int (*processes)(nvml_device d, unsigned *n, struct nvml_process *v);
-};
-
-struct gpu {
-	nvml_device handle;
-	char name[NAME_LEN], uuid[UUID_LEN];
-	uint64_t total;
-};
+_Static_assert(SMI_DEVICES_MAX == GPUS_MAX, "a device of the process is a GPU of the machine");
 
 struct smi {
 	const struct proc *proc;
 	uint64_t table; /* of a dry run */
 	unsigned dry_devices;
-	pthread_t loader;
-	bool loading; /* the thread was started */
-	bool ready;   /* and is done: what follows is known, as far as it can be */
-	struct nvml nvml;
-	bool have_nvml;
-	struct gpu gpu[SMI_DEVICES_MAX]; /* in the machine's order; of a dry run, the process's */
-	unsigned n_gpus;
-	unsigned order[SMI_DEVICES_MAX]; /* the process's device -> gpu */
-	int n_order;			 /* -1: cannot be told; 0: not asked for yet */
-	struct nvml_process *processes;
-	uint64_t said[SMI_DEVICES_MAX];
-	bool has_said[SMI_DEVICES_MAX];
+	uint64_t dry_total[SMI_DEVICES_MAX];
+	bool nvml;
+	uint64_t seen; /* by bit: GPUs whose nodes the process has */
+	bool seen_known;
+	uint64_t next_see; /* when to look again */
+	unsigned order[SMI_DEVICES_MAX]; /* the process's device -> GPU of the machine */
+	int n_order;			 /* -1: cannot be told; 0: not known yet */
+	int own_devices;		 /* as the process itself counts; <= 0: not known */
+	uint64_t in_use, in_use_at_ask;	 /* by bit: devices that the process's allocator has memory on */
+	uint64_t asked, judged;		 /* when it was last asked; the answer that was last looked at began */
+	unsigned missing;		 /* answers in a row without one of them */
+	uint64_t said[SMI_DEVICES_MAX], said_free[SMI_DEVICES_MAX];
+	bool has_said[SMI_DEVICES_MAX], has_said_free[SMI_DEVICES_MAX];
 };
 
 /* ---- which device is which ---- */
@@ -137,83 +106,118 @@ int smi__order(const char *visible, const char *const *uuid, unsigned n, bool so
 	}
 }
 
+static uint64_t bit(unsigned i)
+{
+	return UINT64_C(1) << i;
+}
+
+/*
+ * A container may have the nodes of some GPUs only, and CUDA counts those alone. Nothing in its environment need say so.
+ * A node that cannot be looked at leaves all of it unknown.
+ */
+static void look_for_nodes(struct smi *s)
+{
+	unsigned n = gpus__count();
+	char path[32];
+
+	if (gpus__now() < s->next_see || s->n_order)
+		return;
+	s->next_see = gpus__now() + SEE_EVERY;
+	s->seen = 0;
+	s->seen_known = n > 0;
+	for (unsigned i = 0; i < n; i++) {
+		const struct gpu *g = gpus__get(i);
+		uint32_t dev_major, dev_minor;
+		int err;
+
+		snprintf(path, sizeof(path), "/dev/nvidia%d", g->minor);
+		err = g->minor < 0 ? -ENOTSUP : proc__char_device(s->proc, path, &dev_major, &dev_minor);
+		if (!err && dev_major == NVIDIA_MAJOR && (int)dev_minor == g->minor)
+			s->seen |= bit(i);
+		else if (err && err != -ENOENT && err != -ENODEV && err != -ENOTDIR)
+			s->seen_known = false;
+	}
+}
+
 /* Where the process's own numbering cannot be told for sure, a figure is better not given than given to another device. */
 static void find_order(struct smi *s)
 {
+	unsigned gpu[SMI_DEVICES_MAX], order[SMI_DEVICES_MAX], n = 0;
 	const char *uuid[SMI_DEVICES_MAX];
-	char visible[2048], order[64];
+	char visible[2048], sort[64];
 	struct maps maps;
-	bool sorted = true;
-	unsigned i;
+	bool sorted = true, mig = false;
 	int err;
 
-	if (s->n_order || proc__maps(s->proc, &maps))
+	if (proc__maps(s->proc, &maps))
 		return;
 	s->n_order = -1;
-	for (i = 0; i < s->n_gpus; i++) {
-		uuid[i] = s->gpu[i].uuid;
-		sorted = sorted && !strcmp(s->gpu[i].name, s->gpu[0].name);
+	for (unsigned i = 0; i < gpus__count(); i++) {
+		if (!(s->seen & bit(i)))
+			continue;
+		gpu[n] = i;
+		uuid[n++] = gpus__get(i)->uuid;
+		mig = mig || gpus__get(i)->mig;
+		sorted = sorted && !strcmp(gpus__get(i)->name, gpus__get(gpu[0])->name);
 	}
 	/* Otherwise CUDA puts the fastest first. */
-	if (environ__get(s->proc, &maps, "CUDA_DEVICE_ORDER", order, sizeof(order)) == 0 && !strcmp(order, "PCI_BUS_ID"))
+	if (environ__get(s->proc, &maps, "CUDA_DEVICE_ORDER", sort, sizeof(sort)) == 0 && !strcmp(sort, "PCI_BUS_ID"))
 		sorted = true;
 	err = environ__get(s->proc, &maps, "CUDA_VISIBLE_DEVICES", visible, sizeof(visible));
-	if (!err || err == -ENOENT)
-		s->n_order = smi__order(err ? NULL : visible, uuid, s->n_gpus, sorted, s->order);
-	else if (s->n_gpus == 1)
-		s->n_order = smi__order(NULL, uuid, 1, true, s->order);
-	if (s->n_order < 0)
-		log_debug("which GPU is the process's first cannot be told: the driver's figures are left out");
+	if (!s->seen_known || (mig && n > 1))
+		s->n_order = -1;
+	else if (!err || err == -ENOENT)
+		s->n_order = smi__order(err ? NULL : visible, uuid, n, sorted, order);
+	else if (n == 1)
+		s->n_order = smi__order(NULL, uuid, 1, true, order);
+	for (int i = 0; i < s->n_order; i++)
+		s->order[i] = gpu[order[i]];
 	maps__free(&maps);
 }
 
-/* ---- NVML ---- */
-
-static bool load(struct nvml *n)
+/* By bit: GPUs that NVML lists the process on. */
+static uint64_t found_on(const struct smi *s, const struct gpus_answer *a)
 {
-	static const struct {
-		const char *name, *older;
-		size_t at;
-	} functions[] = {
-		{ "nvmlInit_v2", NULL, offsetof(struct nvml, init) },
-		{ "nvmlShutdown", NULL, offsetof(struct nvml, shutdown) },
-		{ "nvmlDeviceGetCount_v2", NULL, offsetof(struct nvml, count) },
-		{ "nvmlDeviceGetHandleByIndex_v2", NULL, offsetof(struct nvml, by_index) },
-		{ "nvmlDeviceGetName", NULL, offsetof(struct nvml, name) },
-		{ "nvmlDeviceGetUUID", NULL, offsetof(struct nvml, uuid) },
-		{ "nvmlDeviceGetMemoryInfo", NULL, offsetof(struct nvml, memory) },
-		{ "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2",
-		  offsetof(struct nvml, processes) },
-	};
-	void *f;
-	size_t i;
+	uint64_t found = 0;
 
-	/* By name alone: where it lies is this machine's business, never the target's. */
-	n->lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!n->lib)
-		return false;
-	for (i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
-		f = dlsym(n->lib, functions[i].name);
-		if (!f && functions[i].older)
-			f = dlsym(n->lib, functions[i].older);
-		if (!f) {
-			log_debug("NVML lacks %s: the driver's figures are not asked for", functions[i].name);
-			return false;
-		}
-		memcpy((char *)n + functions[i].at, &f, sizeof(f));
+	for (unsigned i = 0; i < a->n; i++)
+		if (a->process[i].pid == (unsigned)proc__pid(s->proc) && a->process[i].gpu < GPUS_MAX)
+			found |= bit(a->process[i].gpu);
+	return found;
+}
+
+static uint64_t in_order(const struct smi *s)
+{
+	uint64_t mask = 0;
+
+	for (int i = 0; i < s->n_order; i++)
+		mask |= bit(s->order[i]);
+	return mask;
+}
+
+/* What NVML and the process itself say of its devices must agree with the order. */
+static bool is_refuted(const struct smi *s, uint64_t found)
+{
+	return s->n_order < 0 || found & ~in_order(s) || (s->own_devices > 0 && s->own_devices != s->n_order);
+}
+
+static void judge_order(struct smi *s, uint64_t found)
+{
+	if (!s->n_order && found)
+		find_order(s); /* the process uses CUDA by now, so what it sees is settled */
+	if (!found || s->n_order == 0 || !is_refuted(s, found))
+		return;
+	/* A device control group, as Slurm makes it, is not seen from here. With one device there is one answer all the same. */
+	if (s->own_devices == 1 && !(found & (found - 1))) {
+		s->order[0] = (unsigned)__builtin_ctzll(found);
+		s->n_order = 1;
+		return;
 	}
-	return n->init() == 0;
+	s->n_order = -1;
+	log_debug("which GPU is the process's first cannot be told: the driver's figures are left out");
 }
 
-static void unload(struct smi *s)
-{
-	if (s->have_nvml)
-		s->nvml.shutdown();
-	s->have_nvml = false;
-	if (s->nvml.lib)
-		dlclose(s->nvml.lib);
-	s->nvml.lib = NULL;
-}
+/* ---- NVML ---- */
 
 /* NVML names processes as the machine does: in a PID namespace of its own a number would be another process's. */
 static bool pids_are_the_machines(void)
@@ -221,44 +225,67 @@ static bool pids_are_the_machines(void)
 	return !proc__pid_namespace();
 }
 
-static void look_at_gpus(struct smi *s)
+/* The GPUs to ask about; 0: none. */
+static uint64_t mask_of(struct smi *s)
 {
-	struct nvml_memory memory;
-	unsigned n = 0, i;
-
-	if (s->nvml.count(&n) || n > SMI_DEVICES_MAX)
-		return;
-	for (i = 0; i < n; i++) {
-		struct gpu *g = &s->gpu[i];
-
-		if (s->nvml.by_index(i, &g->handle) || s->nvml.name(g->handle, g->name, sizeof(g->name)) ||
-		    s->nvml.uuid(g->handle, g->uuid, sizeof(g->uuid)))
-			return;
-		g->name[sizeof(g->name) - 1] = g->uuid[sizeof(g->uuid) - 1] = '\0';
-		memset(&memory, 0, sizeof(memory));
-		g->total = s->nvml.memory(g->handle, &memory) ? 0 : memory.total;
-	}
-	s->n_gpus = n;
+	look_for_nodes(s);
+	return s->n_order > 0 ? in_order(s) : s->n_order < 0 || !s->seen_known ? 0 : s->seen;
 }
 
 /* 0 and the process's bytes on a GPU; -ENOENT: it has nothing there; -EIO not known. */
-static int ask_gpu(struct smi *s, const struct gpu *g, uint64_t *used)
+static int used_on(const struct smi *s, const struct gpus_answer *a, unsigned gpu, uint64_t *used)
 {
-	unsigned n = PROCESSES_MAX, i;
-	uint64_t sum = 0;
 	bool found = false;
 
-	if (s->nvml.processes(g->handle, &n, s->processes) || n > PROCESSES_MAX)
+	*used = 0;
+	if (!(a->known & bit(gpu)))
 		return -EIO;
-	for (i = 0; i < n; i++) {
-		if (s->processes[i].pid != (unsigned)proc__pid(s->proc))
+	for (unsigned i = 0; i < a->n; i++) {
+		const struct gpus_process *p = &a->process[i];
+
+		if (p->gpu != gpu || p->pid != (unsigned)proc__pid(s->proc))
 			continue;
-		if (s->processes[i].used == NVML_NOT_AVAILABLE || __builtin_add_overflow(sum, s->processes[i].used, &sum))
+		if (p->used == UINT64_MAX || __builtin_add_overflow(*used, p->used, used))
 			return -EIO;
 		found = true;
 	}
-	*used = sum;
 	return found ? 0 : -ENOENT;
+}
+
+/* A device that the allocator has memory on cannot be one that NVML does not list the process on, but while it ends. */
+static bool is_missing(struct smi *s, const struct gpus_answer *a, unsigned device, int got)
+{
+	return got == -ENOENT && a->begin >= s->asked && s->in_use_at_ask & bit(device);
+}
+
+static void read_answer(struct smi *s, const struct gpus_answer *a, struct smi_figures *ret)
+{
+	bool missing = false;
+	uint64_t used;
+
+	judge_order(s, found_on(s, a));
+	if (!proc__alive(s->proc) || s->n_order < 0)
+		return; /* what is missing now has not been given back, it ended with the process */
+	ret->n = (unsigned)s->n_order;
+	for (unsigned i = 0; i < ret->n; i++) {
+		unsigned gpu = s->order[i];
+		int got = used_on(s, a, gpu, &used);
+
+		ret->used[i] = got ? 0 : used;
+		ret->known[i] = got != -EIO && !is_missing(s, a, i, got);
+		missing = missing || is_missing(s, a, i, got);
+		ret->free[i] = a->free[gpu];
+		ret->has_free[i] = a->has_free & bit(gpu);
+	}
+	if (a->begin == s->judged)
+		return;
+	s->judged = a->begin;
+	s->missing = missing ? s->missing + 1 : 0;
+	if (s->missing < MISSING_MAX)
+		return;
+	log_debug("NVML does not list the process on a GPU that it uses: the driver's figures are left out");
+	s->n_order = -1;
+	ret->n = 0;
 }
 
 /* ---- dry run ---- */
@@ -293,29 +320,10 @@ void smi__refresh(struct smi *s)
 		return;
 	s->dry_devices = u.n_devices;
 	for (i = 0; i < u.n_devices; i++)
-		s->gpu[i] = (struct gpu){ .total = u.device[i].total };
+		s->dry_total[i] = u.device[i].total;
 }
 
 /* ---- both ---- */
-
-static void *load_nvml(void *arg)
-{
-	struct smi *s = arg;
-
-	s->have_nvml = load(&s->nvml);
-	if (s->have_nvml)
-		look_at_gpus(s);
-	else
-		unload(s);
-	__atomic_store_n(&s->ready, true, __ATOMIC_RELEASE);
-	return NULL;
-}
-
-/* What the loading thread writes may be looked at. */
-static bool ready(const struct smi *s)
-{
-	return __atomic_load_n(&s->ready, __ATOMIC_ACQUIRE);
-}
 
 struct smi *smi__open(const struct proc *p, uint64_t dry_run)
 {
@@ -325,46 +333,62 @@ struct smi *smi__open(const struct proc *p, uint64_t dry_run)
 		return NULL;
 	s->proc = p;
 	s->table = dry_run;
-	s->processes = calloc(PROCESSES_MAX, sizeof(*s->processes));
-	if (!s->processes) {
-		free(s);
-		return NULL;
-	}
+	s->nvml = !dry_run && pids_are_the_machines();
 	if (dry_run)
 		smi__refresh(s);
-	else if (!pids_are_the_machines())
+	else if (s->nvml)
+		gpus__open();
+	else
 		log_debug("in a PID namespace of our own: the driver's figures, which are by the machine's PIDs, are not "
 			  "asked for");
-	else
-		s->loading = pthread_create(&s->loader, NULL, load_nvml, s) == 0;
 	return s;
 }
 
 void smi__free(struct smi *s)
 {
-	if (!s)
-		return;
-	if (s->loading)
-		pthread_join(s->loader, NULL);
-	unload(s);
-	free(s->processes);
+	if (s && s->nvml)
+		gpus__close();
 	free(s);
 }
 
-unsigned smi__devices(const struct smi *s)
+void smi__process_has(struct smi *s, int devices, uint64_t in_use)
 {
-	return s->table ? s->dry_devices : ready(s) ? s->n_gpus : 0;
+	s->own_devices = devices;
+	s->in_use = in_use;
+}
+
+static bool sees_mig(const struct smi *s)
+{
+	for (unsigned i = 0; i < gpus__count(); i++)
+		if (s->seen & bit(i) && gpus__get(i)->mig)
+			return true;
+	return false;
+}
+
+unsigned smi__devices(struct smi *s)
+{
+	if (s->table)
+		return s->dry_devices;
+	if (!s->nvml || s->n_order)
+		return s->n_order > 0 ? (unsigned)s->n_order : 0;
+	look_for_nodes(s);
+	return s->seen_known && !sees_mig(s) ? (unsigned)__builtin_popcountll(s->seen) : 0;
 }
 
 bool smi__device(const struct smi *s, unsigned device, const char **name, uint64_t *total)
 {
 	const struct gpu *g;
 
-	if (s->table ? device >= s->dry_devices : !ready(s) || (int)device >= s->n_order)
+	*name = "";
+	if (s->table) {
+		*total = device < s->dry_devices ? s->dry_total[device] : 0;
+		return device < s->dry_devices;
+	}
+	if ((int)device >= s->n_order || s->order[device] >= gpus__count())
 		return false;
-	g = &s->gpu[s->table ? device : s->order[device]];
-	*name = g->name;
-	*total = g->total;
+	g = gpus__get(s->order[device]);
+	*name = g->mig ? "" : g->name;
+	*total = g->mig ? 0 : g->total;
 	return true;
 }
 
@@ -389,6 +413,20 @@ int smi__tell(struct smi *s, const struct smi_figures *f, int (*fn)(void *ctx, u
 	return err;
 }
 
+int smi__tell_free(struct smi *s, const struct smi_figures *f, int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < f->n && i < SMI_DEVICES_MAX && !err; i++) {
+		if (!s->has_said[i] || !f->has_free[i] || (s->has_said_free[i] && s->said_free[i] == f->free[i]))
+			continue;
+		s->has_said_free[i] = true;
+		s->said_free[i] = f->free[i];
+		err = fn(ctx, i, f->free[i]);
+	}
+	return err;
+}
+
 static void read_dry_run(struct smi *s, struct smi_figures *ret)
 {
 	struct dryrun_usage u;
@@ -401,35 +439,59 @@ static void read_dry_run(struct smi *s, struct smi_figures *ret)
 	for (i = 0; i < ret->n; i++) {
 		ret->used[i] = u.device[i].used;
 		ret->known[i] = true;
+		ret->has_free[i] = u.device[i].used <= s->dry_total[i]; /* there is no other process */
+		ret->free[i] = s->dry_total[i] - u.device[i].used;
 	}
 }
 
-void smi__read(struct smi *s, struct smi_figures *ret)
+uint64_t smi__ask(struct smi *s)
 {
-	uint64_t used[SMI_DEVICES_MAX];
-	int got[SMI_DEVICES_MAX];
-	unsigned i;
+	uint64_t now = gpus__now(), mask = s->nvml ? mask_of(s) : 0;
+
+	/* What it has by now NVML must know when it is asked later. */
+	s->in_use_at_ask = s->in_use;
+	s->asked = now;
+	if (mask)
+		gpus__ask(mask, now);
+	return now;
+}
+
+bool smi__answered(struct smi *s, uint64_t asked, struct smi_figures *ret)
+{
+	uint64_t mask = s->nvml ? mask_of(s) : 0;
 
 	*ret = (struct smi_figures){ .n = 0 };
 	if (s->table) {
 		read_dry_run(s, ret);
-		return;
+		return true;
 	}
-	if (!ready(s))
-		return;
-	for (i = 0; i < s->n_gpus; i++) {
-		got[i] = ask_gpu(s, &s->gpu[i], &used[i]);
-		/* It uses CUDA by now, so what it sees is settled. */
-		if (!got[i])
-			find_order(s);
-	}
-	if (!proc__alive(s->proc) || s->n_order < 0)
-		return; /* what is missing now has not been given back, it ended with the process */
-	ret->n = (unsigned)s->n_order;
-	for (i = 0; i < ret->n; i++) {
-		unsigned k = s->order[i];
+	if (!mask || !gpus__answered(mask, asked))
+		return false;
+	read_answer(s, gpus__answer(), ret);
+	return true;
+}
 
-		ret->used[i] = got[k] ? 0 : used[k];
-		ret->known[i] = got[k] != -EIO;
+void smi__read(struct smi *s, struct smi_figures *ret)
+{
+	const struct gpus_answer *a = s->nvml ? gpus__answer() : NULL;
+
+	*ret = (struct smi_figures){ .n = 0 };
+	if (s->table)
+		read_dry_run(s, ret);
+	else if (a && s->n_order >= 0)
+		read_answer(s, a, ret);
+}
+
+void smi__read_last(struct smi *s, struct smi_figures *ret)
+{
+	uint64_t mask = s->nvml && proc__alive(s->proc) ? mask_of(s) : 0, asked;
+
+	*ret = (struct smi_figures){ .n = 0 };
+	if (s->table) {
+		read_dry_run(s, ret);
+	} else if (mask) {
+		asked = smi__ask(s);
+		if (gpus__wait(mask, asked))
+			read_answer(s, gpus__answer(), ret);
 	}
 }

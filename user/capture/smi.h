@@ -16,8 +16,8 @@ struct proc;
 struct smi;
 
 /*
- * dry_run: address of the dry-run library's table in the target; 0: there is none, and NVML is loaded, on a thread of
- * its own since that may take seconds; until then nothing is known. Borrows p. NULL on ENOMEM.
+ * dry_run: address of the dry-run library's table in the target; 0: there is none, and NVML is asked, through the helper
+ * process of gpus.h, so no function here waits except smi__read_last(). Borrows p. NULL on ENOMEM.
  */
 struct smi *smi__open(const struct proc *p, uint64_t dry_run);
 void smi__free(struct smi *s); /* NULL is fine */
@@ -30,20 +30,38 @@ bool smi__reports(const struct smi *s, uint64_t *ret);
 void smi__refresh(struct smi *s);
 
 /* How many devices there are for the process at most; 0: not known so far. */
-unsigned smi__devices(const struct smi *s);
-/* A device's name and bytes, by the process's own numbering. False: not known. */
+unsigned smi__devices(struct smi *s);
+/*
+ * What the process itself says: how many devices it sees (<= 0: not known), and by bit those that its allocator has memory
+ * on. Where NVML contradicts it, which GPU is which device is not known, and there are no figures.
+ */
+void smi__process_has(struct smi *s, int devices, uint64_t in_use);
+/* A device's name and the bytes that programs can use, by the process's own numbering; "" and 0: not known. False: nothing is. */
 bool smi__device(const struct smi *s, unsigned device, const char **name, uint64_t *total);
 
 struct smi_figures {
 	unsigned n; /* devices, in the process's own numbering */
 	uint64_t used[SMI_DEVICES_MAX];
 	bool known[SMI_DEVICES_MAX];
+	uint64_t free[SMI_DEVICES_MAX]; /* bytes that the device has left, all processes counted */
+	bool has_free[SMI_DEVICES_MAX];
 };
 
-/* Asks, of a dry run in microseconds; what cannot be read is not known. Of a process that has ended nothing is. */
+/*
+ * What the last answer says, asked for by whomever; of a dry run, what is so now. What cannot be read is not known. Of a
+ * process that has ended nothing is.
+ */
 void smi__read(struct smi *s, struct smi_figures *ret);
+/* Asks for an answer of later than now. When that is, for smi__answered(). */
+uint64_t smi__ask(struct smi *s);
+/* Has it come? Of a dry run it always has. */
+bool smi__answered(struct smi *s, uint64_t asked, struct smi_figures *ret);
+/* Asks and waits, a quarter of a second at most; all captures together wait once. */
+void smi__read_last(struct smi *s, struct smi_figures *ret);
 /* Calls fn for each device whose figure is another than what was told of last. 0 or what fn returned. */
 int smi__tell(struct smi *s, const struct smi_figures *f, int (*fn)(void *ctx, unsigned device, uint64_t used), void *ctx);
+/* The same for what the devices have left, of those that smi__tell() has told of. */
+int smi__tell_free(struct smi *s, const struct smi_figures *f, int (*fn)(void *ctx, unsigned device, uint64_t left), void *ctx);
 
 /* ---- for tests ---- */
 

@@ -200,6 +200,7 @@ static json_t *device(const struct watch_target *t, size_t i)
 	put_figure(o, "peak_allocated", known, d->now.peak_allocated);
 	put_figure(o, "total", d->total, d->total);
 	put_figure(o, "used", d->used_known, d->used);
+	put_figure(o, "free", d->left_known, d->left);
 	put_figure(o, "ooms", d->counts_known, d->ooms);
 	put_figure(o, "retries", d->counts_known, d->retries);
 	return o;

@@ -159,6 +159,7 @@ static void put_devices(struct metrics_writer *w)
 		[FIG_PEAK_ALLOCATED] = { "peak_allocated_bytes", "gauge", "bytes", "The highest allocated, as the allocator counts it." },
 		[FIG_TOTAL] = { "device_memory_bytes", "gauge", "bytes", "Memory of the device." },
 		[FIG_USED] = { "device_used_bytes", "gauge", "bytes", "What the process has of the device, as the driver says." },
+		[FIG_FREE] = { "device_free_bytes", "gauge", "bytes", "What the driver has left on the device, all processes counted." },
 		[FIG_OOMS] = { "ooms", "counter", NULL, "Out of memory, since the process began." },
 		[FIG_RETRIES] = { "alloc_retries", "counter", NULL, "Allocations tried again after the cache was emptied." },
 	};

@@ -70,7 +70,7 @@ const struct openapi_schema openapi_schemas[] = {
 		    "'traces': " BYTES ", 'capturing': " BYTES ", 'limits': {'type': 'object'},"
 		    "'formats': {'type': 'array', 'items': {'type': 'object'}}}}" },
 	{ "Device", "{'type': 'object', 'required': ['device'], 'properties': {'device': {'type': 'string'}, 'allocated': " BYTES ","
-		    "'reserved': " BYTES ", 'peak_allocated': " BYTES ", 'total': " BYTES ", 'used': " BYTES ", 'ooms': " BYTES ","
+		    "'reserved': " BYTES ", 'peak_allocated': " BYTES ", 'total': " BYTES ", 'used': " BYTES ", 'free': " BYTES ", 'ooms': " BYTES ","
 		    "'retries': " BYTES "}}" },
 	{ "Process", "{'type': 'object', 'required': ['pid', 'started', 'target', 'name', 'devices'], 'properties': {"
 		     "'pid': {'type': 'integer'}, 'started': {'type': 'number'}, 'target': {'type': 'string'}, 'name': {'type': 'string'},"

@@ -20,6 +20,7 @@ static const struct metric of_devices[FIG_NR] = {
 	[FIG_PEAK_ALLOCATED] = { "memtrace.peak_allocated", "By", "The highest allocated, as the allocator counts it.", false },
 	[FIG_TOTAL] = { "memtrace.device_memory", "By", "Memory of the device.", false },
 	[FIG_USED] = { "memtrace.device_used", "By", "What the process has of the device, as the driver says.", false },
+	[FIG_FREE] = { "memtrace.device_free", "By", "What the driver has left on the device, all processes counted.", false },
 	[FIG_OOMS] = { "memtrace.ooms", "{event}", "Out of memory, since the process began.", true },
 	[FIG_RETRIES] = { "memtrace.alloc_retries", "{retry}", "Allocations tried again after the cache was emptied.", true },
 };

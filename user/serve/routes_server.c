@@ -49,7 +49,8 @@ static json_t *process_now(const struct state_process *p)
 {
 	static const char *const names[FIG_NR] = {
 		[FIG_ALLOCATED] = "allocated", [FIG_RESERVED] = "reserved", [FIG_PEAK_ALLOCATED] = "peak_allocated",
-		[FIG_TOTAL] = "total",	       [FIG_USED] = "used",	    [FIG_OOMS] = "ooms",
+		[FIG_TOTAL] = "total",	       [FIG_USED] = "used",	    [FIG_FREE] = "free",
+			    [FIG_OOMS] = "ooms",
 		[FIG_RETRIES] = "retries",
 	};
 	json_t *o = process__public(p), *devices = json_array();

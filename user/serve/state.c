@@ -18,7 +18,8 @@
 
 static const char *const figures[FIG_NR] = {
 	[FIG_ALLOCATED] = "allocated", [FIG_RESERVED] = "reserved", [FIG_PEAK_ALLOCATED] = "peak_allocated", [FIG_TOTAL] = "total",
-	[FIG_USED] = "used",	       [FIG_OOMS] = "ooms",	    [FIG_RETRIES] = "retries",
+	[FIG_USED] = "used",	       [FIG_FREE] = "free",
+		       [FIG_OOMS] = "ooms",	    [FIG_RETRIES] = "retries",
 };
 
 void state__init(struct state *s)

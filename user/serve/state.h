@@ -20,7 +20,7 @@
 #define STATE_HISTORY 900 /* samples that are kept of each process, the last ones */
 
 /* A figure that is not known is not there: `has` has no bit for it. */
-enum state_figure { FIG_ALLOCATED, FIG_RESERVED, FIG_PEAK_ALLOCATED, FIG_TOTAL, FIG_USED, FIG_OOMS, FIG_RETRIES, FIG_NR };
+enum state_figure { FIG_ALLOCATED, FIG_RESERVED, FIG_PEAK_ALLOCATED, FIG_TOTAL, FIG_USED, FIG_OOMS, FIG_RETRIES, FIG_FREE, FIG_NR };
 
 struct state_device {
 	char name[16]; /* "cuda:0" */

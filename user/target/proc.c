@@ -524,12 +524,9 @@ static bool same_file(int fd, const struct stat *st, const struct map *m)
 }
 
 /* Symbolic links are resolved below the target's root: an absolute one must not lead into ours. */
-static int open_in_root(const struct proc *p, const char *path, struct stat *st)
+static int open_any_in_root(const struct proc *p, const char *path, uint64_t flags)
 {
-	struct open_how how = {
-		.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-		.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS,
-	};
+	struct open_how how = { .flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
 	int root, fd, err;
 
 	if (path[0] != '/')
@@ -540,7 +537,14 @@ static int open_in_root(const struct proc *p, const char *path, struct stat *st)
 	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
 	err = -errno;
 	close(root);
-	return fd < 0 ? err : only_regular(fd, st);
+	return fd < 0 ? err : fd;
+}
+
+static int open_in_root(const struct proc *p, const char *path, struct stat *st)
+{
+	int fd = open_any_in_root(p, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+
+	return fd < 0 ? fd : only_regular(fd, st);
 }
 
 /* A map of a process that has changed its root has paths from the namespace's root on. What is left from its own on, or NULL. */
@@ -562,6 +566,25 @@ int proc__open_file(const struct proc *p, const char *path)
 		fd = path ? open_in_root(p, path, &st) : fd;
 	}
 	return fd;
+}
+
+int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major, uint32_t *dev_minor)
+{
+	int fd = open_any_in_root(p, path, O_PATH), err = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st))
+		err = -errno;
+	else if (!S_ISCHR(st.st_mode))
+		err = -ENODEV;
+	close(fd);
+	if (err)
+		return err;
+	*dev_major = major(st.st_rdev);
+	*dev_minor = minor(st.st_rdev);
+	return 0;
 }
 
 int proc__open_map(const struct proc *p, const struct map *m)

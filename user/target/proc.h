@@ -65,6 +65,12 @@ int proc__root_path(const struct proc *p, const char *path, char *buf, size_t si
  */
 int proc__open_file(const struct proc *p, const char *path);
 
+/*
+ * The number of a device's node in the target's mount namespace, found as by proc__open_file(), without opening it.
+ * 0; -ENOENT none; -ENODEV it is no character device; or another -errno: not known.
+ */
+int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major, uint32_t *dev_minor);
+
 /* Name of a thread (/proc/PID/task/TID/comm). 0, or -errno when the thread is gone. */
 int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
 

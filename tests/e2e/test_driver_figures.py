@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""
+The driver's figures of a process that is not known to be a dry run: the recorder asks NVML, which is the dry run's, with a
+machine that these tests make up (docs/DRYRUN.md, "Other processes").
+"""
+import os
+import time
+
+import harness
+from harness import TOOL, Skip, check, equal, finish, own, python, report, run, scratch, spawn, tool
+
+DRYRUN = os.path.join(harness.OUT, "dryrun")
+GIB = 1 << 30
+VRAM = 80 * GIB  # of a device of the dry run
+# The nodes are the container's own: /dev of this machine stays as it is.
+CONTAINER = """mount -t tmpfs none /dev && mkdir /dev/shm && mknod -m 666 /dev/null c 1 3 && mknod -m 666 /dev/zero c 1 5 &&
+mknod -m 666 /dev/urandom c 1 9 && mknod -m 666 /dev/random c 1 8 && mknod -m 666 /dev/nvidia1 c 195 1 && exec "$@" """
+JOB = """
+import sys, torch
+kept = []
+print("ready", flush=True)
+for line in sys.stdin:
+    size = int(line)
+    try:
+        kept.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        print("took", size, flush=True)
+    except torch.OutOfMemoryError:
+        print("refused", size, flush=True)
+"""
+
+
+def library():
+    """The dry run's, but for the name by which it is told from a real one."""
+    path = scratch("libcuda.so.1")
+    if not os.path.exists(path):
+        with open(os.path.join(DRYRUN, "libcuda.so.1"), "rb") as f:
+            text = f.read()
+        check(text.count(b"memtrace_dryrun_usage") > 0, "the dry run has no table")
+        with open(path, "wb") as f:  # a name with the same hash, by which the loader still finds it: one more, 33 less
+            f.write(text.replace(b"memtrace_dryrun_usage", b"memtrace_dryrun_vRage"))
+    return path
+
+
+class Machine:
+    """What NVML says: two GPUs, of which the job's container has the second."""
+
+    def __init__(self, name):
+        self.path = scratch(name)
+        self.say("process 0 1 1G")
+
+    def say(self, *lines):
+        with open(self.path, "w", encoding="utf-8") as f:
+            f.write("".join(line + "\n" for line in lines))
+
+    def environment(self):
+        return dict(os.environ, LD_LIBRARY_PATH=DRYRUN, MEMTRACE_DRYRUN_NVML=self.path, MEMTRACE_DRYRUN_DEVICES="2")
+
+
+def job():
+    if not harness.IS_ROOT:
+        raise Skip("needs root, for device nodes")
+    env = dict(os.environ, LD_PRELOAD=library(), MEMTRACE_DRYRUN_VRAM="4G", PYTHONUNBUFFERED="1")
+    p = spawn(["unshare", "--mount", "sh", "-c", CONTAINER, "sh", python(), "-c", JOB], env=env)
+    try:
+        p.wait_line("^ready", 120)
+    except harness.Failure:
+        if "unshare" in p.stderr() or "mount" in p.stderr() or "mknod" in p.stderr():
+            raise Skip("no mount namespace: %s" % p.stderr().strip()) from None
+        raise
+    return p
+
+
+def take(p, size, word="took"):
+    p.send("%d\n" % size)
+    p.wait_line("^%s %d$" % (word, size), 60)
+
+
+def recorder(p, machine, path):
+    r = spawn([TOOL, "record", "-p", str(p.pid), "-o", path, "-f"], env=machine.environment())
+    r.wait_line(harness.ATTACHED, 30, stream="err")
+    return r
+
+
+def helper_of(recorder_pid, seconds=20):
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit:
+        for pid in harness.children_of(recorder_pid):
+            with open("/proc/%d/cmdline" % pid, "rb") as f:
+                if b"gpus-helper" in f.read():
+                    return pid
+        time.sleep(0.02)
+    raise harness.Failure("the recorder started no helper")
+
+
+def until(what, function, seconds=30):
+    limit = time.monotonic() + seconds
+    while not function():
+        check(time.monotonic() < limit, "%s: not within %d s", what, seconds)
+        time.sleep(0.05)
+
+
+def ended(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
+            return f.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def test_out_of_memory_beside_a_neighbour():
+    machine, path = Machine("neighbour"), scratch("neighbour.mtr")
+    p = job()
+    take(p, 1 * GIB)
+    machine.say("process 1 %d 3G" % p.pid, "process 1 1 40G", "reserved 1 2G", "process 0 1 70G")
+    r = recorder(p, machine, path)
+    take(p, 1 << 20)
+    helper_of(r.pid)
+    time.sleep(3)  # the figure is told after two answers that agree, or after a second
+    take(p, 8 * GIB, "refused")
+    time.sleep(1)
+    finish(r)
+    doc = report(path, at="oom")
+    d = harness.device(doc, "cuda:0")
+    (oom,) = d["out_of_memory"]
+    equal(oom["driver_total"], VRAM - 2 * GIB, "what programs can use of the device")
+    equal(oom["driver_used"], 3 * GIB, "what the process has")
+    equal((oom["driver_free"], oom["driver_free_counts_others"]), (VRAM - 45 * GIB, True), "what the driver had left")
+    code, out, _ = tool("report", "--at", "oom", path)
+    check(code == 0 and "the driver had 35.00 GiB left of 78.00 GiB" in " ".join(out.split()), "the report says: %s", out)
+    check(not [x for x in doc["devices"] if x["device"] == "cuda:1"], "a device that the process does not have: %s", doc["devices"])
+
+
+def test_a_driver_that_hangs():
+    """The recorder goes on, and ends at once at Ctrl-C."""
+    machine, path = Machine("hang"), scratch("hang.mtr")
+    p = job()
+    take(p, 1 << 20)
+    machine.say("process 1 %d 3G" % p.pid)
+    r = recorder(p, machine, path)
+    helper = helper_of(r.pid)
+    time.sleep(1.5)
+    machine.say("hang")
+    for i in range(200):
+        take(p, (2 << 20) + 512 * i)
+    begin = time.monotonic()
+    finish(r, 20)
+    check(time.monotonic() - begin < 10, "Ctrl-C took %.1f s", time.monotonic() - begin)
+    until("the end of the helper", lambda: ended(helper))
+    doc = report(path)
+    equal(doc["capture"]["lost"], 0, "events lost")
+    check(sum(row["count"] for row in report(path, by="line")["rows"]) >= 200, "too few: %s", doc["rows"])
+    take(p, 512)  # the job is none the worse
+
+
+if __name__ == "__main__":
+    run(globals())

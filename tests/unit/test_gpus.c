@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The helper process that calls NVML, and what a process sees of the machine's GPUs. NVML is the dry run's: a file says what
+ * the machine is (tools/dryrun/nvml_machine.h). This program is its own helper.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "capture/gpus.h"
+#include "capture/smi.h"
+#include "target/proc.h"
+
+#define GB (1ull << 30)
+#define VRAM (80 * GB) /* of a device of the dry run */
+#define PATIENCE 20000 /* ms, for what comes in a moment on an idle machine */
+
+static char folder[] = "/tmp/memtrace-gpus-XXXXXX", machine[64];
+
+static void describe(const char *text)
+{
+	int fd = open(machine, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+
+	/* Never empty in between: the helper may look at any time. */
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, text, strlen(text), 0), strlen(text));
+	assert_int_equal(ftruncate(fd, (off_t)strlen(text)), 0);
+	close(fd);
+}
+
+static void sleep_ms(int ms)
+{
+	poll(NULL, 0, ms);
+}
+
+static void begin(const char *devices, const char *text)
+{
+	setenv("MEMTRACE_DRYRUN_DEVICES", devices, 1);
+	describe(text);
+	gpus__open();
+	for (int i = 0; i < PATIENCE / 10 && !gpus__count(); i++)
+		sleep_ms(10);
+	assert_int_equal(gpus__count(), atoi(devices));
+}
+
+static const struct gpus_answer *ask(uint64_t mask)
+{
+	uint64_t now = gpus__now();
+
+	for (int i = 0; i < PATIENCE / 10; i++) {
+		gpus__ask(mask, now);
+		if (gpus__answered(mask, now))
+			return gpus__answer();
+		sleep_ms(10);
+	}
+	fail_msg("no answer");
+	return NULL;
+}
+
+/* The only child that we have while there is one. */
+static pid_t helper(void)
+{
+	char path[64];
+	FILE *f;
+	int pid = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", getpid());
+	f = fopen(path, "re");
+	assert_non_null(f);
+	if (fscanf(f, "%d", &pid) != 1)
+		pid = 0;
+	fclose(f);
+	return pid;
+}
+
+static void test_what_nvml_says(void **state)
+{
+	const struct gpus_answer *a;
+
+	(void)state;
+	begin("4", "minor 0 7\nreserved 1 1G\nmig 2 1\nprocess 0 4711 40G\nprocess 0 4712 1G\nprocess 1 4711 2G\nprocess 3 9 3G\n");
+	assert_int_equal(gpus__get(0)->minor, 7);
+	assert_int_equal(gpus__get(1)->minor, 1);
+	assert_int_equal(gpus__get(0)->total, VRAM);
+	assert_int_equal(gpus__get(1)->total, VRAM - GB); /* what the driver keeps no program can use */
+	assert_true(gpus__get(2)->mig && !gpus__get(2)->total);
+	assert_true(strncmp(gpus__get(3)->uuid, "GPU-", 4) == 0);
+	a = ask(7);
+	assert_int_equal(a->known, 7);
+	assert_int_equal(a->n, 3); /* nobody asked about the fourth */
+	assert_int_equal(a->process[0].pid, 4711);
+	assert_int_equal(a->process[0].used, 40 * GB);
+	assert_int_equal(a->process[2].gpu, 1);
+	assert_int_equal(a->free[0], VRAM - 41 * GB);
+	assert_int_equal(a->free[1], VRAM - 3 * GB);
+	assert_int_equal(a->has_free, 3); /* that of the whole card says nothing of a part */
+	gpus__close();
+	assert_int_equal(gpus__count(), 0);
+}
+
+static void test_a_driver_without_reserve(void **state)
+{
+	(void)state;
+	begin("1", "reserved 0 1G\nno_v2\nprocess 0 5 40G\n");
+	assert_int_equal(gpus__get(0)->total, VRAM);
+	assert_int_equal(ask(1)->free[0], VRAM - 41 * GB);
+	gpus__close();
+}
+
+static void test_questions_keep_their_distance(void **state)
+{
+	uint64_t last = 0, first;
+
+	(void)state;
+	begin("2", "process 0 5 40G\n");
+	for (int i = 0; i < 5; i++) {
+		const struct gpus_answer *a = ask(1);
+
+		assert_true(a->begin >= last + 50000000);
+		last = a->begin;
+	}
+	/* Two that want to know at about the same time are given one answer. */
+	first = gpus__now();
+	gpus__ask(1, first);
+	gpus__ask(2, first);
+	assert_int_equal(ask(3)->known, 3);
+	gpus__close();
+}
+
+static void test_nobody_waits_for_a_slow_driver(void **state)
+{
+	uint64_t now;
+
+	(void)state;
+	begin("1", "process 0 5 40G\n");
+	describe("delay 3000\nprocess 0 5 40G\n");
+	now = gpus__now();
+	for (int i = 0; i < 1000; i++) { /* at once, or this would take an hour */
+		gpus__ask(1, now);
+		assert_false(gpus__answered(1, now));
+	}
+	assert_false(gpus__wait(1, now));
+	assert_false(gpus__wait(1, now));
+	gpus__close();
+	assert_int_equal(gpus__count(), 0);
+}
+
+static pid_t trace(pid_t pid)
+{
+	pid_t tracer = fork();
+
+	if (!tracer) {
+		if (ptrace(PTRACE_SEIZE, pid, NULL, NULL))
+			_exit(1);
+		kill(getpid(), SIGSTOP); /* and never waits for it */
+		pause();
+		_exit(0);
+	}
+	return tracer;
+}
+
+/* What SIGKILL does not end, as a call into a failed GPU, is left behind. A process that somebody traces cannot be waited for either. */
+static void test_a_helper_that_cannot_be_killed(void **state)
+{
+	int status;
+	pid_t tracer, pid;
+
+	(void)state;
+	begin("1", "process 0 5 40G\n");
+	describe("hang\n");
+	gpus__ask(1, gpus__now());
+	pid = helper();
+	assert_true(pid > 0);
+	tracer = trace(pid);
+	assert_int_equal(waitpid(tracer, &status, WUNTRACED), tracer);
+	if (!WIFSTOPPED(status)) {
+		gpus__close();
+		skip();
+	}
+	alarm(60);
+	gpus__close();
+	assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* it is still there */
+	/* No second one as long as it is. */
+	gpus__open();
+	assert_int_equal(gpus__count(), 0);
+	gpus__close();
+	alarm(0);
+	kill(tracer, SIGKILL);
+	assert_int_equal(waitpid(tracer, NULL, 0), tracer);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+static void test_a_helper_that_dies(void **state)
+{
+	(void)state;
+	begin("1", "process 0 5 40G\n");
+	ask(1);
+	kill(helper(), SIGKILL);
+	for (int i = 0; i < PATIENCE / 10 && gpus__count(); i++)
+		sleep_ms(10);
+	assert_int_equal(gpus__count(), 0);
+	assert_null(gpus__answer()); /* an old one is no answer */
+	assert_false(gpus__wait(1, gpus__now()));
+	gpus__close();
+}
+
+static void test_the_helper_has_no_rights(void **state)
+{
+	char path[300], line[256], target[PATH_MAX];
+	int secret = open("/proc/self/status", O_RDONLY), n = 0; /* not close-on-exec */
+	struct dirent *e;
+	DIR *d;
+	FILE *f;
+
+	(void)state;
+	begin("1", "process 0 5 40G\n");
+	snprintf(path, sizeof(path), "/proc/%d/status", helper());
+	f = fopen(path, "re");
+	assert_non_null(f);
+	while (fgets(line, sizeof(line), f)) {
+		unsigned long long caps;
+		unsigned uid;
+
+		if (sscanf(line, "CapEff: %llx", &caps) == 1 || sscanf(line, "CapPrm: %llx", &caps) == 1)
+			assert_int_equal(caps, 0), n++;
+		if (!geteuid() && (sscanf(line, "CapBnd: %llx", &caps) == 1))
+			assert_int_equal(caps, 0), n++;
+		if (!geteuid() && (sscanf(line, "Uid: %u", &uid) == 1 || sscanf(line, "Gid: %u", &uid) == 1))
+			assert_int_equal(uid, 65534), n++;
+		if (!strncmp(line, "NoNewPrivs:", 11))
+			assert_int_equal(atoi(line + 11), 1), n++;
+	}
+	fclose(f);
+	assert_int_equal(n, geteuid() ? 3 : 6);
+	snprintf(path, sizeof(path), "/proc/%d/fd", helper());
+	d = opendir(path);
+	for (n = 0; d && (e = readdir(d));) {
+		ssize_t len;
+
+		snprintf(path, sizeof(path), "/proc/%d/fd/%s", helper(), e->d_name);
+		len = readlink(path, target, sizeof(target) - 1);
+		if (len < 0)
+			continue;
+		target[len] = '\0';
+		n++;
+		assert_true(!strncmp(target, "socket:", 7) || !strcmp(target, "/dev/null") || !strcmp(target, machine));
+	}
+	if (d) {
+		assert_true(n >= 3);
+		closedir(d);
+	}
+	close(secret);
+	gpus__close();
+}
+
+/* ---- what a process sees ---- */
+
+struct target {
+	pid_t pid;
+	struct proc *proc;
+	struct smi *smi;
+};
+
+/* A process below a root with these nodes. False: we may not make nodes, or change a root. */
+static bool start(struct target *t, const char *root_name, const int *nodes, int n, const char *visible)
+{
+	char path[128], c;
+	int ready[2];
+
+	snprintf(path, sizeof(path), "%s/%s", folder, root_name);
+	assert_int_equal(mkdir(path, 0755), 0);
+	snprintf(path, sizeof(path), "%s/%s/dev", folder, root_name);
+	assert_int_equal(mkdir(path, 0755), 0);
+	for (int i = 0; i < n; i++) {
+		snprintf(path, sizeof(path), "%s/%s/dev/nvidia%d", folder, root_name, nodes[i]);
+		if (mknod(path, S_IFCHR | 0666, makedev(195, nodes[i])))
+			return false;
+	}
+	/* None of these is a GPU's node. */
+	snprintf(path, sizeof(path), "%s/%s/dev/nvidia6", folder, root_name);
+	assert_int_equal(mknod(path, S_IFCHR | 0666, makedev(1, 3)), 0);
+	snprintf(path, sizeof(path), "%s/%s/dev/nvidia5", folder, root_name);
+	close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+	assert_int_equal(pipe(ready), 0);
+	if (visible)
+		setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+	else
+		unsetenv("CUDA_VISIBLE_DEVICES");
+	t->pid = fork();
+	if (!t->pid) {
+		snprintf(path, sizeof(path), "%s/%s", folder, root_name);
+		if (chroot(path) || chdir("/"))
+			_exit(1);
+		if (write(ready[1], "", 1) != 1)
+			_exit(1);
+		for (;;)
+			pause();
+	}
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	close(ready[1]);
+	if (read(ready[0], &c, 1) != 1)
+		return false;
+	close(ready[0]);
+	t->proc = proc__open(t->pid);
+	assert_non_null(t->proc);
+	t->smi = smi__open(t->proc, 0);
+	assert_non_null(t->smi);
+	return true;
+}
+
+static void stop(struct target *t)
+{
+	smi__free(t->smi);
+	proc__free(t->proc);
+	kill(t->pid, SIGKILL);
+	assert_int_equal(waitpid(t->pid, NULL, 0), t->pid);
+}
+
+static struct smi_figures figures(struct target *t)
+{
+	struct smi_figures f;
+	uint64_t asked;
+
+	for (int i = 0; i < PATIENCE / 10; i++) {
+		asked = smi__ask(t->smi);
+		for (int k = 0; k < 20; k++) {
+			if (smi__answered(t->smi, asked, &f))
+				return f;
+			sleep_ms(10);
+		}
+	}
+	fail_msg("no answer");
+	return f;
+}
+
+/* Eight GPUs, the process on the fourth of them. */
+static struct target on_the_fourth(const char *name, const int *nodes, int n, const char *visible)
+{
+	struct target t = { 0 };
+	char text[128];
+
+	if (geteuid() || !start(&t, name, nodes, n, visible))
+		skip();
+	snprintf(text, sizeof(text), "process 3 %d 60G\nprocess 3 1 5G\n", t.pid);
+	describe(text);
+	return t;
+}
+
+static void test_a_container_with_one_gpu(void **state)
+{
+	struct target t = on_the_fourth("one", (int[]){ 3 }, 1, NULL);
+	struct smi_figures f = figures(&t);
+	const char *name;
+	uint64_t total;
+
+	(void)state;
+	assert_int_equal(smi__devices(t.smi), 1);
+	assert_int_equal(f.n, 1);
+	assert_true(f.known[0] && f.has_free[0]);
+	assert_int_equal(f.used[0], 60 * GB);
+	assert_int_equal(f.free[0], VRAM - 65 * GB);
+	assert_true(smi__device(t.smi, 0, &name, &total));
+	assert_int_equal(total, VRAM);
+	stop(&t);
+}
+
+static void test_a_machine_with_all(void **state)
+{
+	struct target t = on_the_fourth("all", (int[]){ 0, 1, 2, 3, 4 }, 5, NULL);
+	struct smi_figures f = figures(&t);
+
+	(void)state;
+	assert_int_equal(f.n, 5); /* two of the eight are no nodes, one is not there */
+	assert_int_equal(f.used[3], 60 * GB);
+	assert_true(f.known[0] && !f.used[0]);
+	stop(&t);
+}
+
+static void test_visible_devices_count_what_the_container_has(void **state)
+{
+	struct target t = on_the_fourth("visible", (int[]){ 2, 3 }, 2, "1");
+	struct smi_figures f = figures(&t);
+
+	(void)state;
+	assert_int_equal(f.n, 1);
+	assert_int_equal(f.used[0], 60 * GB);
+	stop(&t);
+}
+
+/* As Slurm does: all nodes are there, a device control group forbids the others, and CUDA counts from 0. */
+static void test_a_device_control_group(void **state)
+{
+	struct target t = on_the_fourth("slurm", (int[]){ 0, 1, 2, 3 }, 4, "0");
+	struct smi_figures f;
+
+	(void)state;
+	smi__process_has(t.smi, 1, 1);
+	f = figures(&t);
+	assert_int_equal(f.n, 1);
+	assert_int_equal(f.used[0], 60 * GB);
+	stop(&t);
+}
+
+static void test_an_order_that_cannot_be_is_dropped(void **state)
+{
+	struct target t = on_the_fourth("count", (int[]){ 2, 3 }, 2, NULL);
+	const char *name;
+	uint64_t total;
+
+	(void)state;
+	smi__process_has(t.smi, 3, 0); /* it sees three, and we see two */
+	assert_int_equal(figures(&t).n, 0);
+	assert_false(smi__device(t.smi, 0, &name, &total));
+	stop(&t);
+}
+
+static void test_memory_on_a_device_that_nvml_does_not_list(void **state)
+{
+	struct target t = on_the_fourth("missing", (int[]){ 2, 3 }, 2, NULL);
+	struct smi_figures f = figures(&t);
+
+	(void)state;
+	assert_int_equal(f.n, 2);
+	assert_true(f.known[0] && f.known[1]);
+	smi__process_has(t.smi, 2, 1); /* on its first device, where NVML lists nothing */
+	f = figures(&t);
+	assert_false(f.known[0]);
+	for (int i = 0; i < 10 && f.n; i++)
+		f = figures(&t);
+	assert_int_equal(f.n, 0);
+	stop(&t);
+}
+
+static void test_no_node_no_figure(void **state)
+{
+	struct target t = { 0 };
+	struct smi_figures f;
+
+	(void)state;
+	if (geteuid() || !start(&t, "none", NULL, 0, NULL))
+		skip();
+	assert_int_equal(smi__devices(t.smi), 0);
+	assert_false(smi__answered(t.smi, smi__ask(t.smi), &f));
+	smi__read_last(t.smi, &f);
+	assert_int_equal(f.n, 0);
+	stop(&t);
+}
+
+static int setup(void **state)
+{
+	char self[PATH_MAX], path[PATH_MAX + 32];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	(void)state;
+	if (n < 0 || !mkdtemp(folder))
+		return -1;
+	chmod(folder, 0755);
+	self[n] = '\0';
+	snprintf(path, sizeof(path), "%s/../../dryrun", dirname(self));
+	setenv("LD_LIBRARY_PATH", path, 1);
+	snprintf(machine, sizeof(machine), "%s/machine", folder);
+	setenv("MEMTRACE_DRYRUN_NVML", machine, 1);
+	return 0;
+}
+
+/* Of those that look at a process: the helper is started first, as it takes its time. */
+static int setup_eight(void **state)
+{
+	(void)state;
+	begin("8", "process 0 1 1G\n");
+	return 0;
+}
+
+static int teardown_eight(void **state)
+{
+	(void)state;
+	gpus__close();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", folder);
+	return system(command);
+}
+
+#define OF_EIGHT(f) cmocka_unit_test_setup_teardown(f, setup_eight, teardown_eight)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_what_nvml_says),
+		cmocka_unit_test(test_a_driver_without_reserve),
+		cmocka_unit_test(test_questions_keep_their_distance),
+		cmocka_unit_test(test_nobody_waits_for_a_slow_driver),
+		cmocka_unit_test(test_a_helper_that_cannot_be_killed),
+		cmocka_unit_test(test_a_helper_that_dies),
+		cmocka_unit_test(test_the_helper_has_no_rights),
+		OF_EIGHT(test_a_container_with_one_gpu),
+		OF_EIGHT(test_a_machine_with_all),
+		OF_EIGHT(test_visible_devices_count_what_the_container_has),
+		OF_EIGHT(test_a_device_control_group),
+		OF_EIGHT(test_an_order_that_cannot_be_is_dropped),
+		OF_EIGHT(test_memory_on_a_device_that_nvml_does_not_list),
+		OF_EIGHT(test_no_node_no_figure),
+	};
+
+	if (argc == 3 && !strcmp(argv[1], GPUS_HELPER))
+		return gpus_helper__main(atoi(argv[2]));
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

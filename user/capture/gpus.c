@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/gpus.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+
+#define MS 1000000ULL
+#define PAUSE (50 * MS)		/* between questions */
+#define SHARE 19		/* and so many times what the last answer took */
+#define RECENT (2000 * MS)	/* a GPU that was asked about within this time is in each question */
+#define AGAIN_AFTER (300000 * MS) /* a helper was killed */
+#define WAIT_MS 250
+
+static struct {
+	unsigned users;
+	pid_t pid;  /* of the helper, or of one that was killed and has not ended; 0: none */
+	int fd;	    /* valid where running */
+	bool running, greeted, asked;
+	bool in_vain; /* gpus__wait() has waited for the answer under way */
+	uint64_t since;	   /* when the helper was started, or asked */
+	uint64_t retry_at; /* no new helper before; UINT64_MAX: none at all */
+	uint64_t next, not_before; /* no question before; wanted: an answer that begins at */
+	uint64_t asked_mask, wanted[GPUS_MAX]; /* when each GPU was last asked about */
+	uint64_t answered_mask;
+	struct gpus_greeting greeting;
+	struct gpus_answer answer;
+	bool has_answer;
+} g = { .fd = -1 };
+
+uint64_t gpus__now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- the helper's life ---- */
+
+/* 0 or an error number. A fork would copy the page tables of what may be a large process, on the thread that drains. */
+static int spawn(int fd)
+{
+	char parent[16], *argv[] = { "memtrace-bpf", GPUS_HELPER, parent, NULL };
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none, all;
+	int err;
+
+	snprintf(parent, sizeof(parent), "%d", (int)getpid());
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawn_file_actions_init(&files);
+	posix_spawnattr_init(&attr);
+	/* A session of its own: Ctrl-C is not for it. */
+	err = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+	err = err ?: posix_spawnattr_setsigmask(&attr, &none);
+	err = err ?: posix_spawnattr_setsigdefault(&attr, &all);
+	err = err ?: posix_spawn_file_actions_adddup2(&files, fd, STDIN_FILENO);
+	err = err ?: posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
+	err = err ?: posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+	err = err ?: posix_spawn(&g.pid, "/proc/self/exe", &files, &attr, argv, environ);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&files);
+	return err;
+}
+
+/* Never waits: a call into a failed GPU cannot be interrupted, not even by SIGKILL. */
+static bool reaped(void)
+{
+	if (g.pid && waitpid(g.pid, NULL, WNOHANG) != 0)
+		g.pid = 0;
+	return !g.pid;
+}
+
+static void end_helper(void)
+{
+	if (g.running)
+		close(g.fd);
+	if (g.pid)
+		kill(g.pid, SIGKILL);
+	g.fd = -1;
+	g.running = g.greeted = g.asked = g.in_vain = g.has_answer = false;
+	reaped();
+}
+
+static void start_helper(uint64_t now)
+{
+	int fd[2], err;
+
+	if (!reaped())
+		return;
+	g.retry_at = now + AGAIN_AFTER;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fd))
+		return;
+	err = spawn(fd[1]);
+	close(fd[1]);
+	if (err) {
+		g.pid = 0;
+		close(fd[0]);
+		log_debug("no figures of the driver: the helper process cannot be started: %s", strerror(err));
+		return;
+	}
+	g.fd = fd[0];
+	g.running = true;
+	g.since = now;
+}
+
+static void give_up(const char *why)
+{
+	log_warn("the NVIDIA driver %s: its figures (used, free) are missing from here on; memtrace-bpf asks again in 5 minutes", why);
+	g.retry_at = gpus__now() + AGAIN_AFTER;
+	end_helper();
+}
+
+/* ---- messages ---- */
+
+static void on_greeting(size_t len)
+{
+	struct gpus_greeting *h = &g.greeting;
+
+	if (len != sizeof(*h) || h->n > GPUS_MAX) {
+		h->n = 0;
+		snprintf(h->why, sizeof(h->why), "the helper process does not answer as expected");
+	}
+	h->why[sizeof(h->why) - 1] = '\0';
+	for (unsigned i = 0; i < h->n; i++)
+		h->gpu[i].name[sizeof(h->gpu[i].name) - 1] = h->gpu[i].uuid[sizeof(h->gpu[i].uuid) - 1] = '\0';
+	g.greeted = true;
+	if (h->n)
+		return;
+	log_debug("no figures of the driver: %s", h->why);
+	g.retry_at = UINT64_MAX;
+	end_helper();
+}
+
+static void on_answer(const struct gpus_answer *a, size_t len)
+{
+	size_t head = offsetof(struct gpus_answer, process);
+
+	if (len < head || a->n > GPUS_PROCESSES || len != head + a->n * sizeof(*a->process) || a->end < a->begin) {
+		give_up("was not understood");
+		return;
+	}
+	memcpy(&g.answer, a, len);
+	g.answered_mask = g.asked_mask;
+	g.has_answer = true;
+	g.asked = g.in_vain = false;
+	g.next = a->begin + PAUSE;
+	if (g.next < a->end + (a->end - a->begin) * SHARE)
+		g.next = a->end + (a->end - a->begin) * SHARE;
+}
+
+static void receive(void)
+{
+	static union {
+		struct gpus_greeting greeting;
+		struct gpus_answer answer;
+	} m;
+	ssize_t n;
+
+	while (g.running) {
+		n = recv(g.fd, &m, sizeof(m), MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n <= 0) {
+			give_up("cannot be asked: the helper process ended");
+		} else if (!g.greeted) {
+			memcpy(&g.greeting, &m.greeting, sizeof(g.greeting));
+			on_greeting((size_t)n);
+		} else {
+			on_answer(&m.answer, (size_t)n);
+		}
+	}
+}
+
+static void put_question(uint64_t now)
+{
+	struct gpus_question q = { 0 };
+
+	for (unsigned i = 0; i < g.greeting.n; i++)
+		if (g.wanted[i] && now - g.wanted[i] < RECENT)
+			q.mask |= UINT64_C(1) << i;
+	if (!q.mask || send(g.fd, &q, sizeof(q), MSG_DONTWAIT | MSG_NOSIGNAL) != sizeof(q))
+		return;
+	g.asked = true;
+	g.asked_mask = q.mask;
+	g.since = now;
+}
+
+static bool is_wanted(void)
+{
+	return !g.has_answer || g.answer.begin < g.not_before;
+}
+
+static void pump(void)
+{
+	uint64_t now = gpus__now();
+
+	if (!g.running && g.users && now >= g.retry_at)
+		start_helper(now);
+	receive();
+	if (g.running && (!g.greeted || g.asked) && now > g.since && now - g.since > (g.greeted ? GPUS_ANSWERS_WITHIN : GPUS_GREETS_WITHIN) * 1000 * MS)
+		give_up(g.greeted ? "has not answered for 5 s" : "was not ready within 30 s");
+	if (g.running && g.greeted && !g.asked && g.not_before && is_wanted() && now >= g.next)
+		put_question(now);
+}
+
+/* ---- what others use ---- */
+
+void gpus__open(void)
+{
+	g.users++;
+	pump();
+}
+
+void gpus__close(void)
+{
+	if (!g.users || --g.users)
+		return;
+	end_helper();
+	g.retry_at = 0;
+	g.not_before = 0;
+	memset(g.wanted, 0, sizeof(g.wanted));
+}
+
+unsigned gpus__count(void)
+{
+	pump();
+	return g.greeted ? g.greeting.n : 0;
+}
+
+const struct gpu *gpus__get(unsigned i)
+{
+	return &g.greeting.gpu[i];
+}
+
+void gpus__ask(uint64_t mask, uint64_t not_before)
+{
+	uint64_t now = gpus__now();
+
+	for (unsigned i = 0; i < GPUS_MAX; i++)
+		if (mask >> i & 1)
+			g.wanted[i] = now;
+	if (not_before > g.not_before)
+		g.not_before = not_before;
+	pump();
+}
+
+const struct gpus_answer *gpus__answer(void)
+{
+	pump();
+	return g.has_answer ? &g.answer : NULL;
+}
+
+static bool is_answered(uint64_t mask, uint64_t not_before)
+{
+	return g.has_answer && g.answer.begin >= not_before && !(mask & ~g.answered_mask);
+}
+
+bool gpus__answered(uint64_t mask, uint64_t not_before)
+{
+	pump();
+	return is_answered(mask, not_before);
+}
+
+bool gpus__wait(uint64_t mask, uint64_t not_before)
+{
+	uint64_t end = gpus__now() + WAIT_MS * MS, now;
+
+	gpus__ask(mask, not_before);
+	while (!is_answered(mask, not_before) && g.running && g.greeted && !g.in_vain && (now = gpus__now()) < end) {
+		struct pollfd p = { .fd = g.fd, .events = POLLIN };
+
+		/* Without a question under way there is a pause to wait for. */
+		poll(&p, 1, g.asked ? (int)((end - now) / MS) + 1 : 2);
+		pump();
+	}
+	/* Captures that end together do not wait one after the other. */
+	g.in_vain = g.asked && !is_answered(mask, not_before);
+	return is_answered(mask, not_before);
+}

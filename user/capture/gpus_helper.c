@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The process that calls NVML: see gpus.h. */
+#include <dlfcn.h>
+#include <grp.h>
+#include <limits.h>
+#include <linux/capability.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "capture/gpus.h"
+
+/* ---- NVML: types and numbers as in nvml.h ---- */
+
+typedef struct nvml_device_handle *nvml_device;
+
+struct nvml_memory {
+	unsigned long long total, free, used;
+};
+
+struct nvml_memory_v2 {
+	unsigned version;
+	unsigned long long total, reserved, free, used;
+};
+
+#define NVML_MEMORY_V2 (sizeof(struct nvml_memory_v2) | 2u << 24)
+
+struct nvml_process { /* nvmlProcessInfo_v2_t, which _v3 of the function has, too */
+	unsigned pid;
+	unsigned long long used;
+	unsigned gpu_instance, compute_instance;
+};
+
+#define PROCESSES_MAX 4096
+#define NOBODY 65534
+
+struct nvml {
+	int (*init)(void);
+	int (*count)(unsigned *n);
+	int (*by_index)(unsigned i, nvml_device *ret);
+	int (*name)(nvml_device d, char *buf, unsigned len);
+	int (*uuid)(nvml_device d, char *buf, unsigned len);
+	int (*minor)(nvml_device d, unsigned *ret);
+	int (*memory)(nvml_device d, struct nvml_memory *ret);
+	int (*processes)(nvml_device d, unsigned *n, struct nvml_process *v);
+	/* NULL where the driver is too old for them. */
+	int (*memory_v2)(nvml_device d, struct nvml_memory_v2 *ret);
+	int (*mig_mode)(nvml_device d, unsigned *now, unsigned *pending);
+};
+
+static const struct function {
+	const char *name, *older;
+	size_t at;
+	bool optional;
+} functions[] = {
+	{ "nvmlInit_v2", NULL, offsetof(struct nvml, init), false },
+	{ "nvmlDeviceGetCount_v2", NULL, offsetof(struct nvml, count), false },
+	{ "nvmlDeviceGetHandleByIndex_v2", NULL, offsetof(struct nvml, by_index), false },
+	{ "nvmlDeviceGetName", NULL, offsetof(struct nvml, name), false },
+	{ "nvmlDeviceGetUUID", NULL, offsetof(struct nvml, uuid), false },
+	{ "nvmlDeviceGetMinorNumber", NULL, offsetof(struct nvml, minor), false },
+	{ "nvmlDeviceGetMemoryInfo", NULL, offsetof(struct nvml, memory), false },
+	{ "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2", offsetof(struct nvml, processes),
+	  false },
+	{ "nvmlDeviceGetMemoryInfo_v2", NULL, offsetof(struct nvml, memory_v2), true },
+	{ "nvmlDeviceGetMigMode", NULL, offsetof(struct nvml, mig_mode), true },
+};
+
+struct helper {
+	struct nvml nvml;
+	nvml_device device[GPUS_MAX];
+	unsigned n;
+	uint64_t mig; /* by bit */
+	struct nvml_process processes[PROCESSES_MAX];
+	struct gpus_answer answer;
+};
+
+/* By name alone: the library is this machine's, never the target's. */
+static bool load(struct nvml *n, struct gpus_greeting *g)
+{
+	void *lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL), *f;
+
+	if (!lib) {
+		snprintf(g->why, sizeof(g->why), "this machine has no libnvidia-ml.so.1");
+		return false;
+	}
+	for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+		f = dlsym(lib, functions[i].name);
+		if (!f && functions[i].older)
+			f = dlsym(lib, functions[i].older);
+		if (!f && !functions[i].optional) {
+			snprintf(g->why, sizeof(g->why), "NVML lacks %s", functions[i].name);
+			return false;
+		}
+		memcpy((char *)n + functions[i].at, &f, sizeof(f));
+	}
+	return true;
+}
+
+/* NVML opens the driver's nodes itself. Where an administrator keeps them from others, the helper stays who it is. */
+static bool anyone_may_open_gpus(void)
+{
+	char path[32] = "/dev/nvidiactl";
+	struct stat st;
+
+	for (int i = -1; i < GPUS_MAX; i++) {
+		if (i >= 0)
+			snprintf(path, sizeof(path), "/dev/nvidia%d", i);
+		if (!stat(path, &st) && (st.st_mode & 06) != 06)
+			return false;
+	}
+	return true;
+}
+
+static void give_up_rights(void)
+{
+	struct __user_cap_header_struct h = { .version = _LINUX_CAPABILITY_VERSION_3 };
+	struct __user_cap_data_struct none[2] = { 0 };
+	struct rlimit no_core = { 0, 0 };
+
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	for (int cap = 0; cap < 64; cap++)
+		prctl(PR_CAPBSET_DROP, cap, 0, 0, 0);
+	if (!geteuid() && anyone_may_open_gpus() && !setgroups(0, NULL) && !setresgid(NOBODY, NOBODY, NOBODY) &&
+	    setresuid(NOBODY, NOBODY, NOBODY))
+		_exit(126); /* half of it is worse than nothing */
+	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	if (syscall(SYS_capset, &h, none))
+		_exit(126);
+	setrlimit(RLIMIT_CORE, &no_core);
+}
+
+static uint64_t total_of(const struct nvml *n, nvml_device d)
+{
+	struct nvml_memory_v2 v2 = { .version = NVML_MEMORY_V2 };
+	struct nvml_memory v1 = { 0 };
+
+	/* What the driver keeps for itself no program can use. The first version of the call does not tell it apart. */
+	if (n->memory_v2 && !n->memory_v2(d, &v2) && v2.reserved <= v2.total)
+		return v2.total - v2.reserved;
+	return n->memory(d, &v1) ? 0 : v1.total;
+}
+
+static void look(struct helper *h, struct gpus_greeting *g)
+{
+	unsigned n = 0, minor, now, pending;
+	int err = h->nvml.init();
+
+	if (err || h->nvml.count(&n) || n > GPUS_MAX) {
+		snprintf(g->why, sizeof(g->why), "NVML cannot be used: error %d, %u GPUs", err, n);
+		return;
+	}
+	for (unsigned i = 0; i < n; i++) {
+		struct gpu *gpu = &g->gpu[i];
+
+		if (h->nvml.by_index(i, &h->device[i]) || h->nvml.name(h->device[i], gpu->name, sizeof(gpu->name)) ||
+		    h->nvml.uuid(h->device[i], gpu->uuid, sizeof(gpu->uuid))) {
+			snprintf(g->why, sizeof(g->why), "NVML does not describe GPU %u", i);
+			return;
+		}
+		gpu->minor = h->nvml.minor(h->device[i], &minor) || minor > INT_MAX ? -1 : (int)minor;
+		gpu->mig = h->nvml.mig_mode && !h->nvml.mig_mode(h->device[i], &now, &pending) && now;
+		if (gpu->mig)
+			h->mig |= UINT64_C(1) << i;
+		else
+			gpu->total = total_of(&h->nvml, h->device[i]);
+	}
+	g->n = h->n = n;
+}
+
+/* All of them, or none: false. */
+static bool list_processes(struct helper *h, unsigned gpu)
+{
+	struct gpus_answer *a = &h->answer;
+	unsigned n = PROCESSES_MAX;
+
+	if (h->nvml.processes(h->device[gpu], &n, h->processes) || n > PROCESSES_MAX || n > GPUS_PROCESSES - a->n)
+		return false;
+	for (unsigned i = 0; i < n; i++)
+		a->process[a->n++] = (struct gpus_process){ gpu, h->processes[i].pid, h->processes[i].used }; /* ~0: as NVML says it, too */
+	return true;
+}
+
+static size_t answer(struct helper *h, uint64_t mask)
+{
+	struct gpus_answer *a = &h->answer;
+	struct nvml_memory memory;
+
+	memset(a, 0, offsetof(struct gpus_answer, process));
+	a->begin = gpus__now();
+	for (unsigned i = 0; i < h->n; i++) {
+		uint64_t bit = UINT64_C(1) << i;
+
+		if (!(mask & bit))
+			continue;
+		if (list_processes(h, i))
+			a->known |= bit;
+		/* In multi-instance mode this is the whole card's. */
+		if (h->mig & bit || h->nvml.memory(h->device[i], &memory))
+			continue;
+		a->has_free |= bit;
+		a->free[i] = memory.free;
+	}
+	a->end = gpus__now();
+	return offsetof(struct gpus_answer, process) + a->n * sizeof(*a->process);
+}
+
+int gpus_helper__main(int parent)
+{
+	struct helper *h = calloc(1, sizeof(*h));
+	struct gpus_greeting *g = calloc(1, sizeof(*g));
+	struct gpus_question q;
+	bool loaded;
+
+	if (syscall(SYS_close_range, 3, ~0U, 0) || !h || !g)
+		return 1;
+	/* It ends itself when it is late: its parent may lack the right to, as the user is another one. */
+	alarm(GPUS_GREETS_WITHIN + 1);
+	loaded = load(&h->nvml, g);
+	give_up_rights();
+	/*
+	 * The socket ends with the parent, too, but a call into NVML may be under way for long. A change of the user takes this
+	 * back, so it comes after.
+	 */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		return 1;
+	if (loaded)
+		look(h, g);
+	if (send(STDIN_FILENO, g, sizeof(*g), MSG_NOSIGNAL) != sizeof(*g) || !g->n)
+		return 0;
+	free(g);
+	for (alarm(0); recv(STDIN_FILENO, &q, sizeof(q), 0) == sizeof(q); alarm(0)) {
+		size_t size;
+
+		alarm(GPUS_ANSWERS_WITHIN + 1);
+		size = answer(h, q.mask);
+		if (send(STDIN_FILENO, &h->answer, size, MSG_NOSIGNAL) != (ssize_t)size)
+			break;
+	}
+	return 0; /* without nvmlShutdown(): it may hang, and the driver cleans up anyway */
+}
