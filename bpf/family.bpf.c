@@ -104,21 +104,20 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	known = alone ? 0 : bpf_map_lookup_elem(&family, &from);
 	if (!known)
 		return 0;
-	number = claim_number();
-	if (!number)
-		goto missed;
-	entry = MT_FAMILY(MT_FAMILY_GROUP(*known), number) | (*known & MT_FAMILY_STOPPED);
-	inherit(number, MT_FAMILY_NUMBER(*known));
+	/* Where none is left it is watched all the same: user space gives it one later. */
+	number = MT_FAMILY_GROUP(*known) ? claim_number() : 0;
+	entry = number ? MT_FAMILY(MT_FAMILY_GROUP(*known), number) | (*known & MT_FAMILY_STOPPED) : 0;
+	if (number)
+		inherit(number, MT_FAMILY_NUMBER(*known));
 	/* It is in before user space hears of it: what that changes must not be undone here. */
-	if (bpf_map_update_elem(&family, &pid, &entry, BPF_ANY)) {
-		free_number(number);
+	if (bpf_map_update_elem(&family, &pid, &entry, BPF_ANY))
 		goto missed;
-	}
 	if (tell(MT_KIN_FORK, pid, entry, from, MT_FAMILY_NUMBER(*known)))
 		return 0;
 	bpf_map_delete_elem(&family, &pid);
-	free_number(number);
 missed:
+	if (number)
+		free_number(number);
 	__sync_fetch_and_add(&missed, 1);
 	return 0;
 }

@@ -7,10 +7,11 @@
  */
 
 /*
- * A process that is followed has a number, by which records are told apart; 0 is a capture's that follows nobody. It is free
- * again when user space has seen the end of the process and of what it left in the ring.
+ * A process whose hits are recorded has a number, by which records are told apart; 0 is a capture's that follows nobody. It is free
+ * again when user space has seen the end of the process and of what it left in the ring. One that is only watched has none.
  */
 #define MT_MEMBERS 128 /* a power of two */
+#define MT_WATCHED 1024 /* processes that are followed, with and without a number */
 
 /* What the map "family" says of a process: its number, whose programs' hits are its own, and whether they still are. */
 #define MT_FAMILY_STOPPED (1U << 15)
@@ -37,7 +38,7 @@ enum mt_kin {
 struct mt_rec_kin {
 	__u32 what;   /* enum mt_kin */
 	__u32 pid;    /* of the process */
-	__u32 number;
+	__u32 number; /* 0: it has none */
 	__u32 parent; /* MT_KIN_FORK: who forked it */
 	__u32 from;   /* and that one's number */
 	__u32 group;  /* that it belongs to, of MT_KIN_EXEC: belonged to */

@@ -5,7 +5,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MT_MEMBERS);
+	__uint(max_entries, MT_WATCHED);
 	__type(key, __u32);   /* process */
 	__type(value, __u32); /* MT_FAMILY() */
 } family SEC(".maps");

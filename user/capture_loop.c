@@ -25,7 +25,7 @@
 #include "relatives.h"
 #include "target/proc.h"
 
-#define FILES_WANTED 4096
+#define FILES_WANTED 8192
 #define EXIT_NONE (-2) /* the process has ended and there was nothing to be traced in it, but in others */
 #define DRAIN_EVERY 10000000L /* ns */
 #define SILENCE 5000000000ULL /* ns with no event before saying so */

@@ -47,7 +47,18 @@ struct session *relatives__session(const struct relatives *r, uint32_t number)
 {
 	if (number == r->first_number && r->first)
 		return r->first;
-	return number < MT_MEMBERS && r->at[number] && r->at[number]->state == TRACED ? r->at[number]->session : NULL;
+	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED ? r->numbered[number]->session : NULL;
+}
+
+struct relative *relatives__find(const struct relatives *r, pid_t pid)
+{
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->told_end)
+			return r->at[i];
+	}
+	return NULL;
 }
 
 static struct probes *set_of(const struct relatives *r, uint32_t group)
@@ -64,11 +75,17 @@ static struct probes *set_of(const struct relatives *r, uint32_t group)
 
 struct relative *relatives__add(struct relatives *r, pid_t pid, pid_t parent, uint32_t number)
 {
-	struct relative *p = calloc(1, sizeof(*p));
+	struct relative *p = NULL;
+	size_t slot;
 
+	for (slot = 0; slot < RELATIVES_MAX && r->at[slot]; slot++)
+		;
+	if (slot < RELATIVES_MAX)
+		p = calloc(1, sizeof(*p));
 	if (!p) {
 		kin__forget(kin_of(r), pid, number);
-		kin__free_number(kin_of(r), number);
+		if (number)
+			kin__free_number(kin_of(r), number);
 		return NULL;
 	}
 	p->all = r;
@@ -76,8 +93,35 @@ struct relative *relatives__add(struct relatives *r, pid_t pid, pid_t parent, ui
 	p->parent = parent;
 	p->number = number;
 	p->state = WATCHED;
-	r->at[number] = p;
+	p->slot = slot;
+	r->at[slot] = p;
+	if (slot >= r->top)
+		r->top = slot + 1;
+	if (number)
+		r->numbered[number % MT_MEMBERS] = p;
 	return p;
+}
+
+void relatives__numbered(struct relative *p)
+{
+	uint32_t number = session__number(p->session);
+
+	if (number == p->number)
+		return;
+	p->number = number;
+	p->all->numbered[number % MT_MEMBERS] = p;
+}
+
+void relatives__retire(struct relative *p)
+{
+	struct relatives *r = p->all;
+
+	if (!p->number)
+		return;
+	kin__give_back(kin_of(r), p->pid, p->number);
+	r->numbered[p->number] = NULL;
+	r->retired[r->n_retired++] = p->number;
+	p->number = 0;
 }
 
 /* Forked by one that was forked and has not shown itself: by whoever that one was forked by. */
@@ -85,7 +129,14 @@ static struct session *nearest(const struct relatives *r, uint32_t number)
 {
 	struct session *s = relatives__session(r, number);
 
-	return s || number >= MT_MEMBERS || !r->at[number] ? s : r->at[number]->forked_by;
+	return s || number >= MT_MEMBERS || !r->numbered[number] ? s : r->numbered[number]->forked_by;
+}
+
+static void ended(struct relative *p, uint64_t when)
+{
+	if (!p->told_end)
+		p->end = when;
+	p->told_end = true;
 }
 
 static int on_fork(struct relatives *r, const struct mt_rec_kin *k)
@@ -100,8 +151,8 @@ static int on_fork(struct relatives *r, const struct mt_rec_kin *k)
 		return 0;
 	}
 	p->forked = p->diverged = k->time;
-	if (!relatives__session(r, k->from) && r->at[k->from % MT_MEMBERS])
-		p->diverged = r->at[k->from % MT_MEMBERS]->diverged;
+	if (!relatives__session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
+		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
 	p->next = k->time + MAY_EXEC;
 	p->early_from = k->group ? set_of(r, k->group) : NULL;
 	p->forked_by = nearest(r, k->from);
@@ -116,20 +167,16 @@ static int on_fork(struct relatives *r, const struct mt_rec_kin *k)
 	return 0;
 }
 
-static void ended(struct relative *p, uint64_t when)
-{
-	if (!p->told_end)
-		p->end = when;
-	p->told_end = true;
-}
-
 static int on_kin(void *ctx, const struct mt_rec_kin *k)
 {
 	struct relatives *r = ctx;
-	struct relative *p = k->number < MT_MEMBERS ? r->at[k->number] : NULL;
+	struct relative *p = k->what == MT_KIN_STRANGER ? NULL : relatives__find(r, k->pid);
 
-	if (k->what == MT_KIN_FORK && !p && k->number && k->number < MT_MEMBERS)
+	if (k->what == MT_KIN_FORK && k->number < MT_MEMBERS && !r->numbered[k->number]) {
+		if (p)
+			ended(p, k->time); /* we were not told */
 		return on_fork(r, k);
+	}
 	/* Looked at later: this may be in the middle of a drain. */
 	if (k->what == MT_KIN_STRANGER || (k->what == MT_KIN_EXEC && !p && r->opts.pick)) {
 		if (r->n_strangers < STRANGERS_MAX)
@@ -138,7 +185,7 @@ static int on_kin(void *ctx, const struct mt_rec_kin *k)
 			r->too_many_strangers = true;
 		return 0;
 	}
-	if (!p || p->pid != (pid_t)k->pid)
+	if (!p)
 		return 0;
 	p->told_exec = p->told_exec || k->what == MT_KIN_EXEC;
 	if (k->what == MT_KIN_END)
@@ -169,11 +216,11 @@ void relatives__know_sets(struct relatives *r)
 static void take_in(struct relatives *r)
 {
 	const struct probes_sets *sets = r->opts.session.sets;
-	bool exec[MT_MEMBERS] = { 0 }, end[MT_MEMBERS] = { 0 };
-	size_t i;
+	bool exec[RELATIVES_MAX] = { 0 }, end[RELATIVES_MAX] = { 0 };
+	size_t i, retired = r->n_retired;
 
 	listen_to_kin(r);
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		exec[i] = r->at[i] && r->at[i]->told_exec;
 		end[i] = r->at[i] && r->at[i]->told_end;
 	}
@@ -181,7 +228,7 @@ static void take_in(struct relatives *r)
 		if (probes__consume(sets->set[i], NULL, NULL) < 0)
 			return; /* there is more than can be taken now: the next time */
 	}
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		if (exec[i])
 			r->at[i]->told_exec = false;
 		if (r->at[i]) {
@@ -189,6 +236,10 @@ static void take_in(struct relatives *r)
 			r->at[i]->ended |= end[i];
 		}
 	}
+	for (i = 0; i < retired; i++)
+		kin__free_number(kin_of(r), r->retired[i]);
+	r->n_retired -= retired;
+	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
 }
 
 /* ---- the family ---- */
@@ -197,9 +248,12 @@ static void say_missed(struct relatives *r)
 {
 	uint64_t missed = kin__missed(kin_of(r));
 
+	if (kin__was_full(kin_of(r)) && !r->short_said)
+		log_warn("%d processes are recorded, and no more can be at a time: others wait until one of them ends", MT_MEMBERS - 1);
+	r->short_said = kin__was_full(kin_of(r));
 	if (missed == r->missed_said)
 		return;
-	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time", missed - r->missed_said, MT_MEMBERS - 1);
+	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time", missed - r->missed_said, MT_WATCHED);
 	r->missed_said = missed;
 }
 
@@ -211,7 +265,7 @@ static void look_for_ends(struct relatives *r, uint64_t now)
 	if (now < r->next_look)
 		return;
 	r->next_look = now + LOOK_EVERY;
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		struct relative *p = r->at[i];
 
 		if (p && p->session && !proc__alive(session__proc(p->session)))
@@ -244,7 +298,7 @@ struct relatives *relatives__new(pid_t pid, const struct relatives_opts *opts, u
 		return r;
 	}
 	if (!err)
-		err = kin__add(kin_of(r), pid);
+		err = kin__add(kin_of(r), pid) ?: kin__number(kin_of(r), pid);
 	if (err > 0) {
 		*number = r->first_number = err;
 		return r;
@@ -263,7 +317,7 @@ void relatives__free(struct relatives *r)
 
 	if (!r)
 		return;
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		if (r->at[i])
 			relative__remove(r->at[i], "");
 	}
@@ -305,7 +359,7 @@ void relatives__pump(struct relatives *r)
 	if (r->opts.pick)
 		find__others(r, now);
 	look_for_ends(r, now);
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		if (r->at[i])
 			relative__pump(r->at[i], now);
 	}
@@ -319,7 +373,7 @@ void relatives__hurry(struct relatives *r)
 	int err;
 
 	take_in(r);
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		p = r->at[i];
 		if (p && p->state == FORKED && p->has_events)
 			relative__open_forked(p);
@@ -338,7 +392,7 @@ int relatives__patience(const struct relatives *r)
 	int ms = -1;
 	size_t i;
 
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		if (r->at[i] && r->at[i]->state == WAITING && (ms < 0 || session__patience(r->at[i]->session) < ms))
 			ms = session__patience(r->at[i]->session);
 	}
@@ -354,7 +408,7 @@ size_t relatives__hopeful(const struct relatives *r)
 {
 	size_t i, n = 0;
 
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		const struct relative *p = r->at[i];
 
 		n += p && (p->state == TRACED || (p->state == WAITING && (r->opts.children || session__has_python(p->session))));
@@ -382,13 +436,13 @@ void relatives__finish(struct relatives *r, const char *reason)
 	size_t i;
 
 	take_in(r);
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		struct relative *p = r->at[i];
 
 		if (p && p->state == FORKED && p->has_events)
 			relative__open_forked(p);
 	}
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		if (r->at[i])
 			relative__remove(r->at[i], r->at[i]->ended ? "target exited" : reason);
 	}

@@ -21,7 +21,7 @@
 #include "pick.h"
 #include "target/family.h"
 
-#define FAMILY_MAX 256
+#define FAMILY_MAX MT_WATCHED
 #define SCANS 8
 #define SCAN_EVERY 1000000000ULL /* ns */
 #define NEAREST 3		 /* of those that it nearly was are named */
@@ -32,27 +32,16 @@ static struct kin *kin_of(const struct relatives *r)
 	return r->opts.session.kin;
 }
 
-static struct relative *in(const struct relatives *r, pid_t pid)
-{
-	size_t i;
-
-	for (i = 1; i < MT_MEMBERS; i++) {
-		if (r->at[i] && r->at[i]->pid == pid)
-			return r->at[i];
-	}
-	return NULL;
-}
-
 /* NULL: it is in already, or cannot be. */
 static struct relative *take(struct relatives *r, pid_t pid, pid_t parent)
 {
-	int number = kin__add(kin_of(r), pid);
+	int err = kin__add(kin_of(r), pid);
 
-	if (number == -ENOSPC && !r->full_said) {
+	if (err == -ENOSPC && !r->full_said) {
 		r->full_said = true;
-		log_warn("PID %d is not followed: no more than %d processes are at a time", (int)pid, MT_MEMBERS - 1);
+		log_warn("PID %d is not followed: no more than %d processes are at a time", (int)pid, MT_WATCHED);
 	}
-	return number > 0 ? relatives__add(r, pid, parent, (uint32_t)number) : NULL;
+	return err ? NULL : relatives__add(r, pid, parent, 0);
 }
 
 /* Those that are forked meanwhile by one that is in already are told of. */
@@ -96,7 +85,7 @@ int relatives__take(struct relatives *r, pid_t pid, struct failure *f)
 	if (err)
 		return err;
 	target__close(&t);
-	if (in(r, pid) || pick_process__read(pid, &q))
+	if (relatives__find(r, pid) || pick_process__read(pid, &q))
 		return 0; /* named twice, or it has ended this very moment */
 	pick(r, &q);
 	pick_process__free(&q);
@@ -172,7 +161,7 @@ void find__stranger(struct relatives *r, pid_t pid)
 {
 	struct pick_process q;
 
-	if (in(r, pid) || pick_process__read(pid, &q))
+	if (relatives__find(r, pid) || pick_process__read(pid, &q))
 		return;
 	if (is_meant(r, &q))
 		pick(r, &q);
@@ -204,7 +193,7 @@ static void look_again(struct relatives *r, struct seen *s, uint64_t pages_befor
 
 static void look_at(struct relatives *r, struct seen *s, const struct seen *before, bool anew)
 {
-	if (in(r, s->pid))
+	if (relatives__find(r, s->pid))
 		return;
 	if (!before || (anew && !before->pages))
 		look_at_new(r, s);
@@ -269,13 +258,13 @@ void find__others(struct relatives *r, uint64_t now)
 /* "; PID 12 (bash train.sh) is no Python program", or who has PyTorch and is not meant. */
 void relatives__nearest(const struct relatives *r, char *buf, size_t size)
 {
-	const struct relative *near[MT_MEMBERS];
+	const struct relative *near[RELATIVES_MAX];
 	struct pick_process q;
 	size_t i, n = 0, len = 0, said = 0;
 	char title[96];
 
 	buf[0] = '\0';
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		if (r->at[i])
 			near[n++] = r->at[i];
 	}

@@ -13,6 +13,7 @@
 #include "relatives.h"
 
 #define STRANGERS_MAX 1024
+#define RELATIVES_MAX (2 * MT_WATCHED) /* some have ended, and that has not been dealt with */
 
 enum state {
 	FORKED,	 /* by one that is traced, and has not done anything of interest */
@@ -25,7 +26,8 @@ enum state {
 struct relative {
 	struct relatives *all;
 	pid_t pid, parent;
-	uint32_t number;
+	size_t slot;	 /* in relatives.at */
+	uint32_t number; /* of kin.h; 0: it is only watched */
 	enum state state;
 	unsigned int times; /* it was traced */
 	struct session *session;
@@ -57,7 +59,12 @@ struct relatives {
 	pid_t first_pid; /* 0: there is no first one */
 	uint32_t first_number;
 	struct session *first;
-	struct relative *at[MT_MEMBERS]; /* by number */
+	struct relative *at[RELATIVES_MAX]; /* below top, with gaps */
+	size_t top;
+	struct relative *numbered[MT_MEMBERS]; /* those that have a number */
+	uint32_t retired[MT_MEMBERS]; /* numbers that are nobody's any more, and may be in the rings */
+	size_t n_retired;
+	bool short_said; /* that no number was left */
 	int wake;
 	size_t traced, ever;
 	uint64_t begin; /* CLOCK_MONOTONIC, ns: of the first attach */
@@ -77,7 +84,13 @@ struct relatives {
 };
 
 uint64_t relatives__clock(void); /* CLOCK_MONOTONIC, ns */
-/* One more, which has this number already. NULL: out of memory, and the number is free again. */
+/* Who is in under this PID and has not ended; NULL: nobody. */
+struct relative *relatives__find(const struct relatives *r, pid_t pid);
+/* Its session may have taken a number. */
+void relatives__numbered(struct relative *p);
+/* It has no number any more, which is free again when what is in the rings has come in. */
+void relatives__retire(struct relative *p);
+/* One more, which has this number already, or 0. NULL: no room, and the number is free again. */
 struct relative *relatives__add(struct relatives *r, pid_t pid, pid_t parent, uint32_t number);
 /* One that is traced under this number. */
 struct session *relatives__session(const struct relatives *r, uint32_t number);

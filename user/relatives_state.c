@@ -64,6 +64,7 @@ void relative__finish(struct relative *p, const char *reason, int err)
 	p->session = NULL;
 	p->output = NULL;
 	drop_early(p);
+	relatives__retire(p);
 	p->state = WATCHED;
 }
 
@@ -73,9 +74,11 @@ void relative__remove(struct relative *p, const char *reason)
 
 	relative__finish(p, reason, 0);
 	find__gone(p);
-	kin__forget(kin_of(r), p->pid, p->number);
-	r->at[p->number] = NULL;
-	kin__free_number(kin_of(r), p->number);
+	if (!p->told_end) /* the PID may be another process's by then */
+		kin__forget(kin_of(r), p->pid, p->number);
+	r->at[p->slot] = NULL;
+	while (r->top && !r->at[r->top - 1])
+		r->top--;
 	free(p);
 }
 
@@ -120,7 +123,6 @@ void relative__open_forked(struct relative *p)
 		return;
 	}
 	log_warn("%s", f.text);
-	kin__set_group(kin_of(p->all), p->pid, p->number, 0);
 	relative__finish(p, "", 0);
 }
 
@@ -128,7 +130,7 @@ void relative__open_all_forked_by(struct relatives *r, const struct session *s)
 {
 	size_t i;
 
-	for (i = 1; i < MT_MEMBERS; i++) {
+	for (i = 0; i < r->top; i++) {
 		if (r->at[i] && r->at[i]->state == FORKED && r->at[i]->forked_by == s)
 			relative__open_forked(r->at[i]);
 	}
@@ -163,7 +165,7 @@ static bool is_hopeless(const struct relative *p, uint64_t now)
 	if (!session__has_python(p->session))
 		return now - p->since > NO_PYTHON;
 	for (i = 1; i < MT_MEMBERS; i++)
-		n += r->at[i] != NULL;
+		n += r->numbered[i] != NULL;
 	return n >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) && now - p->since > NO_TORCH;
 }
 
@@ -201,6 +203,7 @@ static void try_to_attach(struct relative *p, uint64_t now)
 	struct failure f;
 	int err = session__attach(p->session, &f);
 
+	relatives__numbered(p);
 	if (err == -EAGAIN) {
 		p->next = now + session__patience(p->session) * 1000000ULL;
 		return;
@@ -264,6 +267,5 @@ void relative__pump(struct relative *p, uint64_t now)
 	if (!reason && !err)
 		return;
 	relative__finish(p, reason ? reason : "signal", err);
-	kin__forget(kin_of(p->all), p->pid, p->number);
 	p->state = OVER;
 }

@@ -350,5 +350,41 @@ def test_images():
     equal({d["capture"]["attached_at"] for d in docs.values()}, {"fork"}, "how children were attached to")
 
 
+CROWD = """
+n=$1; shift
+for i in $(seq $n); do sleep 300 & done
+"$@"
+code=$?
+kill $(jobs -p)
+exit $code
+"""
+
+
+def test_crowd():
+    """Two hundred processes without PyTorch take nothing away from the one with it that comes after them, nor from its children."""
+    path = scratch("crowd.mtr")
+    p = spawn([harness.TOOL, "run", "--children", "-o", path, "--", "bash", "-c", CROWD, "crowd", "200", chaos.compiled("storm.cc", "storm"), chaos.hooks()],
+              root=True)
+    p.wait_line("^ready", 60)
+    pid, = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if command_of(pid)[:1] == [chaos.compiled("storm.cc", "storm")]]
+    p.wait_line("PID %d" % pid, 60, stream="err")
+    p.send("fork 150\n")
+    done = json.loads(p.wait_line("^{", 120))
+    p.popen.stdin.close()
+    equal(p.wait(60), 0, "exit code (%s)" % p.stderr()[-500:])
+    check("not followed" not in p.stderr() and "no more can be" not in p.stderr(), "somebody found no room: %s", p.stderr()[-600:])
+    equal(done["bad"], 0, "children that ended wrongly")
+    found = recordings(path)
+    check(pid in found and len(found) == 1 + 150, "%d recordings", len(found))
+
+
+def command_of(pid):
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as f:
+            return f.read().decode().split("\0")
+    except OSError:
+        return []
+
+
 if __name__ == "__main__":
     run(globals())

@@ -16,6 +16,7 @@ struct kin {
 	struct ring_buffer *ring;
 	struct mt_member *members;
 	uint32_t groups;
+	bool was_full; /* no number was left */
 	int (*fn)(void *ctx, const struct mt_rec_kin *r);
 	void *ctx;
 };
@@ -130,16 +131,11 @@ void kin__free_number(struct kin *k, uint32_t number)
 
 int kin__add(struct kin *k, pid_t pid)
 {
-	uint32_t key = pid, number = claim(k), entry = MT_FAMILY(0, number);
-	int err;
+	uint32_t key = pid, entry = 0;
 
-	if (!number)
-		return -ENOSPC;
 	if (!bpf_map_update_elem(kin__family_fd(k), &key, &entry, BPF_NOEXIST))
-		return (int)number;
-	err = -errno;
-	kin__free_number(k, number);
-	return err;
+		return 0;
+	return errno == E2BIG ? -ENOSPC : -errno;
 }
 
 /* An exec or an end may come between the look and the change: its record is still to be read, and does the rest. */
@@ -150,6 +146,29 @@ static int change(struct kin *k, pid_t pid, uint32_t number, uint32_t entry)
 	if (bpf_map_lookup_elem(kin__family_fd(k), &key, &now) || MT_FAMILY_NUMBER(now) != number)
 		return -ESRCH;
 	return bpf_map_update_elem(kin__family_fd(k), &key, &entry, BPF_EXIST) ? -ESRCH : 0;
+}
+
+int kin__number(struct kin *k, pid_t pid)
+{
+	uint32_t number = claim(k);
+
+	k->was_full = k->was_full || !number;
+	if (!number)
+		return -ENOSPC;
+	if (!change(k, pid, 0, MT_FAMILY(0, number)))
+		return (int)number;
+	kin__free_number(k, number);
+	return -ESRCH;
+}
+
+bool kin__was_full(const struct kin *k)
+{
+	return k->was_full;
+}
+
+void kin__give_back(struct kin *k, pid_t pid, uint32_t number)
+{
+	change(k, pid, number, 0);
 }
 
 int kin__set_group(struct kin *k, pid_t pid, uint32_t number, uint32_t group)

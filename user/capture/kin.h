@@ -26,10 +26,16 @@ int kin__members_fd(const struct kin *k);
 uint32_t kin__new_group(struct kin *k);
 
 /*
- * Follows this process from now on; it belongs to no group. Its number (> 0), -EEXIST where it is followed already (it was
+ * Follows this process from now on; it belongs to no group and has no number. 0, -EEXIST where it is followed already (it was
  * forked by one that is), -ENOSPC, or -errno.
  */
 int kin__add(struct kin *k, pid_t pid);
+/* A number for one that is followed and has none, before it gets a group. > 0, -ENOSPC, or -ESRCH where it has ended. */
+int kin__number(struct kin *k, pid_t pid);
+/* Was there none left, ever? */
+bool kin__was_full(const struct kin *k);
+/* It has none any more and belongs to no group. The number stays taken until kin__free_number(). */
+void kin__give_back(struct kin *k, pid_t pid, uint32_t number);
 /* Its hits are recorded by this group's programs from now on; 0: by none. 0, or -ESRCH where that process has ended. */
 int kin__set_group(struct kin *k, pid_t pid, uint32_t number, uint32_t group);
 /* No event of it is recorded any more, but ends of code objects are. 0 or -ESRCH. */
@@ -51,7 +57,7 @@ void kin__tell_strangers(struct kin *k);
 int kin__consume(struct kin *k, int (*fn)(void *ctx, const struct mt_rec_kin *r), void *ctx);
 /* Readable when something has happened; until the next kin__consume(). Owned by k. */
 int kin__wake_fd(const struct kin *k);
-/* Processes that could not be followed since there were no more numbers. */
+/* Forked processes that could not be followed: MT_WATCHED are, or nobody could be told. */
 uint64_t kin__missed(const struct kin *k);
 /* Strangers that were not told of since there was no room. */
 uint64_t kin__untold(const struct kin *k);

@@ -277,7 +277,7 @@ int session__attach(struct session *s, struct failure *f)
 	int err = session__await(s, f);
 
 	if (!err)
-		err = attach(s, f);
+		err = session__take_number(s) ? attach(s, f) : -EAGAIN;
 	session__let_go(s, err == -EAGAIN);
 	return err;
 }

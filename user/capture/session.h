@@ -30,7 +30,7 @@ struct session_opts {
 	size_t ring_bytes; /* 0: default */
 	bool started; /* the process is ours and waits to run its program: anything may be in it later */
 	bool late; /* it may become anything later, as one that is ours, and is not to be held */
-	/* Of a capture that follows children: who keeps them, the sets of programs, the number of this process (kin.h). Else NULL, NULL, 0. */
+	/* Of a capture that follows children: who keeps them, the sets of programs, the number of this process (kin.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
 	struct kin *kin;
 	struct probes_sets *sets;
 	uint32_t number;
@@ -66,6 +66,11 @@ void session__free(struct session *s); /* detaches; NULL is fine */
 int session__attach(struct session *s, struct failure *f);
 int session__patience(const struct session *s);
 bool session__attached(const struct session *s);
+/*
+ * Its number among those that are followed: session_opts.number, or one that session__attach() took when it could be recorded, which is
+ * the caller's to give back once the session is freed. 0: none; attaching waits for one (-EAGAIN).
+ */
+uint32_t session__number(const struct session *s);
 /* As far as has been looked: there is an interpreter in it, understood or not, or PyTorch. */
 bool session__has_python(const struct session *s);
 /* Once attached: the kernel has uprobe.multi. */

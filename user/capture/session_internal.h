@@ -135,6 +135,7 @@ bool session__before_torch(const struct session *s);
  * from now on, under its number; leave: no more. fit: that they are attached where this process has its code, others where not. 0 or
  * negative with *f.
  */
+bool session__take_number(struct session *s); /* false: none is left, or the process has ended */
 void session__join(struct session *s, uint64_t type_cell);
 void session__leave(struct session *s);
 int session__fit(struct session *s, struct failure *f);

@@ -27,6 +27,20 @@ void session__join(struct session *s, uint64_t type_cell)
 	kin__set_group(s->opts.kin, proc__pid(s->target.proc), s->opts.number, probes__group(s->probes));
 }
 
+bool session__take_number(struct session *s)
+{
+	int number = s->opts.kin && !s->opts.number ? kin__number(s->opts.kin, proc__pid(s->target.proc)) : 0;
+
+	if (number > 0)
+		s->opts.number = number;
+	return number >= 0;
+}
+
+uint32_t session__number(const struct session *s)
+{
+	return s->opts.number;
+}
+
 void session__leave(struct session *s)
 {
 	if (s->opts.kin && s->probes)

@@ -27,6 +27,7 @@
 #define PAUSE_OTHER 100	     /* ms, where there is no Python either, and there is no reason to expect any */
 #define QUIET 1000000000ULL  /* ns */
 #define RETRY 5000000ULL     /* ns, while the interpreter is starting */
+#define NUMBER 1000000000ULL /* ns, where no number was left */
 #define IN_TIME (-20)	     /* nice value while a command is waited for: a look that comes late is one in vain */
 #define NO_PYTHON 1000000000ULL /* ns after an exec: a process that is not Python by then will not be */
 
@@ -156,6 +157,10 @@ static int prepare(struct session *s, struct maps *maps, uint64_t now, struct fa
 	s->wait.next = s->target.has_python && !s->target.has_slot ? now + RETRY : UINT64_MAX;
 	if (!s->target.has_slot)
 		return 0;
+	if (!session__take_number(s)) {
+		s->wait.next = now + NUMBER;
+		return 0;
+	}
 	hold_command(s); /* the kernel takes half a second to verify the programs, and `import torch` may come sooner */
 	err = session__load(s, f);
 	if (err)
