@@ -230,6 +230,31 @@ static void test_lists(void **state)
 	assert_int_equal(walk(&gc, 1, &s), -ETIME);
 }
 
+/* The collector's state with its heads at an offset of 8 * n and of 8 * n + 4, as Debian 13's Python 3.13 has them. */
+static void test_lists_are_found_at_both_alignments(void **state)
+{
+	struct pygc gc;
+
+	(void)state;
+	for (size_t shift = 0; shift <= 4; shift += 4) {
+		uint8_t *interp = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		uint64_t first = at(interp) + 7424 - shift, pointer = at(interp) + 7496;
+
+		assert_true(interp != MAP_FAILED);
+		for (size_t i = 0; i < 4; i++) {
+			uint64_t head = i < 3 ? first + 24 * i : pointer + 8, link[2] = { head, head };
+
+			memcpy(interp + (head - at(interp)), link, sizeof(link));
+		}
+		memcpy(interp + 7496, &first, sizeof(first));
+		assert_int_equal(pygc__search(self, at(interp), &gc), 0);
+		assert_int_equal(gc.head[0], first);
+		assert_int_equal(gc.head[2], first + 48);
+		assert_int_equal(gc.head[3], pointer + 8);
+		munmap(interp, 1 << 20);
+	}
+}
+
 static void test_damaged_lists(void **state)
 {
 	struct pygc gc = make_lists();
@@ -298,6 +323,7 @@ int main(void)
 		cmocka_unit_test(test_layouts),		cmocka_unit_test(test_damaged_tensors),
 		cmocka_unit_test(test_nothing_to_find), cmocka_unit_test(test_lists),
 		cmocka_unit_test(test_damaged_lists),	cmocka_unit_test(test_memcache),
+		cmocka_unit_test(test_lists_are_found_at_both_alignments),
 	};
 
 	objects = calloc(N_OBJECTS, sizeof(*objects));

@@ -6,6 +6,9 @@
  *   struct { PyGC_Head head; int threshold, count; } generations[3];
  *   PyGC_Head *generation0;                           always &generations[0].head, which is how they are found
  *   struct { PyGC_Head head; ... } permanent_generation;
+ *
+ * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT), so 4 bytes of padding may
+ * follow the generations.
  */
 #include "target/pygc.h"
 
@@ -20,8 +23,8 @@
 
 #define HEAD_SIZE 16
 #define GENERATION 24
-#define GENERATION0 (3 * GENERATION)		/* from the first head to the pointer to it, */
-#define PERMANENT (GENERATION0 + 8)		/* and to the permanent generation */
+#define GENERATIONS (3 * GENERATION) /* bytes */
+#define HEAD_ALIGN 4u
 #define SEARCH_MAX (512u << 10)			/* bytes of an interpreter's state: 3.13's has some 100 KiB */
 #define STEP 4096u
 #define LOOKS 8
@@ -51,7 +54,7 @@ static uint64_t now_ns(void)
 
 static bool is_link(uint64_t p)
 {
-	return p && p % 8 == 0 && p < 1ull << 56;
+	return p && p % HEAD_ALIGN == 0 && p < 1ull << 56;
 }
 
 /*
@@ -84,13 +87,14 @@ static int is_head(const struct proc *p, uint64_t head, bool both)
 	return both ? (next_knows && prev_knows ? 0 : -ENOENT) : (next_knows || prev_knows ? 0 : -ENOENT);
 }
 
-static int check_lists(const struct proc *p, uint64_t first, struct pygc *ret)
+/* first: address of the youngest generation; generation0: of the pointer to it, which the permanent generation follows. */
+static int check_lists(const struct proc *p, uint64_t first, uint64_t generation0, struct pygc *ret)
 {
 	struct pygc gc;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
-		gc.head[i] = first + (i < 3 ? i * GENERATION : PERMANENT);
+		gc.head[i] = i < 3 ? first + i * GENERATION : generation0 + 8;
 		err = is_head(p, gc.head[i], i > 0);
 	}
 	if (!err)
@@ -98,8 +102,13 @@ static int check_lists(const struct proc *p, uint64_t first, struct pygc *ret)
 	return err;
 }
 
-/* Looks through memory from base on for a word that is the address of the word GENERATION0 bytes before it. */
-static int search(const struct proc *p, uint64_t base, struct pygc *ret)
+/* A pointer behind three generations that points to the first of them, with or without padding between. */
+static bool is_generation0(uint64_t addr, uint64_t value)
+{
+	return addr >= GENERATIONS + HEAD_ALIGN && (value == addr - GENERATIONS || value == addr - GENERATIONS - HEAD_ALIGN);
+}
+
+int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret)
 {
 	uint64_t w[STEP / 8];
 	int err;
@@ -111,9 +120,9 @@ static int search(const struct proc *p, uint64_t base, struct pygc *ret)
 		for (size_t i = 0; i < STEP / 8; i++) {
 			uint64_t addr = base + at + 8 * i;
 
-			if (w[i] != addr - GENERATION0 || addr < GENERATION0)
+			if (!is_generation0(addr, w[i]))
 				continue;
-			err = check_lists(p, w[i], ret);
+			err = check_lists(p, w[i], addr, ret);
 			if (err != -ENOENT && err != -EFAULT)
 				return err;
 		}
@@ -138,7 +147,7 @@ int pygc__find(const struct python *py, struct pygc *ret)
 	for (int i = 0; i < SEARCHES; i++) {
 		if (i)
 			nanosleep(&pause, NULL);
-		err = is_link(base) ? search(p, base, ret) : -ENOENT;
+		err = is_link(base) ? pygc__search(p, base, ret) : -ENOENT;
 		if (err != -ENOENT)
 			break;
 	}

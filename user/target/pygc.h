@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct memcache;
+struct proc;
 struct python;
 
 #define PYGC_LISTS 4
@@ -24,6 +25,8 @@ struct pygc {
  * -EFAULT, -ESRCH, -EPERM.
  */
 int pygc__find(const struct python *py, struct pygc *ret);
+/* The same from an address of the target on, 512 KiB at most: the state of the interpreter or of the runtime. */
+int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret);
 
 struct pygc_stats {
 	uint64_t objects; /* told of; one that moved from list to list meanwhile is told of twice */
