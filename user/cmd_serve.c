@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "capture_args.h"
+#include "child.h"
 #include "commands.h"
 #include "dryrun.h"
 #include "lib/exit.h"
@@ -24,12 +25,13 @@
 
 enum { OPT_LISTEN = 0x8000, OPT_TOKEN, OPT_CERT, OPT_KEY, OPT_HOST, OPT_TARGET, OPT_COMMAND, OPT_ALL, OPT_USER, OPT_COMMAND_USER, OPT_EVENTS,
        OPT_TRACES, OPT_CAPTURES, OPT_DURATION, OPT_DISK, OPT_WORKERS, OPT_RATE, OPT_INTERVAL, OPT_VRAM, OPT_DEVICES, OPT_NO_DRY_RUN,
-       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA, OPT_PUSH_INSECURE, OPT_COMMAND_ENV };
+       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA, OPT_PUSH_INSECURE, OPT_COMMAND_ENV, OPT_TARGET_USER };
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "What may be traced:", 1 },
 	{ "target", OPT_TARGET, "NAME=PID|NAME=PATTERN", 0,
 	  "A process, or those whose command line matches the extended regular expression; NAME is the API's model_name. May be given again", 1 },
+	{ "target-user", OPT_TARGET_USER, "NAME=USER", 0, "Only processes of USER count for --target NAME. May be given again", 1 },
 	{ "command", OPT_COMMAND, "NAME=COMMAND", 0, "A shell command that each trace of NAME starts, on a GPU that is made up (run --dry-run-cuda)", 1 },
 	{ "all", OPT_ALL, NULL, 0, "Every process with PyTorch in it, by its PID", 1 },
 	{ "vram", OPT_VRAM, "SIZE", 0, "Of --command: memory of each device that is made up (default 80G)", 1 },
@@ -133,6 +135,28 @@ static void parse_all(struct serve_args *a, struct argp_state *state)
 	t = new_target(a, state);
 	if (t)
 		*t = (struct serve_target){ .kind = TARGET_ALL, .text = "" };
+}
+
+/* Once all targets are known. */
+static void name_users(struct serve_args *a, struct argp_state *state)
+{
+	for (size_t i = 0; i < a->n_target_users; i++) {
+		const char *arg = a->target_users[i], *equals = strchr(arg, '=');
+		size_t len = equals ? (size_t)(equals - arg) : 0, k;
+		struct child_user u;
+
+		for (k = 0; k < a->n_targets; k++)
+			if (a->targets[k].kind == TARGET_PATTERN && strlen(a->targets[k].name) == len && !strncmp(a->targets[k].name, arg, len))
+				break;
+		if (!equals || k == a->n_targets)
+			argp_error(state, "--target-user: '%s' is not NAME=USER with the NAME of a --target NAME=PATTERN", arg);
+		else if (child_user__named(&u, equals + 1))
+			argp_error(state, "--target-user: no such user: %s", equals + 1);
+		else
+			a->targets[k].user = u.uid;
+		if (k < a->n_targets)
+			a->targets[k].has_user = true;
+	}
 }
 
 /* ---- the rest ---- */
@@ -319,6 +343,9 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
 	case OPT_COMMAND_ENV:
 		a->command_env = arg;
 		break;
+	case OPT_TARGET_USER:
+		add(a->target_users, &a->n_target_users, SERVE_TARGETS, arg, "--target-user", state);
+		break;
 	default:
 		return parse_push(key, arg, state);
 	}
@@ -364,6 +391,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		add(a->files, &a->n_files, SERVE_FILES, arg, "FILE", state);
 		break;
 	case ARGP_KEY_END:
+		name_users(a, state);
 		check(a, state);
 		break;
 	default:

@@ -252,6 +252,42 @@ def test_its_processes_die():
     equal(harness.report(os.path.join(s.folder, running + ".mtr"))["capture"]["complete"], True, "what captured")
 
 
+def looks_like_pytorch(symbol, word):
+    """A process of nobody's that has a library called libc10.so mapped, with that symbol in it, and the word in its command line."""
+    folder = tempfile.mkdtemp(dir=scratch("."))
+    source = os.path.join(folder, "c10.c")
+    with open(source, "w", encoding="ascii") as f:
+        f.write("void %s(void) {}\n" % symbol)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", os.path.join(folder, "libc10.so"), source], check=True)
+    for path in (folder, scratch(".")):
+        os.chmod(path, 0o755)
+    env = dict(os.environ, LD_PRELOAD=os.path.join(folder, "libc10.so"))
+    return spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "sleep 600; :", word], env=env)
+
+
+def test_who_counts_as_a_target():
+    """A name of a file does not make a process PyTorch, and a process of another user is not of a target that is one user's."""
+    needs_root()
+    word = "http-broker-who-%d" % os.getpid()
+    real = server.Job("--shape", "4,3,32,32", "--spread", "50", word).ready()
+    named, fake = looks_like_pytorch("other", word), looks_like_pytorch("_ZN3c104fakeEv", word)
+    s = server.Server("--target", "any=" + word, "--target", "mine=" + word, "--target-user", "mine=root", "--all")
+    limit = time.monotonic() + 30
+    pids = {}
+    while not {fake.pid, real.pid} <= pids.get("", set()) and time.monotonic() < limit:
+        pids = {t["name"]: set(t["pids"]) for t in s.get("/api/targets").expect().json["targets"]}
+        time.sleep(0.2)
+    equal((pids["any"], pids["mine"]), ({real.pid, fake.pid, named.pid}, {real.pid}), "processes of targets")
+    equal(pids[""] & pids["any"], {real.pid, fake.pid}, "those with PyTorch in them")
+    s.post("/api/trace/memory", {"model_name": "any", "steps": 1}).expect(409)
+    s.post("/api/trace/memory", {"model_name": "mine", "steps": 1}).expect()
+    s.stop()
+    for process in (named, fake):
+        process.signal(signal.SIGKILL)
+        process.wait(10)
+    real.end()
+
+
 def test_folders_and_arguments():
     """Where it must not write, and what it is not to be asked."""
     others = scratch("others-%d" % os.getpid())
@@ -268,6 +304,8 @@ def test_folders_and_arguments():
     for code, words, args in (
             (1, "others may write", ("-o", others)), (1, "symbolic link", ("-o", link)), (64, "--token-file", ("--listen", "0.0.0.0:0")),
             (64, "NAME=PID", ("--target", "job")), (64, "regular expression", ("--target", "job=(")), (64, "two targets", ("--target", "a=1", "--target", "a=b")),
+            (64, "NAME=USER", ("--target", "a=b", "--target-user", "c=root")), (64, "no such user", ("--target", "a=b", "--target-user", "a=no-such-user")),
+            (64, "NAME=USER", ("--target", "a=1", "--target-user", "a=root")),
             (64, "--tls-key", ("--tls-cert", token)), (64, "listen", ("--listen", "nonsense:x")), (64, "--command", ("--vram", "8G")),
             (2, "no process", ("--target", "job=%d" % ended.pid)), (2, "No such file", (scratch("none.mtr"),)), (64, "--max-events", ("--max-events", "0")),
             *((64, "unencrypted", ("--push-otlp", url, "--push-token-file", token)) for url in (
@@ -348,6 +386,7 @@ def test_exports_at_once():
         equal(len(s.get(m["download_url"]).expect().body), m["file_size_bytes"], m["file"])
     equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 7, "files: %s" % os.listdir(s.folder))
     # One more than are kept: the one asked for longest ago goes, and is made again when somebody asks.
+    s.post("/api/trace/export", bodies[6]).expect()
     for k in range(26):
         s.post("/api/trace/export", {"trace_id": trace, "format": "csv", "at": "%g" % (end * (k + 1) / 30), "device": "cuda:0"}).expect()
     equal(len([n for n in os.listdir(s.folder) if n.startswith("trace_")]), 32, "files: %s" % os.listdir(s.folder))

@@ -19,14 +19,19 @@
 #include "serve/broker.h"
 #include "serve/link.h"
 #include "target/container.h"
+#include "target/family.h"
 #include "target/proc.h"
 #include "watch.h"
 
 #define SCAN_EVERY UINT64_C(2000000000) /* ns */
 #define SHARE 20			/* of a processor's time one process may take: one part of so many */
 
+#define LEFT_OUT 1024 /* processes that are known to be left out */
+
 struct seen {
 	struct watch_target *t;
+	char owner[80];	  /* its container, else its user: who shares the table with others */
+	uint64_t came;	  /* a number: later ones are larger */
 	uint64_t targets; /* a bit for each that it is of */
 	double started;	  /* s since 1970 */
 	uint64_t next;	  /* when to look again, ns */
@@ -38,6 +43,13 @@ struct look {
 	struct watch_find *find[SERVE_TARGETS];
 	struct seen seen[BROKER_PROCESSES];
 	size_t n;
+	uint64_t came;
+	/* Those for which there is no place, while they live. */
+	pid_t left_out[LEFT_OUT];
+	size_t n_left_out;
+	/* Of them those that had one, for watch_find. */
+	pid_t evicted[LEFT_OUT];
+	size_t n_evicted;
 	size_t now_for; /* the target that is looked for */
 	bool changed;	/* of targets */
 	bool asked;	/* to look for processes now */
@@ -78,7 +90,7 @@ static void tell_targets(struct look *l)
 			json_object_set_new(o, "pattern", json_string(t->text));
 		json_array_append_new(list, o);
 	}
-	tell(l, json_pack("{s:s,s:o}", "event", "targets", "targets", list));
+	tell(l, json_pack("{s:s,s:o,s:I}", "event", "targets", "targets", list, "left_out", (json_int_t)l->n_left_out));
 	l->changed = false;
 }
 
@@ -123,15 +135,136 @@ static void tell_process(struct look *l, const struct seen *s)
 	tell(l, o);
 }
 
+/* ---- who has a place ---- */
+
+/* The effective user; the owner of /proc/PID would be root for any process that made itself undumpable. */
+static uid_t user_of(pid_t pid)
+{
+	char path[32], line[128];
+	unsigned uid = (unsigned)-1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Uid: %*u %u", &uid) != 1)
+		;
+	if (f)
+		fclose(f);
+	return uid;
+}
+
+/* In a container anybody may have made any number of users: they share one. */
+static void name_owner(const struct pick_process *p, uid_t uid, char *buf, size_t size)
+{
+	const struct cgroup *c = &p->cgroup;
+
+	if (*c->container || *c->name)
+		snprintf(buf, size, "in %s", *c->container ? c->container : c->name);
+	else
+		snprintf(buf, size, "%u", uid);
+}
+
+static bool is_named(const struct look *l, uint64_t targets)
+{
+	for (size_t i = 0; i < l->args->n_targets; i++)
+		if (targets & UINT64_C(1) << i && l->args->targets[i].kind != TARGET_ALL)
+			return true;
+	return false;
+}
+
+static size_t places_of(const struct look *l, const char *owner, bool named)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		n += is_named(l, l->seen[i].targets) == named && !strcmp(l->seen[i].owner, owner);
+	return n;
+}
+
+/*
+ * Whose place a newcomer gets: of a --target's that of any process that only --all means; else that of an owner who has more than the newcomer's
+ * would have then. Of that owner the last one that came. NULL: nobody's.
+ */
+static struct seen *victim(struct look *l, const char *owner, bool named)
+{
+	struct seen *found = NULL;
+	size_t most = 0;
+
+	for (int same = named ? 0 : 1; same < 2 && !found; same++) {
+		bool among = named && same;
+
+		most = same ? places_of(l, owner, among) + 1 : 0;
+		for (size_t i = 0; i < l->n; i++) {
+			struct seen *s = &l->seen[i];
+			size_t n;
+
+			if (is_named(l, s->targets) != among)
+				continue;
+			n = places_of(l, s->owner, among);
+			if (n > most || (found && n == most && !strcmp(s->owner, found->owner) && s->came > found->came)) {
+				found = s;
+				most = n;
+			}
+		}
+	}
+	return found;
+}
+
+static void leave_out(struct look *l, pid_t pid)
+{
+	for (size_t i = 0; i < l->n_left_out; i++)
+		if (l->left_out[i] == pid)
+			return;
+	if (l->n_left_out == LEFT_OUT)
+		return;
+	if (!l->n_left_out)
+		log_warn("there are more processes than %d: some are left out; memtrace_serve_left_out has their number", BROKER_PROCESSES);
+	l->left_out[l->n_left_out++] = pid;
+	l->changed = true;
+}
+
+/* pid 0: those that have ended. */
+static void forget_left_out(struct look *l, pid_t pid)
+{
+	for (size_t i = l->n_left_out; i-- > 0;) {
+		if (l->left_out[i] != pid && (pid || family__pages(l->left_out[i])))
+			continue;
+		l->left_out[i] = l->left_out[--l->n_left_out];
+		l->changed = true;
+	}
+}
+
+static void gone(struct look *l, size_t i);
+
+static bool make_room(struct look *l, const char *owner)
+{
+	struct seen *s;
+
+	if (l->n < BROKER_PROCESSES)
+		return true;
+	s = l->n_evicted < LEFT_OUT ? victim(l, owner, l->args->targets[l->now_for].kind != TARGET_ALL) : NULL;
+	if (!s)
+		return false;
+	l->evicted[l->n_evicted++] = s->t->pid;
+	leave_out(l, s->t->pid);
+	gone(l, (size_t)(s - l->seen));
+	return true;
+}
+
 /* watch_find's: a process of the target that is looked for. */
 static bool on_process(void *ctx, const struct pick_process *p)
 {
 	struct look *l = ctx;
 	uint64_t bit = UINT64_C(1) << l->now_for;
+	const struct serve_target *wanted = &l->args->targets[l->now_for];
+	uid_t uid = user_of(p->pid);
 	struct watch_target *t;
+	char owner[80];
 	struct seen *s;
 	int err;
 
+	if (wanted->has_user && uid != wanted->user)
+		return false;
 	for (size_t i = 0; i < l->n; i++) {
 		if (l->seen[i].t->pid != p->pid)
 			continue;
@@ -139,13 +272,18 @@ static bool on_process(void *ctx, const struct pick_process *p)
 		l->seen[i].targets |= bit;
 		return true;
 	}
-	if (l->n == BROKER_PROCESSES)
+	name_owner(p, uid, owner, sizeof(owner));
+	if (!make_room(l, owner)) {
+		leave_out(l, p->pid);
 		return false;
+	}
 	t = watch_target__new(p, &err);
 	if (!t)
 		return false;
+	forget_left_out(l, p->pid);
 	s = &l->seen[l->n++];
-	*s = (struct seen){ .t = t, .targets = bit, .started = date_of(p->started) };
+	*s = (struct seen){ .t = t, .targets = bit, .started = date_of(p->started), .came = ++l->came };
+	memcpy(s->owner, owner, sizeof(s->owner));
 	l->changed = true;
 	tell_process(l, s);
 	return true;
@@ -159,6 +297,15 @@ static void scan(struct look *l, bool first)
 		if (l->find[i] && (first || watch_find__open_ended(l->find[i])))
 			watch_find__scan(l->find[i], on_process, l);
 	}
+	/* Not taken any more, so that they are asked for again when there may be room. */
+	while (l->n_evicted) {
+		pid_t pid = l->evicted[--l->n_evicted];
+
+		for (size_t i = 0; i < l->args->n_targets; i++)
+			if (l->find[i])
+				watch_find__ended(l->find[i], pid, broker__now());
+	}
+	forget_left_out(l, 0);
 }
 
 static void gone(struct look *l, size_t i)

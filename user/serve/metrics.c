@@ -304,6 +304,8 @@ static void put_left_out(struct metrics_writer *w)
 	fprintf(w->out, "{what=\"devices\"} %" PRIu64 "\n", w->devices_left_out);
 	om__name(w->out, &f);
 	fprintf(w->out, "{what=\"captures\"} %" PRIu64 "\n", w->captures_left_out);
+	om__name(w->out, &f);
+	fprintf(w->out, "{what=\"processes\"} %" PRIu64 "\n", w->state->processes_left_out);
 }
 
 void metrics__write(FILE *out, const struct state *s, const struct metrics *m, bool openmetrics)

@@ -24,6 +24,8 @@ struct serve_target {
 	enum serve_kind kind;
 	pid_t pid;	  /* of TARGET_PID */
 	const char *text; /* the pattern, the command; of TARGET_PID as it was given */
+	bool has_user;	  /* only processes of `user` count (--target-user) */
+	uid_t user;
 };
 
 /* What files hold that only the broker can read: read before anybody gives up rights, handed over in memory. NULL: none. All end with a NUL byte. */
@@ -42,6 +44,8 @@ struct serve_args {
 	size_t n_hosts;
 	struct serve_target targets[SERVE_TARGETS];
 	size_t n_targets;
+	const char *target_users[SERVE_TARGETS]; /* NAME=USER, as given */
+	size_t n_target_users;
 	const char *files[SERVE_FILES];
 	size_t n_files;
 	const char *folder; /* -o; NULL: one of our own, that goes with us */

@@ -156,7 +156,7 @@ static bool is_target(const json_t *t)
 
 static int take_targets(struct state *s, json_t *msg)
 {
-	json_t *targets = json_object_get(msg, "targets"), *t;
+	json_t *targets = json_object_get(msg, "targets"), *left_out = json_object_get(msg, "left_out"), *t;
 	size_t i;
 
 	if (!json_is_array(targets) || json_array_size(targets) > TARGETS)
@@ -166,6 +166,7 @@ static int take_targets(struct state *s, json_t *msg)
 			return -EPROTO;
 	json_decref(s->targets);
 	s->targets = json_deep_copy(targets);
+	s->processes_left_out = is_count(left_out) ? (uint64_t)json_integer_value(left_out) : 0;
 	return 0;
 }
 

@@ -59,6 +59,7 @@ struct state {
 	json_t *targets; /* array, as told last */
 	struct state_process *processes[STATE_PROCESSES];
 	size_t n_processes;
+	uint64_t processes_left_out; /* for which the broker has no place */
 	struct state_trace *traces[STATE_TRACES]; /* oldest first */
 	size_t n_traces;
 	uint64_t samples, messages; /* counts */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "target/arrival.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "target/elf.h"
+
+#define FILES_OPENED 8
 
 /* Of the libraries that come with one dlopen(); libtorch_global_deps, which torch loads before, is not one of them. */
 static const char *const libraries[] = { "libc10.", "libc10-", "libtorch_cpu.", "libtorch_cpu-", "libtorch_python." };
@@ -29,6 +32,38 @@ bool arrival__torch(const struct maps *m)
 	for (i = 0; i < m->n; i++) {
 		if (m->v[i].x && is_library(&m->v[i], 0, 2))
 			return true;
+	}
+	return false;
+}
+
+/* Of namespace c10, whatever the version. */
+static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	(void)sym;
+	(void)ctx;
+	return !strncmp(name, "_ZN3c10", 7) || !strncmp(name, "_ZNK3c10", 8);
+}
+
+static bool has_c10(const struct proc *p, const struct map *m)
+{
+	struct elf *e = elf__open_map(p, m);
+	bool ret = e ? elf__each_dynsym(e, on_symbol, NULL) == 1 : errno != ENOEXEC;
+
+	elf__free(e);
+	return ret;
+}
+
+bool arrival__is_torch(const struct proc *p, const struct maps *m)
+{
+	int opened = 0;
+
+	/* A process with thousands of such names is no PyTorch, and we do not read all of them. */
+	for (size_t i = 0; i < m->n && opened < FILES_OPENED; i++) {
+		if (!m->v[i].x || !is_library(&m->v[i], 0, 2))
+			continue;
+		if (has_c10(p, &m->v[i]))
+			return true;
+		opened++;
 	}
 	return false;
 }

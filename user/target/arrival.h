@@ -8,6 +8,8 @@
 
 /* Is the code of libc10, which every allocation of PyTorch passes through, mapped? */
 bool arrival__torch(const struct maps *m);
+/* The same, and the file has symbols of c10's: not just its name. A file that cannot be opened is taken for what its name says. */
+bool arrival__is_torch(const struct proc *p, const struct maps *m);
 /*
  * True when it is sure that no code of PyTorch's libraries has run: none of them is mapped, or one of them still waits
  * for its relocations. The dynamic linker maps all libraries that one dlopen() needs, then relocates all of them, then

@@ -66,7 +66,7 @@ bool family__has_torch(pid_t pid)
 	bool ret = false;
 
 	if (p && !proc__maps(p, &maps)) {
-		ret = arrival__torch(&maps);
+		ret = arrival__is_torch(p, &maps);
 		maps__free(&maps);
 	}
 	proc__free(p);
