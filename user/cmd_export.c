@@ -197,7 +197,7 @@ static int explain(const struct export_run *r, int err)
 		log_err("%s: %s has to read a recording twice: save it to a file first", !strcmp(file, "-") ? "standard input" : file,
 			r->args.format->name);
 	else if (err == -ENODEV)
-		log_err("%s: %s needs CUDA events, and this recording has none%s; flamegraph, html and others show it", file, r->args.format->name,
+		log_err("%s: %s needs CUDA events, and this recording has none%s; flamegraph, html and other formats show what it has", file, r->args.format->name,
 			r->args.device ? " of this device" : "");
 	else if (err == -EFBIG)
 		log_err("%s: too many different stacks and names in it for %s", file, r->args.format->name);

@@ -446,6 +446,11 @@ static int put_document(struct writer *w)
 	struct model_device d;
 	int err;
 
+	if (w->c->device >= 0) {
+		model__device(w->c->model, (size_t)w->c->device, &d);
+		if (d.device.type == DEVICE_CPU)
+			return -ENODEV;
+	}
 	for (size_t i = 0; i < model__devices(w->c->model); i++) {
 		model__device(w->c->model, i, &d);
 		if (d.device.type != DEVICE_CPU && d.device.index != DEVICE_UNKNOWN && d.device.index >= devices)
