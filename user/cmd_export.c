@@ -15,6 +15,7 @@
 #include "lib/exit.h"
 #include "lib/handed.h"
 #include "lib/log.h"
+#include "lib/nearest.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log_args.h"
@@ -80,16 +81,19 @@ static char *help_filter(int key, const char *text, void *input)
 
 static void parse_format(struct argp_state *state, struct export_args *a, const char *arg)
 {
+	struct nearest near = { .word = arg };
 	char names[256] = "";
 	size_t used = 0;
 
 	a->format = export__find(arg);
 	if (a->format)
 		return;
-	for (size_t i = 0; export_formats[i] && used < sizeof(names); i++)
+	for (size_t i = 0; export_formats[i] && used < sizeof(names); i++) {
+		nearest__try(&near, export_formats[i]->name);
 		used += snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
 				 export_formats[i]->name);
-	argp_error(state, "'%s' is no format; there are %s", arg, names);
+	}
+	argp_error(state, "'%s' is no format%s%s; there are %s", arg, near.best ? ", did you mean " : "", near.best ? near.best : "", names);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

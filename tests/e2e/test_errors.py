@@ -94,6 +94,7 @@ def test_suggestions():
                         (("report", "--filtre", "x", "y"), "'--filtre'; did you mean --filter?"), (("report", "--fliter=x", "y"), "--filter?"),
                         (("-p", "1", "--topp", "3"), "did you mean --top?"), (("record", "-p", "1", "--log-levle", "debug"), "--log-level?"),
                         (("run", "--vrma", "8G", "--", "true"), "did you mean --vram?"), (("check", "foo"), "-p PID"),
+                        (("export", "flamegrap", "x.mtr"), "did you mean flamegraph;"),
                         (("record", "out.mtr"), "-o FILE")):
         code, out, err = tool(*args)
         equal((code, out), (USAGE, ""), "%s: exit and output" % (args,))
