@@ -136,15 +136,18 @@ static int live(int argc, char **argv)
 static int no_command(const char *word)
 {
 	struct nearest n = { .word = word };
+	size_t len = strlen(word);
 
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		nearest__try(&n, commands[i].name);
+	nearest__try(&n, "help");
+	nearest__try(&n, "version");
 	fprintf(stderr, "memtrace-bpf: no command '%s'; ", word);
 	if (n.best)
 		fprintf(stderr, "did you mean %s?", n.best);
 	else if (!word[strspn(word, "0123456789")])
 		fprintf(stderr, "to attach to that process: memtrace-bpf -p %s", word);
-	else if (!access(word, F_OK))
+	else if (!access(word, F_OK) || (len > 4 && !strcmp(word + len - 4, ".mtr")))
 		fprintf(stderr, "to read that recording: memtrace-bpf report %s", word);
 	else
 		fputs("`memtrace-bpf help` lists them", stderr);

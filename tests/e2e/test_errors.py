@@ -89,7 +89,8 @@ def test_help_and_version():
 
 def test_suggestions():
     """What is mistyped is answered with what was probably meant, in two lines at most that say where the options are listed."""
-    for args, words in ((("reprot", "x.mtr"), "did you mean report?"), (("expotr",), "did you mean export?"), (("1234",), "memtrace-bpf -p 1234"),
+    for args, words in ((("reprot", "x.mtr"), "did you mean report?"), (("expotr",), "did you mean export?"), (("hlep",), "did you mean help?"),
+                        (("no-such.mtr",), "memtrace-bpf report no-such.mtr"), (("1234",), "memtrace-bpf -p 1234"),
                         ((__file__,), "memtrace-bpf report " + __file__), (("nothing-like-it",), "memtrace-bpf help"),
                         (("report", "--filtre", "x", "y"), "'--filtre'; did you mean --filter?"), (("report", "--fliter=x", "y"), "--filter?"),
                         (("-p", "1", "--topp", "3"), "did you mean --top?"), (("record", "-p", "1", "--log-levle", "debug"), "--log-level?"),
