@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
+#include "capture/probes.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -90,9 +91,9 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 }
 
 /* Those of the command may have been in another's folder; what is needed for the processes that come is kept. */
-static void limit_caps(const struct capture_loop *loop)
+static void limit_caps(void)
 {
-	int err = caps__limit(CAPS_FILES | CAPS_PERF | (loop->writes_later ? CAPS_FILES : 0));
+	int err = caps__limit(CAPS_FILES | (probes__kernel_multi() != PROBES_MULTI_NONE ? 0 : CAPS_PERF));
 
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
@@ -113,7 +114,7 @@ int loop__run_many(struct capture_loop *loop)
 		log_err("cannot make a timer: %s", strerror(errno));
 		return EXIT_FAILED;
 	}
-	limit_caps(loop);
+	limit_caps();
 	relatives__pump(loop->relatives);
 	if (!relatives__hopeful(loop->relatives) && !pick__open_ended(loop->pick))
 		return say_nobody(loop);

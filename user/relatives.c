@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/attach.h"
 #include "capture/kin.h"
 #include "capture/probes.h"
 #include "capture/queue.h"
+#include "lib/clock.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "pick.h"
@@ -30,10 +30,7 @@
 
 uint64_t relatives__clock(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+	return clock__kernel();
 }
 
 static struct kin *kin_of(const struct relatives *r)

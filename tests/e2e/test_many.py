@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -348,6 +349,39 @@ def test_images():
         s.end(row)
     row.verify()
     equal({d["capture"]["attached_at"] for d in docs.values()}, {"fork"}, "how children were attached to")
+
+
+def test_time_namespace():
+    """The recorder is in a time namespace of its own: times are those since it attached, and a child begins when it was forked."""
+    if not IS_ROOT or subprocess.run(["unshare", "-T", "true"], capture_output=True, check=False).returncode:
+        raise Skip("no time namespaces to be had")
+    for offset in ("100000", "-1"):
+        storm = chaos.Storm()
+        path = scratch("time%s.mtr" % offset)
+        recorder = spawn(["unshare", "-T", "--monotonic", offset, "--fork", "--kill-child=SIGINT", harness.TOOL, "record", "--children", "-f",
+                          "-p", str(storm.pid), "-o", path], root=True)
+        recorder.wait_line(harness.ATTACHED, 60, stream="err")
+        time.sleep(0.2)
+        storm.ask("flood 2 500")
+        storm.ask("fork 2")
+        finish_inner(recorder)
+        found = recordings(path)
+        found[storm.pid] = path if os.path.exists(path) else found[storm.pid]
+        equal(len(found), 3, "recordings")
+        for pid, f in found.items():
+            with open(f, "rb") as file:
+                times = [e["time"] for e in mtr_reader.Recording(file).events() if mtr_reader.KINDS[e["kind"]] == "alloc"]
+            # In ns: a child's first allocation comes some ms after its fork, the others' after the pause.
+            check((1e8 if pid == storm.pid else 1e3) < times[0] < 2e10 and times == sorted(times), "offset %s: times of PID %d begin with %s",
+                  offset, pid, times[:3])
+        storm.end(chaos.Row("time"))
+
+
+def finish_inner(p):
+    """unshare does not pass signals on."""
+    for pid in harness.children_of(p.popen.pid):
+        os.kill(pid, signal.SIGINT)
+    equal(p.wait(60), 0, "exit code (%s)" % p.stderr()[-300:])
 
 
 CROWD = """

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "lib/log.h"
+#include "lib/clock.h"
 #include "lib/text.h"
 
 static void check_clean(const char *src, size_t len, size_t size, const char *want)
@@ -268,10 +269,20 @@ static void test_date(void **state)
 	assert_string_equal(text__date(buf, sizeof(buf), 0), "1970-01-01T00:00:00.000Z");
 }
 
+static void test_clock_offset(void **state)
+{
+	(void)state;
+	assert_int_equal(clock__parse_offset("monotonic           0         0\nboottime            0         0\n"), 0);
+	assert_true(clock__parse_offset("monotonic      -86400 500000000\nboottime  7 0\n") == INT64_C(-86399500000000));
+	assert_true(clock__parse_offset("monotonic      100000         5\n") == INT64_C(100000000000005));
+	assert_int_equal(clock__parse_offset(""), 0);
+	assert_int_equal(clock__parse_offset("monotonic soon\n"), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_date),
+		cmocka_unit_test(test_date),	   cmocka_unit_test(test_clock_offset),
 		cmocka_unit_test(test_clean),	   cmocka_unit_test(test_utf8),
 		cmocka_unit_test(test_width),	   cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_count),	   cmocka_unit_test(test_time),

@@ -9,11 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/session_internal.h"
 #include "capture/smi.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/map64.h"
 #include "lib/text.h"
@@ -303,12 +303,8 @@ static void attach_asked(struct session *s, const struct map *map, bool new_file
 
 static void note_driver(struct calls *c, bool probed)
 {
-	struct timespec ts;
-
-	if (!probed || c->driver_since)
-		return;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	c->driver_since = (uint64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	if (probed && !c->driver_since)
+		c->driver_since = clock__kernel();
 }
 
 static void look_into(struct session *s, const struct maps *m, const struct map *map)

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "lib/clock.h"
 #include "lib/map64.h"
 #include "record/dict.h"
 #include "target/pyobj.h"
@@ -137,14 +137,6 @@ static uint32_t text(struct codes *c, const char *s)
 	return number == UINT32_MAX && errno == ENOSPC ? 0 : number;
 }
 
-static uint64_t monotonic(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
-}
-
 static int inherit_one(struct codes *c, uint64_t addr, const struct codes *from, const struct code *code)
 {
 	struct code *copy = calloc(1, sizeof(*copy));
@@ -200,7 +192,7 @@ static int read_code(struct codes *c, uint64_t addr, uint64_t from)
 		code->linetable = pc.linetable;
 		code->linetable_len = pc.linetable_len;
 	}
-	code->read_at = monotonic();
+	code->read_at = clock__kernel();
 	code->older = youngest(c, addr);
 	if (code->file == UINT32_MAX || code->func == UINT32_MAX || note_fresh(c, addr) ||
 	    map64__set(c->at, addr, (uintptr_t)code)) {

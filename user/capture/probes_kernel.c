@@ -12,12 +12,12 @@
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/attach.h"
 #include "capture/kin.h"
 #include "capture/probes_internal.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "memtrace.skel.h"
 
@@ -560,7 +560,6 @@ static int attach_calls(struct probes *p, pid_t pid, enum call_probe which, cons
 
 static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 {
-	struct timespec now;
 	int i, err;
 
 	if (kernel(p)->atomic)
@@ -577,8 +576,7 @@ static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
 			detach_one(&kernel(p)->at[i][0]);
 	}
 	p->sleepable = true;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	p->both_until = now.tv_sec * 1000000000ULL + now.tv_nsec;
+	p->both_until = clock__kernel();
 	return 0;
 undo:
 	for (i = 0; i < HOOK_NR; i++)

@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "capture/autograd.h"
@@ -26,6 +25,7 @@
 #include "capture/inside_memory.h"
 #include "capture/modules.h"
 #include "capture/names.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/map64.h"
 #include "lib/text.h"
@@ -39,12 +39,10 @@
 #define STRANGE_ENDS 16384 /* a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
 
-static uint64_t monotonic(void)
+/* As records have it: a process that records itself has the clock that we have. */
+static uint64_t monotonic(const struct session *s)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+	return s->opts.inside ? clock__monotonic() : clock__kernel();
 }
 
 struct session *session__make(const struct session_opts *opts, struct failure *f)
@@ -260,7 +258,7 @@ static int attach(struct session *s, struct failure *f)
 	err = attach_all(s, f);
 	if (err)
 		return err;
-	s->start = monotonic();
+	s->start = monotonic(s);
 	if (session__set_start(s)) /* as near to it as can be: the time since is what events have */
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	s->from_start = s->joined_early || session__before_torch(s);
@@ -762,7 +760,7 @@ const struct proc *session__proc(const struct session *s)
 
 uint64_t session__now(const struct session *s)
 {
-	return s->start ? monotonic() - s->start : 0;
+	return s->start ? monotonic(s) - s->start : 0;
 }
 
 uint64_t session__events(const struct session *s)

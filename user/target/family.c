@@ -12,7 +12,7 @@
 #include "target/arrival.h"
 #include "target/proc.h"
 
-#define MAX_LOOKED_AT 256
+#define MAX_LOOKED_AT 1024
 #define MAX_THREADS 1024 /* of one process: any of them may have started others */
 
 struct list {
