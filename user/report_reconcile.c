@@ -125,7 +125,7 @@ static void print_check(struct lines *l, const struct report_below *b)
 	if (b->nameless < 0)
 		line(l, true, -b->nameless, "too much in blocks: frees were missed");
 	if (b->not_seen < 0)
-		line(l, true, -b->not_seen, "more was seen taken than the driver says");
+		line(l, true, -b->not_seen, "more was seen taken than the driver says: segments without memory (vLLM sleep mode), or ends unseen");
 }
 
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
