@@ -154,7 +154,7 @@ static void write_odd(void)
 	struct tape t = tape__new(odd);
 	struct dict_frame f[40];
 
-	facts__set(t.f, "cmdline", "[\"py\\u001b[2Jthon\", \"\\ud83d\\ude00\", \"\\ud83d\", \"\\u0000x\"]");
+	facts__set(t.f, "cmdline", "[\"py\\u001b[2Jthon\", \"\\ud83d\\ude00\", \"\\ufffd\", \"x\"]");
 	for (int i = 0; i < 40; i++) {
 		char name[64], module[64];
 
