@@ -8,6 +8,7 @@ After a change that is meant, UPDATE=1 tests/e2e/test_formats.py test_files_kept
 """
 import gzip
 import os
+import pickle
 import subprocess
 
 import harness
@@ -15,6 +16,7 @@ import readers
 import snapshots
 from harness import OUT, Skip, check, equal, run, scratch, tool
 
+HISTORY = os.path.join(harness.WORKLOADS, "cuda", "history.py")
 GOLDEN = os.path.join(harness.REPO, "tests", "data", "golden")
 # html and flamegraph are pages, which test_page.py and test_foreign.py look at as a browser does.
 KEPT = ("folded", "speedscope", "timeline", "perfetto", "pprof", "snapshot", "tensorboard", "openmetrics", "csv", "ndjson")
@@ -119,6 +121,28 @@ def test_one_device():
 def test_snapshot_is_pytorchs_own():
     snapshots.compare("empty_cache", "expandable")
     snapshots.compare("two devices")
+
+
+def test_snapshot_has_pytorchs_own_stacks():
+    """Frame by frame, where PyTorch has seen Python: file and line of each, nn.Module's own among them, and which module is called."""
+    for role in ("main", "newest"):
+        path, told = scratch("history-%s.mtr" % role), scratch("history-%s.pickle" % role)
+        code, _, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", harness.python(role), HISTORY, told, seconds=120)
+        equal(code, 0, "run: %s" % err)
+        with open(told, "rb") as f:
+            theirs = [e for e in pickle.load(f)["device_traces"][0] if e["action"] == "alloc"]
+        ours = [e for e in snapshots.export(path)["device_traces"][0] if e["action"] == "alloc"]
+        equal([e["addr"] for e in ours], [e["addr"] for e in theirs], "allocations")
+        compared = calls = 0
+        for a, b in zip(ours, theirs):
+            if not b["frames"]:  # autograd's threads run no Python: there the stack is the one of the forward call
+                continue
+            equal([(f["filename"], f["line"]) for f in a["frames"]], [(f["filename"], f["line"]) for f in b["frames"]], "frames")
+            names = [f["name"] for f, g in zip(a["frames"], b["frames"]) if g["name"] == "_wrapped_call_impl"]
+            check(all("_wrapped_call_impl [" in name for name in names), "calls of modules: %s", names)
+            calls += sum("[0.up (Linear)]" in name for name in names)
+            compared += 1
+        check(compared > 100 and calls >= 3, "%d stacks, %d calls of the module 0.up", compared, calls)
 
 
 def test_snapshot_of_another_moment():

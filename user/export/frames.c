@@ -48,6 +48,7 @@ struct frames {
 	const struct dict *dict;
 	const struct facts *facts;
 	struct map64 *by_key;
+	struct map64 *calls; /* by module and location; NULL: modules have no location */
 	struct frame *all;
 	char **owned; /* beside all: the name, where it is not the dict's; else NULL */
 	size_t n, room;
@@ -79,10 +80,17 @@ void frames__free(struct frames *f)
 	for (size_t i = 0; i < f->n; i++)
 		free(f->owned[i]);
 	map64__free(f->by_key);
+	map64__free(f->calls);
 	free(f->owned);
 	free(f->all);
 	free(f->row);
 	free(f);
+}
+
+int frames__keep_calls(struct frames *f)
+{
+	f->calls = map64__new();
+	return f->calls ? 0 : -ENOMEM;
 }
 
 size_t frames__count(const struct frames *f)
@@ -129,12 +137,12 @@ static int grow(struct frames *f)
 }
 
 /* Takes over `owned`, also on failure. */
-static int add(struct frames *f, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
+static int add_to(struct frames *f, struct map64 *map, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
 {
 	int err = f->n >= UINT32_MAX ? -ENOMEM : grow(f);
 
 	if (!err)
-		err = map64__set(f->by_key, key, f->n);
+		err = map64__set(map, key, f->n);
 	if (err) {
 		free(owned);
 		return err;
@@ -143,6 +151,11 @@ static int add(struct frames *f, uint64_t key, struct frame frame, char *owned, 
 	f->owned[f->n] = owned;
 	*ret = f->n++;
 	return 0;
+}
+
+static int add(struct frames *f, uint64_t key, struct frame frame, char *owned, uint32_t *ret)
+{
+	return add_to(f, f->by_key, key, frame, owned, ret);
 }
 
 static int note(struct frames *f, enum note which, uint32_t *ret)
@@ -202,6 +215,29 @@ static int location(struct frames *f, uint32_t id, uint32_t *ret)
 	return add(f, KEY_LOC | id, frame, NULL, ret);
 }
 
+/* A call of a module, as the function of nn.Module that it is. */
+static int call(struct frames *f, const struct dict_frame *of, uint32_t *ret)
+{
+	struct dict_loc l = dict__get_loc(f->dict, of->loc);
+	uint64_t key = (uint64_t)of->module << 32 | of->loc, i;
+	struct frame frame;
+	const char *file = dict__str(f->dict, l.file);
+	char *label;
+	int err;
+
+	if (map64__get(f->calls, key, &i)) {
+		*ret = i;
+		return 0;
+	}
+	err = module(f, of->module, ret);
+	if (err)
+		return err;
+	if (asprintf(&label, "%s [%s]", dict__str(f->dict, l.func), f->all[*ret].name) < 0)
+		return -ENOMEM;
+	frame = (struct frame){ .name = label, .file = *file ? file : NULL, .line = l.line, .kind = FRAME_MODULE };
+	return add_to(f, f->calls, key, frame, label, ret);
+}
+
 /* What autograd ran. */
 static int node(struct frames *f, const char *cls, uint32_t *ret)
 {
@@ -256,7 +292,9 @@ int frames__of_row(struct frames *f, const struct row *row, const uint32_t **ret
 	for (uint32_t i = s.n; i > 0 && !err; i--) {
 		const struct dict_frame *frame = &s.frames[i - 1];
 
-		if (frame->module)
+		if (frame->module && frame->loc && f->calls)
+			err = call(f, frame, &f->row[used++]);
+		else if (frame->module)
 			err = module(f, frame->module, &f->row[used++]);
 		else
 			err = location(f, frame->loc, &f->row[used++]);

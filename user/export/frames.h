@@ -25,7 +25,7 @@ enum frame_kind {
 struct frame {
 	const char *name; /* "forward", "encoder.layers.0 (TransformerEncoderLayer)", "[before attach]";
 			     hostile text */
-	const char *file; /* NULL: none, as for modules and notes */
+	const char *file; /* NULL: none, as for notes, and for modules unless frames__keep_calls() */
 	uint32_t line;	  /* 0: unknown */
 	enum frame_kind kind;
 };
@@ -34,6 +34,11 @@ struct frames;
 
 struct frames *frames__new(const struct dict *d, const struct facts *facts); /* borrows both. NULL on ENOMEM */
 void frames__free(struct frames *f); /* NULL is fine */
+/*
+ * From now on a module's frame is that of nn.Module's function which calls it, with its file and line and the module behind the
+ * function's name: "Module._wrapped_call_impl [blocks.0 (Block)]". Before the first row. 0 or -ENOMEM.
+ */
+int frames__keep_calls(struct frames *f);
 size_t frames__count(const struct frames *f);
 const struct frame *frames__at(const struct frames *f, uint32_t i); /* good until the next frames__of_row() */
 /* The frames of a row grouped BY_STACK, outermost first, never none; *ret is f's, good until the next call. 0

@@ -41,7 +41,7 @@ struct stacks *stacks__new(const struct export_ctx *c, struct pickle *p)
 	s->seed = hash__seed();
 	s->frames = frames__new(c->dict, c->facts);
 	s->by_hash = map64__new();
-	if (!s->frames || !s->by_hash) {
+	if (!s->frames || !s->by_hash || frames__keep_calls(s->frames)) {
 		stacks__free(s);
 		return NULL;
 	}
