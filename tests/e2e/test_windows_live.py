@@ -3,6 +3,7 @@
 """Windows of a job that runs: by steps, time, condition, mark, signal, ctl and clock; each is a whole recording of its own."""
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -144,6 +145,19 @@ def marks_and_ctl(job):
     job.do("drop")
 
 
+def marks_are_no_events(job):
+    """What is said when a recording is written is what its report says."""
+    path = scratch("marked.mtr")
+    r = job.record(path)
+    job.do("step", 2, 10)
+    ctl(job, "mark", "here")
+    job.do("step", 1, 10)
+    r.signal(signal.SIGINT)
+    ended(r, "record")
+    said = int(re.search(r"([\d,]+) events, 0 lost", r.stderr())[1].replace(",", ""))
+    equal(said, report(path)["capture"]["events"], "events that were recorded, and those of the report")
+
+
 def between_marks(job):
     path = scratch("marks.mtr")
     r = job.record(path, "--from-mark", "a", "--to-mark", "b", "--windows", "1")
@@ -191,7 +205,7 @@ def clock(job):
 
 def test_of_one_job():
     job = Job()
-    for part in (steps_and_conditions, marks_and_ctl, between_marks, look_back, clock):
+    for part in (steps_and_conditions, marks_and_ctl, marks_are_no_events, between_marks, look_back, clock):
         part(job)
 
 

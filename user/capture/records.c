@@ -31,7 +31,7 @@ int session__to_sinks(struct session *s, const struct event *e)
 	size_t i;
 	int err;
 
-	s->events++;
+	s->events += event__counts(e);
 	for (i = 0; i < s->n_sinks; i++) {
 		err = s->sinks[i]->event(s->sinks[i], e);
 		if (err)

@@ -337,7 +337,7 @@ static void count(struct mtr_ring *r, const struct event *e)
 		s->lost += e->size;
 		return;
 	}
-	s->events++;
+	s->events += event__counts(e);
 	s->ooms += e->kind == EVENT_OOM;
 	if (e->kind == EVENT_STEP) {
 		s->steps++;

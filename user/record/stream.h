@@ -116,6 +116,12 @@ struct event {
 	uint64_t pool[2];     /* id of a private pool (CUDA graphs, MemPool); 0, 0: the device's own */
 };
 
+/* Is it one of the events that recordings and reports count? A loss is a note about others, a mark moves nothing. */
+static inline bool event__counts(const struct event *e)
+{
+	return e->kind != EVENT_LOST && e->kind != EVENT_MARK;
+}
+
 /* Facts. Keys are lower_snake_case ASCII; values UTF-8. Later values of a key replace earlier ones. */
 struct facts;
 struct facts *facts__new(void);

@@ -323,8 +323,8 @@ int totals__event(struct totals *t, const struct event *e, uint64_t allocated, u
 	if (e->kind == EVENT_LOST) {
 		t->whole.lost += r.v[P_LOST] = e->size;
 	} else {
-		t->whole.events++;
-		r.v[P_EVENTS] = 1;
+		t->whole.events += event__counts(e);
+		r.v[P_EVENTS] = event__counts(e);
 	}
 	if (e->kind == EVENT_STEP) {
 		t->whole.steps++;
