@@ -61,7 +61,7 @@ def strict_server():
 # ---- bytes, as they are ----
 
 class Raw:
-    """A connection that says what it is told to; source: another address of this machine, which is another peer."""
+    """A connection that says what it is told to; source: the address that it comes from."""
 
     def __init__(self, s, source=None, timeout=15):
         self.socket = socket.socket()
@@ -100,6 +100,15 @@ class Raw:
 
     def close(self):
         self.socket.close()
+
+
+def another_peer():
+    """An address of this machine beyond loopback, which is another peer than 127.0.0.1 and all its like."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("198.51.100.1", 9))
+        if not probe.getsockname()[0].startswith("127."):
+            return probe.getsockname()[0]
+    raise Skip("this machine has no address beyond loopback")
 
 
 def say(data, s=None, more=True):
@@ -336,6 +345,17 @@ def test_ambiguous():
     alive()
 
 
+def test_absolute_form():
+    """As to a proxy: the host in it has to be that of the header."""
+    at = b"http://127.0.0.1:%d" % open_server().port
+    host = b"Host: 127.0.0.1:%d\r\n" % open_server().port
+    for path, want in ((at + b"/api/health", 200), (at, 200), (at.replace(b"http", b"HTTP") + b"/api/trace/list", 200), (at + b"/nothing", 404),
+                       (b"http://evil.example/api/health", 400), (at + b"@evil.example/api/health", 400), (b"http:///api/health", 400),
+                       (at + b".evil.example/api/health", 400)):
+        equal(statuses(say(request(path, host=host))), [want], repr(path))
+    equal(statuses(say(request(b"http://127.0.0.1/api/health", host=b""))), [400], "without Host")
+
+
 def test_split():
     """A byte at a time, and many at once: each is answered, in order."""
     c = Raw(open_server())
@@ -496,12 +516,12 @@ def test_slow():
 
 
 def test_many_connections():
-    """One peer may have half of them; another is answered."""
+    """One peer may have half of them, and all loopback addresses are one peer; whoever comes then takes the place of the one that is idle for longest."""
     s = open_server()
     held = []
     with contextlib.suppress(OSError):
-        for _ in range(600):
-            held.append(Raw(s, source="127.0.0.9", timeout=0.2))
+        for i in range(600):
+            held.append(Raw(s, source="127.0.0.%d" % (2 + i % 2), timeout=0.2))
     time.sleep(1.2)
     closed = 0
     for c in held:
@@ -513,9 +533,35 @@ def test_many_connections():
         except OSError:
             closed += 1
     check(len(held) - closed <= 260, "%d connections of one peer are open", len(held) - closed)
-    check(alive() < 5, "another peer is not answered")
+    for source in ("127.0.0.1", "127.0.0.4"):
+        c = Raw(s, source, timeout=5).send(request())
+        equal(statuses(c.read()), [200], "somebody else, from " + source)
+        c.close()
+    check(alive() < 5, "somebody else is not answered")
     for c in held:
         c.close()
+
+
+def test_connections_with_a_token_stay():
+    """Those that have shown the token are not the ones that make room."""
+    token = scratch("stay-token")
+    with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="ascii") as f:
+        f.write(TOKEN + "\n")
+    s = server.Server("--token-file", token, recording(), root=ROOT)
+    mine = Raw(s).send(b"GET /api/trace/list HTTP/1.1\r\n" + HOST + bearer(TOKEN) + b"\r\n")
+    equal(statuses(mine.read(0.5)), [200], "with the token")
+    held = [Raw(s, timeout=5) for _ in range(600)]
+    mine.send(b"GET /api/trace/list HTTP/1.1\r\n" + HOST + bearer(TOKEN) + b"Connection: close\r\n\r\n")
+    mine.socket.settimeout(5)
+    equal(statuses(mine.read()), [200], "the connection that has shown the token")
+    # Wrong ones from this machine shut nobody of it out for longer than a second.
+    ask_plain = lambda text, source: statuses(Raw(s, source).send(request("/api/trace/list", bearer(text))).read())
+    got = [ask_plain("guess-number-%020d" % i, "127.0.0.5")[0] for i in range(14)]
+    equal(got, [401] * 10 + [429] * 4, "guesses")
+    equal(ask_plain(TOKEN, "127.0.0.6"), [200], "the right one")
+    for c in held:
+        c.close()
+    s.stop()
 
 
 def test_slow_readers():
@@ -538,8 +584,8 @@ def test_slow_readers():
 
 def test_streams():
     """One peer may have half of them; another gets one."""
-    s = open_server()
-    held = [Raw(s, source="127.0.0.8", timeout=5).send(b"GET /api/stream HTTP/1.1\r\n" + HOST + b"\r\n") for _ in range(66)]
+    s, other = open_server(), another_peer()
+    held = [Raw(s, source=other, timeout=5).send(b"GET /api/stream HTTP/1.1\r\n" + HOST + b"\r\n") for _ in range(66)]
     got = [c.socket.recv(12) for c in held]
     equal((got.count(b"HTTP/1.1 200"), got.count(b"HTTP/1.1 429")), (64, 2), "streams of one peer")
     events = s.events("/api/stream")
@@ -595,7 +641,7 @@ def test_token():
     for path in ("/api/trace/list?token=" + TOKEN, "/metrics", "/debug/pprof/memory?seconds=1", "/api/stream"):
         check(statuses(ask(path, source=you)) != [200], "%s without the token", path)
     # Guessing: after ten nobody listens, and others are not touched.
-    thief = "127.0.0.21"
+    thief = another_peer()
     got = [statuses(ask("/api/trace/list", bearer("guess-number-%020d" % i), source=thief))[0] for i in range(14)]
     equal(got, [401] * 10 + [429] * 4, "guesses")
     equal(statuses(ask("/api/trace/list", bearer(TOKEN), source=thief)), [429], "the right one after them")
@@ -625,13 +671,14 @@ def test_cookie():
 
 
 def test_rate():
-    strict_server()
-    c = secure("127.0.0.23")
-    c.send((b"GET /api/health HTTP/1.1\r\n" + HOST + b"\r\n") * 74 + request())
+    s = server.Server("--requests-per-minute", "240", recording(), root=ROOT)
+    c = Raw(s, "127.0.0.23").send((b"GET /api/health HTTP/1.1\r\n" + HOST + b"\r\n") * 74 + request())
     got = statuses(c.read())
     check(got[:60] == [200] * 60 and 429 in got[60:], "75 at once, where 240 a minute may come: %s", got)
-    check(re.search(rb"^Retry-After: [1-9]", ask("/api/health", source="127.0.0.23"), re.M), "no Retry-After")
-    equal(statuses(ask("/api/health", source="127.0.0.24")), [200], "somebody else")
+    limited = Raw(s, "127.0.0.24").send(request()).read()
+    check(re.search(rb"^Retry-After: [1-9]", limited, re.M), "no Retry-After: %s", limited[:200])
+    equal(statuses(Raw(s, another_peer()).send(request()).read()), [200], "somebody else")
+    s.stop()
 
 
 # ---- what somebody has put into the folder ----

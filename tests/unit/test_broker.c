@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What the broker answers to whatever is asked of it: each question has one answer, which web can hand on, and nothing of it is believed. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -331,6 +332,51 @@ static void test_waiting(void **state)
 	assert_null(b->jobs);
 }
 
+static size_t descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	size_t n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static void count_answers(void *ctx, json_t *msg, int fd)
+{
+	int *n = ctx;
+
+	n[json_is_true(json_object_get(msg, "ok"))]++;
+	assert_int_equal(json_is_true(json_object_get(msg, "ok")), fd >= 0);
+	close(fd);
+}
+
+/* One that asks and does not read holds a bounded number of them. */
+static void test_descriptors_of_answers_nobody_reads(void **state)
+{
+	size_t before = descriptors();
+	int n[2] = { 0 };
+
+	(void)state;
+	for (int i = 1; i <= 3000; i++) {
+		json_t *msg = json_pack("{s:i,s:s,s:s}", "id", i, "do", "open", "file", "trace_1.mtr");
+
+		broker__asked(&b->peers[PEER_WEB], msg);
+		json_decref(msg);
+	}
+	assert_true(descriptors() <= before + LINK_FDS);
+	for (int i = 0; i < 100; i++) {
+		assert_int_equal(link__pump(other, count_answers, n), 0);
+		assert_int_equal(link__pump(b->peers[PEER_WEB].link, count_answers, n), 0);
+	}
+	assert_int_equal(n[0] + n[1], 3000);
+	assert_true(n[0] > 0 && n[1] > LINK_FDS);
+	assert_int_equal(descriptors(), before);
+	assert_false(b->peers[PEER_WEB].broken);
+}
+
 /* No question at all: its sender is ended. */
 static void test_no_question(void **state)
 {
@@ -352,7 +398,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refused), cmocka_unit_test(test_opens),	    cmocka_unit_test(test_anything),
-		cmocka_unit_test(test_waiting), cmocka_unit_test(test_no_question), cmocka_unit_test(test_opens_no_unchecked),
+		cmocka_unit_test(test_waiting), cmocka_unit_test(test_no_question), cmocka_unit_test(test_opens_no_unchecked), cmocka_unit_test(test_descriptors_of_answers_nobody_reads),
 		cmocka_unit_test(test_facts_survive_a_full_disk), cmocka_unit_test(test_exports_leave_captures_their_share),
 	};
 

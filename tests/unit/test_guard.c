@@ -304,6 +304,7 @@ static void test_guessing(void **state)
 	char cookie[200];
 
 	(void)state;
+	r.peer = in.peer = inet("10.0.0.1");
 	assert_int_equal(guard__log_in(g, &in, TOKEN, cookie, &v), 0);
 	cookie[strcspn(cookie, ";")] = '\0';
 	in.cookie = cookie;
@@ -316,7 +317,7 @@ static void test_guessing(void **state)
 	assert_true(v.retry_after >= 5 && v.retry_after <= 7);
 	assert_int_equal(guard__log_in(g, &r, TOKEN, cookie + 100, &v), 429);
 	assert_int_equal(status(g, in), 0);
-	other.peer = inet("127.0.0.2");
+	other.peer = inet("10.0.0.2");
 	other.authorization = r.authorization;
 	assert_int_equal(status(g, other), 0);
 	r.authorization = NULL; /* asking without one is no guess */
@@ -324,6 +325,40 @@ static void test_guessing(void **state)
 	r.authorization = "Bearer " TOKEN;
 	r.now += 7 * SECOND;
 	assert_int_equal(status(g, r), 0);
+	guard__free(g);
+}
+
+/* Any user of this machine has all of these addresses: one's wrong tokens do not shut the others out. */
+static void test_loopback_is_one_peer(void **state)
+{
+	static const char *const addresses[] = { "127.0.0.2", "127.255.255.254", "127.0.0.1" };
+	struct guard *g = make((struct guard_opts){ .token = TOKEN, .local = true, .per_minute = 60000 });
+	struct guard_request r = get(START);
+	struct guard_peer six = inet6("::1"), far = inet("128.0.0.1");
+	struct guard_verdict v;
+	char cookie[200];
+	int n = 0;
+
+	(void)state;
+	assert_memory_equal(six.key, r.peer.key, sizeof(six.key));
+	assert_memory_not_equal(far.key, r.peer.key, sizeof(far.key));
+	r.authorization = "Bearer wrong";
+	for (int i = 0; i < 100; i++) {
+		r.peer = inet(addresses[i % 3]);
+		n += status(g, r) == 401;
+	}
+	assert_int_equal(n, 10);
+	/* The right one is heard once a second, among any number of wrong ones. */
+	for (int i = 0; i < 3; i++) {
+		r.authorization = "Bearer " TOKEN;
+		assert_int_equal(status(g, r), 0);
+		assert_int_equal(status(g, r), 429);
+		assert_int_equal(guard__log_in(g, &r, TOKEN, cookie, &v), 429);
+		r.authorization = "Bearer wrong";
+		r.now += SECOND;
+		assert_int_equal(status(g, r), 429);
+	}
+	assert_int_equal(guard__log_in(g, &r, TOKEN, cookie, &v), 0);
 	guard__free(g);
 }
 
@@ -471,7 +506,7 @@ static void test_costly(void **state)
 
 	(void)state;
 	r.flags = other.flags = ROUTE_COSTLY;
-	other.peer = inet("127.0.0.9");
+	other.peer = inet("10.0.0.9");
 	/* In work at once. */
 	for (n = 0; n < 17 && !verdict(g, r, &v[n]); n++)
 		assert_true(v[n].costly);
@@ -500,16 +535,18 @@ static void test_connections(void **state)
 	int n;
 
 	(void)state;
-	for (n = 0; guard__came(g, &one, START); n++)
+	for (n = 0; guard__came(g, &one, START) == GUARD_ROOM; n++)
 		;
 	assert_int_equal(n, GUARD_CONNECTIONS / 2);
-	for (n = 0; guard__came(g, &two, START); n++)
+	assert_int_equal(guard__came(g, &one, START), GUARD_PEER_FULL);
+	for (n = 0; guard__came(g, &two, START) == GUARD_ROOM; n++)
 		;
 	assert_int_equal(n, GUARD_CONNECTIONS / 2);
-	assert_false(guard__came(g, &three, START));
+	assert_int_equal(guard__came(g, &three, START), GUARD_FULL);
 	guard__left(g, &one);
-	assert_true(guard__came(g, &three, START));
-	assert_false(guard__came(g, &three, START));
+	assert_int_equal(guard__came(g, &three, START), GUARD_ROOM);
+	assert_int_equal(guard__came(g, &three, START), GUARD_FULL);
+	assert_true(guard__same_peer(g, &one, &one) && !guard__same_peer(g, &one, &two));
 	guard__free(g);
 }
 
@@ -533,7 +570,7 @@ static void test_many_peers(void **state)
 	assert_true(refused > 90000);
 	for (uint32_t i = 0; i < 100000; i++) {
 		memcpy(key + 8, &i, sizeof(i));
-		came += guard__came(g, &flood.peer, START);
+		came += guard__came(g, &flood.peer, START) == GUARD_ROOM;
 	}
 	assert_int_equal(came, GUARD_CONNECTIONS);
 	for (uint32_t i = 0; i < 100000 && came; i++) {
@@ -544,7 +581,7 @@ static void test_many_peers(void **state)
 	/* When they have been quiet for long, all is as at first. */
 	r.now += 3600 * SECOND;
 	assert_int_equal(until_429(g, r, 1000), 25);
-	assert_true(guard__came(g, &r.peer, r.now));
+	assert_int_equal(guard__came(g, &r.peer, r.now), GUARD_ROOM);
 	guard__free(g);
 }
 
@@ -569,7 +606,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_host),	    cmocka_unit_test(test_own_name),	  cmocka_unit_test(test_origin),
 		cmocka_unit_test(test_fetch_site),  cmocka_unit_test(test_token),	  cmocka_unit_test(test_token_lengths),
-		cmocka_unit_test(test_guessing),    cmocka_unit_test(test_session),	  cmocka_unit_test(test_sessions_end),
+		cmocka_unit_test(test_guessing),    cmocka_unit_test(test_loopback_is_one_peer),    cmocka_unit_test(test_session),	  cmocka_unit_test(test_sessions_end),
 		cmocka_unit_test(test_no_token),    cmocka_unit_test(test_rate),	  cmocka_unit_test(test_costly),
 		cmocka_unit_test(test_connections), cmocka_unit_test(test_many_peers),	  cmocka_unit_test(test_unix_peer),
 	};

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -136,7 +137,7 @@ static void test_json_line(void **state)
 
 static char *read_all(void)
 {
-	static char text[16384];
+	static char text[4 << 20];
 	FILE *f = fopen(path, "r");
 	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
 
@@ -245,6 +246,54 @@ static void test_relayed(void **state)
 	unlink(path);
 }
 
+static size_t count_of(const char *text, const char *what)
+{
+	size_t n = 0;
+
+	for (; (text = strstr(text, what)); text += strlen(what))
+		n++;
+	return n;
+}
+
+/* A process that says things without end does not fill the disk, and others' words are not lost over it. */
+static void test_relayed_without_end(void **state)
+{
+	json_t *said = json_pack("{s:s,s:s,s:s}", "level", "warn", "part", "serve", "message", "again");
+	struct timespec begin, now;
+	char *text, big[60000];
+	size_t from_web, lines;
+
+	(void)state;
+	assert_int_equal(log__option_file(path, (char[64]){ "" }, 64), 0);
+	log__open();
+	clock_gettime(CLOCK_REALTIME, &begin);
+	for (int i = 0; i < 20000; i++)
+		log__relayed(77, "web", said);
+	log__relayed(78, "push", said);
+	clock_gettime(CLOCK_REALTIME, &now);
+	text = read_all();
+	from_web = count_of(text, "again") - 1;
+	assert_true(from_web >= 150 && from_web <= 200 * (size_t)(now.tv_sec - begin.tv_sec + 1));
+	/* The next that is written says how many were not. */
+	do
+		clock_gettime(CLOCK_REALTIME, &begin);
+	while (begin.tv_sec == now.tv_sec);
+	log__relayed(77, "web", said);
+	assert_true(count_of(read_all(), "web: ") >= 1 && count_of(read_all(), "lines were left out") >= 1);
+	/* Long lines count by their length. */
+	memset(big, 'x', sizeof(big) - 1);
+	big[sizeof(big) - 1] = '\0';
+	json_object_set_new(said, "message", json_string(big));
+	lines = count_of(read_all(), "\n");
+	for (int i = 0; i < 100; i++)
+		log__relayed(79, "look", said);
+	lines = count_of(read_all(), "\n") - lines;
+	assert_true(lines >= 17 && lines <= 2 * 17 + 1); /* a minute may end meanwhile */
+	json_decref(said);
+	log__close();
+	unlink(path);
+}
+
 /* Without a file, over a socket; what it is that cannot be sent is not waited for. */
 static void test_relay(void **state)
 {
@@ -294,7 +343,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parts),	  cmocka_unit_test(test_text),	   cmocka_unit_test(test_wrong_text), cmocka_unit_test(test_json_line),
-		cmocka_unit_test(test_file),	  cmocka_unit_test(test_file_full), cmocka_unit_test(test_relayed),	  cmocka_unit_test(test_relay),
+		cmocka_unit_test(test_file),	  cmocka_unit_test(test_file_full), cmocka_unit_test(test_relayed),	  cmocka_unit_test(test_relayed_without_end), cmocka_unit_test(test_relay),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -19,6 +19,9 @@
 #include "lib/text.h"
 
 #define RELAYED_FIELDS 16
+#define RELAYED_A_SECOND 200
+#define RELAYED_A_MINUTE (1 << 20) /* bytes */
+#define RELAYED_FROM 4		   /* processes, by name */
 
 static struct log_config config = LOG_CONFIG_INIT;
 static const char *command = "memtrace-bpf", *process;
@@ -347,6 +350,53 @@ static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 	return n;
 }
 
+/* What one process may have written down; beyond it lines are counted. */
+struct allowance {
+	const char *name;
+	time_t second, minute;
+	unsigned lines;
+	size_t bytes;
+	uint64_t left_out;
+};
+
+static void say_left_out(struct allowance *a, const struct timespec *now)
+{
+	char text[160];
+	struct log_line line = { .level = LOG_WARN, .pid = getpid(), .command = command, .part = "log", .text = text, .time = *now };
+
+	snprintf(text, sizeof(text), "%s: %" PRIu64 " lines were left out: it said more than %d a second or %d KiB a minute", a->name, a->left_out,
+		 RELAYED_A_SECOND, RELAYED_A_MINUTE >> 10);
+	a->left_out = 0;
+	file_has(&line);
+}
+
+static bool is_allowed(const char *name, size_t bytes, const struct timespec *now)
+{
+	static struct allowance all[RELAYED_FROM];
+	struct allowance *a = all;
+
+	while (a->name && strcmp(a->name, name) != 0 && a < all + RELAYED_FROM - 1)
+		a++;
+	a->name = name;
+	if (a->second != now->tv_sec) {
+		a->second = now->tv_sec;
+		a->lines = 0;
+	}
+	if (a->minute != now->tv_sec / 60) {
+		a->minute = now->tv_sec / 60;
+		a->bytes = 0;
+	}
+	if (a->lines == RELAYED_A_SECOND || bytes > RELAYED_A_MINUTE - a->bytes) {
+		a->left_out++;
+		return false;
+	}
+	if (a->left_out)
+		say_left_out(a, now);
+	a->lines++;
+	a->bytes += bytes;
+	return true;
+}
+
 void log__relayed(pid_t pid, const char *name, json_t *said)
 {
 	const char *text = json_string_value(json_object_get(said, "message")), *part = json_string_value(json_object_get(said, "part")),
@@ -360,11 +410,11 @@ void log__relayed(pid_t pid, const char *name, json_t *said)
 		return;
 	log__clean(clean, sizeof(clean), text);
 	text__clean(clean_part, sizeof(clean_part), part, strlen(part));
-	if (level_of_file(clean_part) < line.level)
+	clock_gettime(CLOCK_REALTIME, &line.time);
+	if (level_of_file(clean_part) < line.level || !is_allowed(name, json_dumpb(said, NULL, 0, JSON_COMPACT), &line.time))
 		return;
 	if (event)
 		line.event = text__clean(clean_event, sizeof(clean_event), event, strlen(event));
 	take_fields(said, fields, RELAYED_FIELDS);
-	clock_gettime(CLOCK_REALTIME, &line.time);
 	file_has(&line);
 }

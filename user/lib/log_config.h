@@ -71,7 +71,10 @@ int log__hand_on(bool file_only);
  * dropped. process: what its lines call it, static.
  */
 void log__relay_to(int fd, const char *process);
-/* On the other side, in the process that has the file: writes down what "log" had. Trusts nothing of it. */
+/*
+ * On the other side, in the process that has the file: writes down what "log" had. Trusts nothing of it. At most 200 lines a second and 1 MiB a minute
+ * of each process (a static name; 4 of them) are written; how many were left out is said with the next that is.
+ */
 void log__relayed(pid_t pid, const char *process, json_t *said);
 
 #endif

@@ -29,6 +29,13 @@ void broker__answer(struct peer *p, json_int_t id, json_t *doc, int fd)
 {
 	json_t *o = doc ? doc : json_object();
 
+	/* Who asks without reading what is answered does not get all our descriptors. */
+	if (fd >= 0 && p->link && link__crowded(p->link)) {
+		close(fd);
+		json_decref(o);
+		broker__refuse(p, id, 503, NULL, "%d answers wait already: try again in a moment", LINK_FDS);
+		return;
+	}
 	if (o) {
 		json_object_set_new(o, "id", json_integer(id));
 		json_object_set_new(o, "ok", json_true());

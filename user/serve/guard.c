@@ -221,6 +221,7 @@ static const char *bearer(const char *authorization)
 static bool is_allowed(struct guard *g, struct peer *p, const struct guard_request *r, struct guard_verdict *v)
 {
 	const char *token;
+	int status;
 
 	if (!g->wants_token || r->flags & ROUTE_OPEN || guard__has_session(g, r))
 		return true;
@@ -228,15 +229,14 @@ static bool is_allowed(struct guard *g, struct peer *p, const struct guard_reque
 		refuse(v, 401, "this needs the token: Authorization: Bearer TOKEN");
 		return false;
 	}
-	v->retry_after = guard__ask(g, p, BUCKET_FAILURES);
-	if (v->retry_after) {
+	token = bearer(r->authorization);
+	status = guard__try_token(g, p, r, token, v);
+	if (!status)
+		return true;
+	if (status == 429) {
 		refuse(v, 429, "too many wrong tokens came from there; again in %u s", v->retry_after);
 		return false;
 	}
-	token = bearer(r->authorization);
-	if (token && guard__is_token(g, token, strlen(token)))
-		return true;
-	guard__take(g, p, BUCKET_FAILURES, r->now);
 	refuse(v, 401, token ? "that is not the token" : "this needs the token: Authorization: Bearer TOKEN");
 	return false;
 }

@@ -28,17 +28,24 @@ struct guard;
 struct guard *guard__new(const struct guard_opts *o);
 void guard__free(struct guard *g); /* NULL is fine; the token is wiped */
 
-/* Who is at the other end: an IPv4 address, the first half of an IPv6 one, or the user behind a Unix socket. */
+/* Who is at the other end: an IPv4 address, the first half of an IPv6 one, this machine (loopback, whichever address), or the user behind a Unix socket. */
 struct guard_peer {
 	unsigned char key[16];
 	bool is_unix;
+	bool is_local; /* 127.0.0.0/8 or ::1: any user of this machine */
 };
 /* addr as accept() or the library tells it; fd: the connection's, asked for its user where it is a Unix socket. */
 struct guard_peer guard__peer(const struct sockaddr *addr, int fd);
 
-/* A connection begins; false: one too many, to be closed at once, and guard__left() is not called for it. */
-bool guard__came(struct guard *g, const struct guard_peer *p, uint64_t now);
+/*
+ * A connection begins. If there is no room it is not counted, and guard__left() is not called for it: another one of the same peer has to end
+ * first, or any.
+ */
+enum guard_room { GUARD_ROOM, GUARD_PEER_FULL, GUARD_FULL };
+enum guard_room guard__came(struct guard *g, const struct guard_peer *p, uint64_t now);
 void guard__left(struct guard *g, const struct guard_peer *p);
+/* Do their connections count together? */
+bool guard__same_peer(const struct guard *g, const struct guard_peer *a, const struct guard_peer *b);
 
 /* Headers as they came, NULL where there is none. Where one came more than once the request is refused with 400 before this. */
 struct guard_request {

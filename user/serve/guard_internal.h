@@ -25,6 +25,7 @@ struct peer {
 	double spent[BUCKETS]; /* of the bucket's most, at `time` */
 	uint64_t time;
 	unsigned connections, costly;
+	uint64_t heard; /* of this machine: when the right token was heard after too many wrong ones */
 };
 
 struct session {
@@ -63,6 +64,11 @@ bool guard__begin_costly(struct guard *g, struct peer *p);
 
 /* ---- guard_token.c ---- */
 bool guard__is_token(const struct guard *g, const char *text, size_t len);
+/*
+ * 0: the token is right (and is taken); else 401, or 429 with v->retry_after: too many wrong ones came from there. On loopback, where one user's wrong
+ * tokens would shut all others out, the right one is heard once a second whatever came before.
+ */
+int guard__try_token(struct guard *g, struct peer *p, const struct guard_request *r, const char *token, struct guard_verdict *v);
 bool guard__has_session(struct guard *g, const struct guard_request *r);
 int guard__set_token(struct guard *g, const char *token);
 

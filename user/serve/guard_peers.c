@@ -20,15 +20,22 @@ struct guard_peer guard__peer(const struct sockaddr *addr, int fd)
 		memcpy(&in, addr, sizeof(in));
 		p.key[0] = 4;
 		memcpy(p.key + 4, &in.sin_addr, 4);
+		p.is_local = ntohl(in.sin_addr.s_addr) >> 24 == 127;
 	} else if (addr && addr->sa_family == AF_INET6) {
 		memcpy(&in6, addr, sizeof(in6));
 		p.key[0] = 6;
 		/* Who has one address has all of these. */
 		memcpy(p.key + 4, &in6.sin6_addr, 8);
+		p.is_local = IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
 	} else if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &u, &len)) {
 		p.is_unix = true;
 		p.key[0] = 1;
 		memcpy(p.key + 4, &u.uid, sizeof(u.uid));
+	}
+	/* Every user of this machine has all of 127.0.0.0/8, and ::1: one peer. */
+	if (p.is_local) {
+		memset(p.key, 0, sizeof(p.key));
+		p.key[0] = 127;
 	}
 	return p;
 }
@@ -143,18 +150,24 @@ unsigned guard__take(struct guard *g, struct peer *p, enum bucket_kind kind, uin
 
 /* ---- connections, and what is in work ---- */
 
-bool guard__came(struct guard *g, const struct guard_peer *who, uint64_t now)
+enum guard_room guard__came(struct guard *g, const struct guard_peer *who, uint64_t now)
 {
-	struct peer *p;
+	struct peer *p = guard__find(g, who, now);
 
-	if (g->connections >= GUARD_CONNECTIONS)
-		return false;
-	p = guard__find(g, who, now);
 	if (p->connections >= GUARD_CONNECTIONS / 2)
-		return false;
+		return GUARD_PEER_FULL;
+	if (g->connections >= GUARD_CONNECTIONS)
+		return GUARD_FULL;
 	p->connections++;
 	g->connections++;
-	return true;
+	return GUARD_ROOM;
+}
+
+bool guard__same_peer(const struct guard *g, const struct guard_peer *a, const struct guard_peer *b)
+{
+	const struct peer *p = known((struct guard *)g, a), *q = known((struct guard *)g, b);
+
+	return p == q; /* those without a place of their own share one */
 }
 
 /* Where it was counted: in its own place, else in that of the others. */

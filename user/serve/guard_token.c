@@ -9,6 +9,7 @@
 
 #define IDLE (12 * HOUR)
 #define LONGEST (7 * 24 * HOUR)
+#define SECOND UINT64_C(1000000000)
 #define COOKIE_VALUES 8 /* of our cookie's name, that are looked at */
 
 /* Every byte, whatever the first ones were. */
@@ -45,6 +46,25 @@ bool guard__is_token(const struct guard *g, const char *text, size_t len)
 	same = is_same(given, g->token, sizeof(given));
 	explicit_bzero(given, sizeof(given));
 	return same & (len == g->token_len);
+}
+
+int guard__try_token(struct guard *g, struct peer *p, const struct guard_request *r, const char *token, struct guard_verdict *v)
+{
+	bool may_look = r->peer.is_local && r->now >= p->heard + SECOND, right;
+
+	v->retry_after = guard__ask(g, p, BUCKET_FAILURES);
+	if (v->retry_after && !may_look)
+		return 429;
+	right = token && guard__is_token(g, token, strlen(token));
+	if (right) {
+		p->heard = v->retry_after ? r->now : p->heard;
+		v->retry_after = 0;
+		return 0;
+	}
+	if (v->retry_after)
+		return 429;
+	guard__take(g, p, BUCKET_FAILURES, r->now);
+	return 401;
 }
 
 bool guard__wants_token(const struct guard *g)
@@ -147,18 +167,13 @@ int guard__log_in(struct guard *g, const struct guard_request *r, const char *to
 	*set_cookie = '\0';
 	if (!g->wants_token)
 		return 0;
-	v->retry_after = guard__ask(g, p, BUCKET_FAILURES);
-	if (v->retry_after) {
-		v->status = 429;
+	v->status = guard__try_token(g, p, r, token, v);
+	if (v->status == 429)
 		snprintf(v->why, sizeof(v->why), "too many wrong tokens came from there; again in %u s", v->retry_after);
-		return v->status;
-	}
-	if (!token || !guard__is_token(g, token, strlen(token))) {
-		guard__take(g, p, BUCKET_FAILURES, r->now);
-		v->status = 401;
+	else if (v->status)
 		snprintf(v->why, sizeof(v->why), "that is not the token");
+	if (v->status)
 		return v->status;
-	}
 	if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
 		v->status = 503;
 		snprintf(v->why, sizeof(v->why), "no random bytes to be had");

@@ -23,7 +23,7 @@ struct link {
 	int fd;
 	bool gone;
 	struct waiting *queue; /* a ring */
-	size_t first, n;
+	size_t first, n, n_fds; /* n_fds: of those that wait, with a descriptor */
 	char *in; /* LINK_MESSAGE + 1 bytes */
 };
 
@@ -127,6 +127,7 @@ static int flush(struct link *l)
 			return 0;
 		if (err)
 			l->gone = true;
+		l->n_fds -= w->fd >= 0;
 		drop(w);
 		l->first = (l->first + 1) % LINK_QUEUE;
 		l->n--;
@@ -150,11 +151,17 @@ static int put(struct link *l, struct waiting *w)
 		err = send_now(l, w);
 	if (err == -EAGAIN) {
 		l->queue[(l->first + l->n++) % LINK_QUEUE] = *w;
+		l->n_fds += w->fd >= 0;
 		return 0;
 	}
 	l->gone |= err == -EPIPE;
 	drop(w);
 	return err;
+}
+
+bool link__crowded(const struct link *l)
+{
+	return l->n_fds >= LINK_FDS;
 }
 
 int link__send(struct link *l, json_t *msg, int fd)

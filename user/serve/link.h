@@ -12,6 +12,7 @@
 #define LINK_MESSAGE 65536 /* bytes of a message at most */
 #define LINK_ID 80	   /* bytes of a trace's id, with the NUL */
 #define LINK_QUEUE 4096	   /* messages that wait to be sent, at most */
+#define LINK_FDS 64	  /* descriptors that may wait in it: link__crowded() */
 
 struct link;
 
@@ -28,6 +29,8 @@ short link__events(const struct link *l);
  * LINK_MESSAGE; -ENOBUFS: too many wait; -EPIPE: there is no other end.
  */
 int link__send(struct link *l, json_t *msg, int fd);
+/* So many messages with descriptors wait for the other end that no more should be opened for it. */
+bool link__crowded(const struct link *l);
 /* As above, but dropped without a word (-ENOBUFS) where anything waits: for what is told again in a moment. */
 int link__offer(struct link *l, json_t *msg);
 /*

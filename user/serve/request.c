@@ -440,6 +440,7 @@ static enum MHD_Result queue(struct request *r)
 	ret = MHD_queue_response(r->mhd, (unsigned)r->status, r->response);
 	MHD_destroy_response(r->response);
 	r->response = NULL;
+	r->sent = r->web->now;
 	metrics__count(&r->web->metrics, r->route ? r->route->method : NULL, r->route ? r->route->path : NULL, r->status);
 	return ret;
 }

@@ -98,6 +98,7 @@ static bool check_who(struct request *r)
 	guard__check(r->web->guard, g, &r->verdict);
 	if (!r->verdict.status) {
 		r->known = !(g->flags & ROUTE_OPEN) || shows_token(r);
+		r->conn->known |= r->known && guard__wants_token(r->web->guard);
 		return true;
 	}
 	if (r->verdict.status == 429) {
@@ -106,6 +107,26 @@ static bool check_who(struct request *r)
 	}
 	request__error(r, r->verdict.status, NULL, "%s", r->verdict.why);
 	return false;
+}
+
+/* "GET http://host/path" is "GET /path" (RFC 9112, 3.2.2), where the host is that of Host: nobody between us goes by another one. */
+static bool cut_authority(struct request *r)
+{
+	size_t scheme = !strncasecmp(r->url, "http://", 7) ? 7 : !strncasecmp(r->url, "https://", 8) ? 8 : 0, len;
+	const char *host = header(r, "Host");
+
+	if (!scheme)
+		return true;
+	len = strcspn(r->url + scheme, "/");
+	if (!host || strlen(host) != len || strncasecmp(host, r->url + scheme, len) != 0) {
+		request__header(r, "Connection", "close");
+		request__error(r, 400, NULL, "the request names another host than the header Host");
+		return false;
+	}
+	memmove(r->url, r->url + scheme + len, strlen(r->url + scheme + len) + 1);
+	if (!*r->url)
+		memcpy(r->url, "/", 2); /* the scheme was longer */
+	return true;
 }
 
 static bool check_route(struct request *r, char *values[4], size_t *n)
@@ -247,7 +268,7 @@ bool request__begin(struct request *r, const char *url, const char *method)
 		r->answered = true;
 		return false;
 	}
-	if (check_headers(r) && check_route(r, values, &n) && check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
+	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) && check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
 		request__error(r, 413, NULL, "the body must be at most %d bytes long, and it is %llu", WEB_BODY, size);
 	/* What the headers leave in doubt is not read on, and who asks before sending the body is told. */
 	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));

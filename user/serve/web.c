@@ -20,7 +20,14 @@
 #include "serve/request_read.h"
 
 #define TLS "SECURE128:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
+/* Bare line feeds end no line, and blanks stand in no chunk's size. What 0.9.75 knows is STRICT_FOR_CLIENT, which takes both. */
+#if MHD_VERSION >= 0x00097701
+#define STRICT MHD_OPTION_CLIENT_DISCIPLINE_LVL, 2
+#else
+#define STRICT MHD_OPTION_STRICT_FOR_CLIENT, 1
+#endif
 #define TICK_NS 1000000000ull
+#define SPARE 64 /* connections beyond those that are counted: newcomers, while those that make room for them end */
 
 static uint64_t clock_now(void)
 {
@@ -48,8 +55,46 @@ void conn__rested(struct conn *c)
 	c->received = received(c);
 }
 
+/* Not counted any more; it ends when the library looks at it next. */
+static void refuse(struct conn *c)
+{
+	c->refused = true;
+	shutdown(c->fd, SHUT_RDWR);
+}
+
+/* Since when nothing is asked over it, or its answer has been there to be read for long. 0: it is at work. */
+static uint64_t idle_since(const struct conn *c)
+{
+	const struct request *r = c->request;
+
+	if (!r || !r->read)
+		return c->since;
+	return r->sent && !r->stream && c->web->now - r->sent > WEB_READ_NS ? r->sent : 0;
+}
+
+/* The connection that has been idle for longest goes, of those that have not shown a token if there are any. False: there is none. */
+static bool make_room(struct web *web, const struct conn *newcomer, enum guard_room full)
+{
+	struct conn *idle = NULL;
+
+	for (struct conn *c = web->conns; c; c = c->next) {
+		if (c == newcomer || c->refused || !idle_since(c))
+			continue;
+		if (full == GUARD_PEER_FULL && !guard__same_peer(web->guard, &c->peer, &newcomer->peer))
+			continue;
+		if (!idle || c->known < idle->known || (c->known == idle->known && idle_since(c) < idle_since(idle)))
+			idle = c;
+	}
+	if (!idle)
+		return false;
+	guard__left(web->guard, &idle->peer);
+	refuse(idle);
+	return true;
+}
+
 static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
 {
+	enum guard_room room;
 	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
 	const union MHD_ConnectionInfo *addr = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	struct conn *c = fd ? calloc(1, sizeof(*c)) : NULL;
@@ -69,10 +114,11 @@ static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
 	if (c->next)
 		c->next->prev = c;
 	web->conns = c;
-	if (!guard__came(web->guard, &c->peer, web->now)) {
-		c->refused = true;
-		shutdown(c->fd, SHUT_RDWR);
-	}
+	room = guard__came(web->guard, &c->peer, web->now);
+	if (room != GUARD_ROOM && make_room(web, c, room))
+		room = guard__came(web->guard, &c->peer, web->now);
+	if (room != GUARD_ROOM)
+		refuse(c);
 }
 
 static void left(struct web *web, struct conn *c)
@@ -220,7 +266,7 @@ static int start(struct web *web, int fd)
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0), 0, NULL, NULL, request__access, web,
 		MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED, request__completed, web, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)GUARD_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+		(unsigned)GUARD_CONNECTIONS + SPARE, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, STRICT,
 		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? with_tls : with_tls + 3, MHD_OPTION_END);
 
 	if (!d) {

@@ -31,7 +31,8 @@ struct conn {
 	struct guard_peer peer;
 	struct request *request; /* that is being read or answered; NULL: between two */
 	int fd;
-	bool refused;	   /* by guard: not counted */
+	bool refused;	   /* it ends, and is not counted */
+	bool known;	   /* a token or a session has come over it */
 	uint64_t began;	   /* when the first byte of the request was seen that has not been read yet; 0: none */
 	uint64_t since;	   /* when it came, or its last request ended */
 	uint64_t received; /* bytes, when the last request ended */
@@ -77,6 +78,7 @@ struct request {
 	void (*then)(struct request *r, json_t *answer, int fd);
 	void (*again)(struct request *r);
 	struct stream *stream;
+	uint64_t sent; /* when the answer was handed to the library; 0: not yet */
 	struct request *next, *prev;
 };
 
