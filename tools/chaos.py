@@ -25,7 +25,7 @@ OFTEN = (
     (chaos.kills, 1000), (chaos.crashes, 100), (chaos.run_kills, 50), (around.little_memory, 30), (around.oom_killed, 20), (chaos.torch_kills, 20),
     (chaos.exceptions, 1000), (around.torch_exceptions, 1000), (around.return_probes, 1), (around.torch_return_probes, 1),
     (chaos.forks, 500), (chaos.vforks, 500), (chaos.spawns, 500), (around.execs, 500), (chaos.threads, 200),
-    (chaos.reloads, 200), (chaos.cuda_loads, 200), (chaos.signals, 10), (chaos.seccomp, 50), (around.bystanders, 500),
+    (chaos.reloads, 200), (chaos.cuda_loads, 200), (chaos.signals, 10), (chaos.seccomp, 50), (around.bystanders, 500), (around.many_files, 5000),
     (around.stopped, 20), (around.gdb, 10), (around.strace, 10), (around.tracers, 5), (around.other_uprobe, 20),
     (around.replaced, 20), (around.contained, 10), (around.reused_pids, 60),
     (around.nop5_avoided, 50), (around.nop5_refused, 1), (around.nop5_harm, 1), (chaos.overload, 100),

@@ -129,6 +129,30 @@ def bystanders(n):
     return row
 
 
+def many_files(n):
+    """Compilers make a library for each kernel: CUDA's own that comes after thousands of them is still looked into."""
+    row = Row("thousands of libraries before CUDA's", n)
+    storm = Storm()
+    kernel = compiled("empty.c", "kernel.so", "-shared", "-nostdlib")
+    with open(kernel, "rb") as f:
+        code = f.read()
+    with Watched(row, storm, drift=False, name="files"):
+        for i in range(n):
+            path = scratch("kernel-%d.so" % i)
+            with open(path, "wb") as f:
+                f.write(code)
+            storm.begin("hold " + path)
+        storm.seen += n - 1
+        storm.answer(300)
+        storm.ask("hold " + chaos.cuda_library())
+        time.sleep(3 * PROBED_LATER)
+        storm.ask("cuda 50")
+    storm.end(row)
+    for i in range(n):
+        os.unlink(scratch("kernel-%d.so" % i))
+    return row
+
+
 def throwing(device, rounds):
     env = truth.dry_run() if device == "cuda" else dict(os.environ, PYTHONUTF8="1", PYTHONUNBUFFERED="1")
     script = os.path.join(harness.WORKLOADS, "throws.py")

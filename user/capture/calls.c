@@ -30,7 +30,7 @@
 #define USED_AGAIN 10000000ULL	 /* where it changed while being asked for */
 #define USED_SHARE 20		 /* of the time that asking may take: one in so many */
 #define ON_THE_WAY 64		 /* threads that may be about to report */
-#define FILES_MAX 4096
+#define FILES_MAX 65536 /* about as many as a process can have mapped */
 #define RANGES_MAX 64
 #define TAKEN_MAX (1u << 20)
 #define NO_INDEX UINT32_MAX
@@ -75,18 +75,14 @@ struct pool {
 	uint8_t how, device; /* what comes out of it */
 };
 
-struct file_id {
-	uint64_t inode;
-	uint32_t dev_major, dev_minor;
-};
+enum file { NOTHING, HAS_CALLS };
 
 struct range {
 	uint64_t start, end;
 };
 
 struct calls {
-	struct file_id file[FILES_MAX]; /* looked into */
-	size_t n_files;
+	struct map64 *files; /* looked into: file_key() -> NOTHING or HAS_CALLS */
 	struct range own[RANGES_MAX]; /* code of PyTorch's allocator */
 	size_t n_own;
 	/* Code that has taken memory: of libraries that do so for themselves, and of anything else. */
@@ -160,18 +156,38 @@ static uint64_t mapped_code(const struct calls *c)
 	return at ? strtoull(at + 7, NULL, 10) : 0;
 }
 
+/* One number for a file: two of them have the same once in 2^64 pairs. */
+static uint64_t file_key(const struct map *m)
+{
+	uint64_t h = (m->inode * 0x9e3779b97f4a7c15ULL ^ ((uint64_t)m->dev_major << 32 | m->dev_minor)) * 0xbf58476d1ce4e5b9ULL;
+
+	return h ^ h >> 31;
+}
+
 static bool is_new(struct calls *c, const struct map *m)
 {
-	size_t i;
+	uint64_t v;
 
-	for (i = 0; i < c->n_files; i++)
-		if (c->file[i].inode == m->inode && c->file[i].dev_major == m->dev_major &&
-		    c->file[i].dev_minor == m->dev_minor)
-			return false;
-	if (c->n_files == FILES_MAX)
-		return false;
-	c->file[c->n_files++] = (struct file_id){ m->inode, m->dev_major, m->dev_minor };
-	return true;
+	return map64__get(c->files, file_key(m), &v) ? false : !map64__set(c->files, file_key(m), NOTHING);
+}
+
+/* Files without CUDA's functions may be looked into again: most of them are mapped no more. */
+static int forget_files(struct calls *c)
+{
+	struct map64 *kept = map64__new();
+	uint64_t key, value;
+	size_t pos = 0;
+	int err = kept ? 0 : -ENOMEM;
+
+	while (!err && map64__next(c->files, &pos, &key, &value))
+		err = value == NOTHING ? 0 : map64__set(kept, key, value);
+	if (err) {
+		map64__free(kept);
+		return err;
+	}
+	map64__free(c->files);
+	c->files = kept;
+	return 0;
 }
 
 /* The code of a file. */
@@ -307,7 +323,8 @@ static void note_driver(struct calls *c, bool probed)
 		c->driver_since = clock__kernel();
 }
 
-static void look_into(struct session *s, const struct maps *m, const struct map *map)
+/* What there is to be remembered of the file; -errno: it cannot be read now. */
+static int look_into(struct session *s, const struct maps *m, const struct map *map)
 {
 	struct calls *c = s->calls;
 	char file[256];
@@ -320,7 +337,7 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	if (err) {
 		text__clean(file, sizeof(file), map->path, strlen(map->path));
 		log_debug("%s: cannot be looked into: %s", file, strerror(-err));
-		return;
+		return err;
 	}
 	new_file = (!f.allocator && !f.n) || probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
 	if (f.allocator)
@@ -333,14 +350,14 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 	if (f.throws)
 		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own library below it is probed", file);
 	if (!f.n)
-		return;
+		return f.allocator || f.usage ? HAS_CALLS : NOTHING;
 	c->sites = true;
 	driver = has_driver(&f);
 	if (!driver)
 		add_ranges(c->runtime, &c->n_runtime, m, map);
 	if (!new_file) {
 		note_driver(c, driver);
-		return;
+		return HAS_CALLS;
 	}
 	if (f.refused_take)
 		log_warn("%s: no probe is possible on %s: memory that is taken through it is not recorded", file, f.refused_take);
@@ -351,10 +368,11 @@ static void look_into(struct session *s, const struct maps *m, const struct map 
 		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
 			 s->opts.inside ? "no breakpoints for" : "the kernel refused", file,
 			 err == -EBUSY ? "others' are there" : strerror(-err));
-		return;
+		return HAS_CALLS;
 	}
 	note_driver(c, driver);
 	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
+	return HAS_CALLS;
 }
 
 static void count_devices(struct calls *c)
@@ -370,6 +388,7 @@ static void scan(struct session *s)
 	struct calls *c = s->calls;
 	struct maps maps;
 	size_t i;
+	int found;
 
 	c->lib_kib = mapped_code(c);
 	if (proc__maps(s->target.proc, &maps))
@@ -377,9 +396,16 @@ static void scan(struct session *s)
 	for (i = 0; i < maps.n; i++) {
 		const struct map *m = &maps.v[i];
 
-		if (m->x && m->inode && m->path[0] == '/' && is_new(c, m))
-			look_into(s, &maps, m);
+		if (!m->x || !m->inode || m->path[0] != '/' || !is_new(c, m))
+			continue;
+		found = look_into(s, &maps, m);
+		if (found < 0)
+			map64__del(c->files, file_key(m), NULL); /* tried again with what is mapped next */
+		else
+			map64__set(c->files, file_key(m), found); /* is there: takes no memory */
 	}
+	if (map64__count(c->files) > FILES_MAX)
+		forget_files(c);
 	maps__free(&maps);
 	if (!c->smi && c->sites)
 		c->smi = smi__open(s->target.proc, c->dry_run);
@@ -404,10 +430,11 @@ static int open_calls(struct session *s)
 	c->failed = calloc(cuda__functions(), sizeof(*c->failed));
 	for (i = 0; i < SPACE_NR; i++)
 		c->at[i] = map64__new();
+	c->files = map64__new();
 	for (i = 0; i < SPACE_NR; i++)
 		if (!c->at[i])
 			return -ENOMEM;
-	return c->done && c->failed ? 0 : -ENOMEM;
+	return c->files && c->done && c->failed ? 0 : -ENOMEM;
 }
 
 int calls__attach(struct session *s)
@@ -423,6 +450,8 @@ int calls__fork(struct session *s, const struct calls *parent)
 {
 	int err = open_calls(s);
 	struct calls *c = s->calls;
+	uint64_t key, value;
+	size_t pos = 0;
 
 	if (err || !parent)
 		return err;
@@ -431,10 +460,11 @@ int calls__fork(struct session *s, const struct calls *parent)
 	c->devices = parent->devices;
 	if (probes__calls_each(s->probes))
 		return 0; /* its parent's probes are not its own: it is looked into as a new one */
-	memcpy(c->file, parent->file, parent->n_files * sizeof(*c->file));
 	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
 	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));
-	c->n_files = parent->n_files;
+	while (map64__next(parent->files, &pos, &key, &value))
+		if (map64__set(c->files, key, value))
+			return -ENOMEM;
 	c->n_own = parent->n_own;
 	c->n_runtime = parent->n_runtime;
 	c->driver_since = parent->driver_since;
@@ -453,6 +483,7 @@ void calls__free(struct calls *c)
 		return;
 	for (i = 0; i < SPACE_NR; i++)
 		map64__free(c->at[i]);
+	map64__free(c->files);
 	smi__free(c->smi);
 	if (c->status >= 0)
 		close(c->status);
