@@ -27,7 +27,7 @@ OFTEN = (
     (chaos.forks, 500), (chaos.vforks, 500), (chaos.spawns, 500), (around.execs, 500), (chaos.threads, 200),
     (chaos.reloads, 200), (chaos.cuda_loads, 200), (chaos.signals, 10), (chaos.seccomp, 50), (around.bystanders, 500), (around.many_files, 5000),
     (around.stopped, 20), (around.gdb, 10), (around.strace, 10), (around.tracers, 5), (around.other_uprobe, 20),
-    (around.replaced, 20), (around.contained, 10), (around.reused_pids, 60),
+    (around.replaced, 20), (around.contained, 10), (around.on_fuse, 5), (around.reused_pids, 60),
     (around.nop5_avoided, 50), (around.nop5_refused, 1), (around.nop5_harm, 1), (chaos.overload, 100),
 )
 COLUMNS = ("what", "times", "crashes", "wrong results", "calls counted", "counted wrongly", "code restored, ms: median, most", "")

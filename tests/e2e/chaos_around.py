@@ -21,8 +21,9 @@ import code_bytes
 import harness
 import truth
 from chaos import Row, Storm, Watched, compare, compiled, hooks, wait_restored
-from harness import IS_ROOT, TOOL, Skip, check, equal, finish, record, report, scratch, spawn, sudo, tool
+from harness import IS_ROOT, TOOL, Failure, Skip, check, equal, finish, record, report, scratch, spawn, sudo, tool
 
+PROGRAMS = chaos.PROGRAMS
 PROBED_LATER = 0.3  # s
 
 
@@ -376,6 +377,42 @@ def contained(n):
     for _ in range(n):
         storm = Contained()
         with Watched(row, storm, name="contained"):
+            storm.ask("flood 2 1000")
+            storm.ask("fork 3")
+        storm.end(row)
+    return row
+
+
+class OnFuse(Storm):
+    """A storm of nobody's, with its library on a FUSE mount that only nobody may enter, not even root."""
+
+    def __init__(self):
+        program = scratch("fuse-storm/storm")
+        if not os.path.exists(program):
+            os.makedirs(os.path.dirname(program))
+            shutil.copy(compiled("storm.cc", "storm"), program)
+        at = scratch("fuse-mount")
+        os.makedirs(at, exist_ok=True)
+        for folder in (harness.scratch(), os.path.dirname(program), at):
+            os.chmod(folder, 0o755)
+        server = os.path.join(PROGRAMS, "fuse_mount.py")
+        self.process = spawn([sys.executable, server, hooks(), at, program, os.path.join(at, chaos.HOOKS)])
+        self.process.wait_line("^ready", 30)
+        self.pid, _server = harness.children_of(self.process.popen.pid)
+        self.seen, self.code_of = 0, None
+
+
+def on_fuse(n):
+    """As Apptainer mounts images without setuid: root cannot open the library, and it is recorded all the same."""
+    row = Row("the library on a FUSE mount that is closed to root", n)
+    if not IS_ROOT or not os.path.exists("/dev/fuse"):
+        raise Skip("needs root and /dev/fuse")
+    for _ in range(n):
+        storm = OnFuse()
+        with contextlib.suppress(PermissionError):
+            os.close(os.open("/proc/%d/root%s" % (storm.pid, os.path.join(scratch("fuse-mount"), chaos.HOOKS)), os.O_RDONLY))
+            raise Failure("root may open the library: the mount is not closed to it")
+        with Watched(row, storm, name="fuse"):
             storm.ask("flood 2 1000")
             storm.ask("fork 3")
         storm.end(row)

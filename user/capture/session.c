@@ -232,6 +232,10 @@ static int attach(struct session *s, struct failure *f)
 					    "%s; where its file was replaced on disk, CAP_CHECKPOINT_RESTORE is needed too; run it "
 					    "with sudo",
 					    h[i].why_not ? h[i].why_not : "torch's library cannot be looked into");
+		if (s->target.hooks_err == -EPERM)
+			return failure__set(f, EXIT_NOT_PERMITTED, -EPERM,
+					    "%s. Run memtrace-bpf as the user who mounted it, or mount it with -o allow_other",
+					    h[i].why_not ? h[i].why_not : "torch's library cannot be opened");
 		return failure__set(f, EXIT_UNUSABLE, s->target.hooks_err,
 				    "this PyTorch (%s) does not export %s: %s; versions 1.13 and newer do",
 				    s->target.torch.version[0] ? s->target.torch.version : "version unknown", h[i].symbol,

@@ -13,16 +13,35 @@
 #define DYN_MAX 4096u
 #define NOTES_MAX (64u << 10)
 
+/* Where this part of the file is in what is read. 0 or -EIO: nowhere as a whole. */
+static int place_of(const struct elf *e, uint64_t off, size_t len, uint64_t *ret)
+{
+	size_t i;
+
+	*ret = off;
+	for (i = 0; i < e->n_pieces; i++) {
+		const struct piece *p = &e->piece[i];
+
+		if (off < p->off || off - p->off >= p->len || len > p->len - (off - p->off))
+			continue;
+		*ret = p->addr + (off - p->off);
+		return 0;
+	}
+	return e->n_pieces ? -EIO : 0;
+}
+
 int elf__pread(const struct elf *e, uint64_t off, void *buf, size_t len)
 {
-	uint64_t end;
+	uint64_t end, at;
 	size_t done = 0;
 	ssize_t got;
 
 	if (__builtin_add_overflow(off, len, &end) || end > e->size)
 		return -ERANGE;
+	if (place_of(e, off, len, &at))
+		return -EIO;
 	while (done < len) {
-		got = pread(e->fd, (char *)buf + done, len - done, (off_t)(off + done));
+		got = pread(e->fd, (char *)buf + done, len - done, (off_t)(at + done));
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
@@ -175,6 +194,18 @@ static void read_string(const struct elf *e, uint64_t off, char *buf, size_t siz
 	buf[len] = '\0';
 }
 
+/* In memory the dynamic linker has made addresses of them, mostly. */
+static int table_at(const struct elf *e, uint64_t ptr, struct span *ret)
+{
+	uint64_t bias;
+
+	if (!span_at(e, ptr, ret))
+		return 0;
+	if (!e->n_pieces || elf__bias(e, e->piece[0].addr, e->piece[0].off, &bias))
+		return -ERANGE;
+	return span_at(e, ptr - bias, ret);
+}
+
 static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 {
 	uint64_t n = ph->p_filesz / sizeof(Elf64_Dyn), i;
@@ -201,7 +232,7 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 		}
 	}
 	free(dyn);
-	if (!symtab || !strtab || span_at(e, symtab, &e->symtab) || span_at(e, strtab, &e->strtab)) {
+	if (!symtab || !strtab || table_at(e, symtab, &e->symtab) || table_at(e, strtab, &e->strtab)) {
 		e->symtab = e->strtab = (struct span){ 0, 0 };
 		return 0;
 	}
@@ -209,9 +240,9 @@ static int read_dynamic(struct elf *e, const Elf64_Phdr *ph)
 	if (strsz < e->strtab.len)
 		e->strtab.len = strsz;
 	if (gnu)
-		(void)span_at(e, gnu, &e->gnu_hash); /* without it the slower ways remain */
+		(void)table_at(e, gnu, &e->gnu_hash); /* without it the slower ways remain */
 	if (sysv)
-		(void)span_at(e, sysv, &e->sysv_hash);
+		(void)table_at(e, sysv, &e->sysv_hash);
 	read_string(e, soname, e->soname, sizeof(e->soname));
 	return 0;
 }
@@ -256,11 +287,13 @@ static int open_file(struct elf *e)
 	struct stat st;
 	int err;
 
-	if (fstat(e->fd, &st))
-		return -EIO;
-	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(eh))
-		return -ENOEXEC;
-	e->size = (uint64_t)st.st_size;
+	if (!e->n_pieces) {
+		if (fstat(e->fd, &st))
+			return -EIO;
+		if (!S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof(eh))
+			return -ENOEXEC;
+		e->size = (uint64_t)st.st_size;
+	}
 	err = elf__pread(e, 0, &eh, sizeof(eh));
 	if (err)
 		return -EIO;
@@ -277,39 +310,92 @@ static int open_file(struct elf *e)
 	return err ? err : find_build_id(e);
 }
 
-struct elf *elf__open_map(const struct proc *p, const struct map *map)
+static struct elf *new_elf(int fd)
 {
-	int fd = proc__open_map(p, map);
+	struct elf *e = calloc(1, sizeof(*e));
 
-	if (fd >= 0)
-		return elf__open_fd(fd);
-	errno = -fd;
-	return NULL;
-}
-
-struct elf *elf__open_fd(int fd)
-{
-	struct elf *e;
-	int err;
-
-	if (fd < 0) {
-		errno = EIO;
-		return NULL;
-	}
-	e = calloc(1, sizeof(*e));
 	if (!e) {
 		close(fd);
 		errno = ENOMEM;
 		return NULL;
 	}
 	e->fd = fd;
-	err = open_file(e);
+	return e;
+}
+
+static struct elf *opened(struct elf *e)
+{
+	int err = open_file(e);
+
 	if (err) {
 		elf__free(e);
 		errno = -err;
 		return NULL;
 	}
 	return e;
+}
+
+/* All that probes need of it is in memory: headers, symbols, code. Section headers mostly are not. */
+static struct elf *open_memory(const struct proc *p, const struct map *map)
+{
+	int fd = proc__image(p), err;
+	struct maps maps;
+	struct elf *e;
+	size_t i;
+
+	if (fd < 0) {
+		errno = -fd;
+		return NULL;
+	}
+	e = new_elf(fd);
+	err = e ? proc__maps(p, &maps) : -ENOMEM;
+	if (err) {
+		elf__free(e);
+		errno = -err;
+		return NULL;
+	}
+	for (i = 0; i < maps.n && e->n_pieces < PIECES_MAX; i++) {
+		const struct map *m = &maps.v[i];
+
+		if (m->inode != map->inode || m->dev_major != map->dev_major || m->dev_minor != map->dev_minor ||
+		    m->offset > UINT64_MAX - (m->end - m->start))
+			continue;
+		e->piece[e->n_pieces++] = (struct piece){ m->start, m->offset, m->end - m->start };
+		if (m->offset + (m->end - m->start) > e->size)
+			e->size = m->offset + (m->end - m->start);
+	}
+	maps__free(&maps);
+	if (e->n_pieces)
+		return opened(e);
+	elf__free(e);
+	errno = ENOENT;
+	return NULL;
+}
+
+struct elf *elf__open_map(const struct proc *p, const struct map *map)
+{
+	int fd = proc__open_map(p, map);
+	struct elf *e;
+
+	if (fd >= 0)
+		return elf__open_fd(fd);
+	/* A FUSE mount of another user's is closed to root. */
+	e = fd == -EACCES || fd == -EPERM ? open_memory(p, map) : NULL;
+	if (!e)
+		errno = -fd;
+	return e;
+}
+
+struct elf *elf__open_fd(int fd)
+{
+	struct elf *e;
+
+	if (fd < 0) {
+		errno = EIO;
+		return NULL;
+	}
+	e = new_elf(fd);
+	return e ? opened(e) : NULL;
 }
 
 struct elf *elf__share(struct elf *e)

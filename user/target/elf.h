@@ -16,7 +16,9 @@ struct proc;
 
 /* Takes ownership of fd, also on failure. NULL with errno: ENOEXEC not such an ELF file, EIO, ENOMEM. */
 struct elf *elf__open_fd(int fd);
-/* The file behind a mapping, whatever became of its path. NULL with errno: as above, and that of proc__open_map(). */
+/*
+ * The file behind a mapping, whatever became of its path. Where it may not be opened, though the process may be read, what is mapped
+ * of it, with no sections. NULL with errno: as above, and that of proc__open_map(). */
 struct elf *elf__open_map(const struct proc *p, const struct map *map);
 struct elf *elf__share(struct elf *e); /* freed by each who has it */
 void elf__free(struct elf *e); /* NULL is fine */

@@ -8,6 +8,8 @@
 
 #include "target/elf.h"
 
+#define PIECES_MAX 16
+
 /* File offset and bytes of a table; len is already cut to the file's end. */
 struct span {
 	uint64_t off, len;
@@ -17,6 +19,11 @@ struct elf {
 	unsigned int users;
 	int fd;
 	uint64_t size;
+	/* Where the file cannot be opened, fd is /proc/PID/mem and this is where pieces of the file are in it. */
+	struct piece {
+		uint64_t addr, off, len;
+	} piece[PIECES_MAX];
+	size_t n_pieces;
 	uint16_t machine;
 	Elf64_Phdr *ph;
 	uint32_t ph_n;

@@ -625,6 +625,13 @@ int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t 
 	snprintf(name, sizeof(name), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, p->pid, m->start, m->end);
 	if (stat(name, &st)) {
 		err = -errno;
+		/* Closed even to root, as a FUSE mount of another user's is: the kernel goes by the link, which is this mapping's. */
+		if (err == -EACCES && readlink(name, path, sizeof(path)) > 0) {
+			if (strlen(name) >= size)
+				return -ENAMETOOLONG;
+			memcpy(buf, name, strlen(name) + 1);
+			return 0;
+		}
 		if (m->deleted || m->path[0] != '/')
 			return err;
 		err = proc__root_path(p, m->path, path, sizeof(path));

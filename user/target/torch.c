@@ -415,7 +415,7 @@ static void init_hooks(struct hook *hooks)
 
 static void explain_unopened(struct hook *hooks, int err)
 {
-	const char *why = err == -EACCES || err == -EPERM ? "torch's library cannot be opened: no permission" :
+	const char *why = err == -EACCES || err == -EPERM ? "torch's library cannot be opened: no permission (a FUSE mount of another user is closed to root, too)" :
 			  err == -ESTALE || err == -ENOENT ? "torch's library cannot be opened: replaced, and "
 							     "map_files is not permitted" :
 							     "torch's library cannot be opened";
@@ -428,7 +428,7 @@ static void explain_unopened(struct hook *hooks, int err)
 
 int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 {
-	int fd, unopened = 0;
+	int unopened = 0;
 	struct file *files;
 	size_t n, i, k;
 	struct elf *e;
@@ -441,13 +441,9 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 	for (i = 0; i < n; i++) {
 		if (files[i].rank == 2 && all_found(hooks))
 			break;
-		fd = proc__open_map(p, files[i].map);
-		if (fd < 0) {
-			if (files[i].rank < 2)
-				unopened = fd;
-			continue;
-		}
-		e = elf__open_fd(fd);
+		e = elf__open_map(p, files[i].map);
+		if (!e && files[i].rank < 2 && errno != ENOEXEC)
+			unopened = -errno;
 		for (k = 0; e && k < WANTS; k++)
 			hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]);
 		elf__free(e);
@@ -469,18 +465,15 @@ int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, 
 	const struct map *map = maps__find(m, addr);
 	uint64_t bias = 0, vaddr, offset, start, size;
 	struct elf *e;
-	int fd, err;
+	int err;
 
 	if (!map || !map->x)
 		return fail(h, -EFAULT, "its address is not in mapped code");
 	if (!map->inode)
 		return fail(h, -ENOENT, "its code is not from a file");
-	fd = proc__open_map(p, map);
-	if (fd < 0)
-		return fail(h, fd, "its file cannot be opened");
-	e = elf__open_fd(fd);
+	e = elf__open_map(p, map);
 	if (!e)
-		return fail(h, -errno, "its file is not an ELF file that can be read");
+		return fail(h, -errno, errno == ENOEXEC || errno == EIO ? "its file is not an ELF file that can be read" : "its file cannot be opened");
 	err = elf__bias(e, map->start, map->offset, &bias);
 	vaddr = addr - bias;
 	/* must come out as the mapping says, or the probe would go somewhere else */
