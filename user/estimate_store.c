@@ -16,6 +16,7 @@
 
 #define MAGIC	     0x3c85f7ceu
 #define REQUEST_MAX  (STORE_BYTES_MAX / 4) /* of a client's bytes that are not yet a whole request */
+#define LARGE	     (1u << 20) /* bytes: a buffer that is not kept once it is empty */
 #define NCCL_ID	     128u
 #define LAST_WORKER  ":last_worker"
 #define SHOWN_KEY    256u
@@ -98,10 +99,16 @@ static bool whole(const struct reader *r)
 	return !r->is_short && !r->bad;
 }
 
-static int append(struct bytes *b, const void *data, size_t n)
+static int append(struct store_client *c, struct bytes *b, const void *data, size_t n)
 {
-	int err = array__grow(&b->data, &b->cap, b->n + n, 1);
+	size_t *held = &c->store->buffered, had = b->cap;
+	int err = 0;
 
+	if (b->n + n > had) {
+		/* It may grow to twice that. */
+		err = *held - had + 2 * (b->n + n) > STORE_BUFFERS_MAX ? -ENOMEM : array__grow(&b->data, &b->cap, b->n + n, 1);
+		*held += b->cap - had;
+	}
 	if (err)
 		return err;
 	if (n)
@@ -112,19 +119,26 @@ static int append(struct bytes *b, const void *data, size_t n)
 
 static int put_u8(struct store_client *c, uint8_t n)
 {
-	return append(&c->out, &n, sizeof(n));
+	return append(c, &c->out, &n, sizeof(n));
 }
 
 static int put_u64(struct store_client *c, uint64_t n)
 {
-	return append(&c->out, &n, sizeof(n));
+	return append(c, &c->out, &n, sizeof(n));
 }
 
 static int put_slice(struct store_client *c, const void *data, size_t n)
 {
 	int err = c->out.n + n > STORE_BYTES_MAX ? -EPROTO : put_u64(c, n);
 
-	return err ? err : append(&c->out, data, n);
+	return err ? err : append(c, &c->out, data, n);
+}
+
+static void drop(struct store_client *c, struct bytes *b)
+{
+	c->store->buffered -= b->cap;
+	free(b->data);
+	*b = (struct bytes){ 0 };
 }
 
 static int flush(struct store *s, struct store_client *c)
@@ -132,6 +146,8 @@ static int flush(struct store *s, struct store_client *c)
 	int err = c->out.n ? s->opts.send(s->opts.ctx, c->connection, c->out.data, c->out.n) : 0;
 
 	c->out.n = 0;
+	if (c->out.cap > LARGE)
+		drop(c, &c->out);
 	return err;
 }
 
@@ -442,7 +458,7 @@ static int do_ping(struct store *s, struct store_client *c, struct reader *r)
 	const void *nonce = take(r, sizeof(uint32_t));
 
 	(void)s;
-	return nonce ? append(&c->out, nonce, sizeof(uint32_t)) : 0;
+	return nonce ? append(c, &c->out, nonce, sizeof(uint32_t)) : 0;
 }
 
 static int do_queue_push(struct store *s, struct store_client *c, struct reader *r)
@@ -592,7 +608,7 @@ int store__feed(struct store *s, struct store_client *c, const void *bytes, size
 		return 0;
 	if (c->in.n + n > REQUEST_MAX)
 		return -EPROTO;
-	err = append(&c->in, bytes, n);
+	err = append(c, &c->in, bytes, n);
 	if (err)
 		return err;
 	r = (struct reader){ .at = c->in.data, .end = c->in.data + c->in.n };
@@ -609,6 +625,8 @@ int store__feed(struct store *s, struct store_client *c, const void *bytes, size
 	}
 	c->in.n = (size_t)(r.end - r.at);
 	memmove(c->in.data, r.at, c->in.n);
+	if (!c->in.n && c->in.cap > LARGE)
+		drop(c, &c->in);
 	return err ? err : flush(s, c);
 }
 
@@ -644,6 +662,7 @@ struct store_client *store__connect(struct store *s, void *connection)
 
 	if (!c)
 		return NULL;
+	c->store = s;
 	c->connection = connection;
 	while (*last)
 		last = &(*last)->next;
@@ -658,8 +677,8 @@ void store__disconnect(struct store *s, struct store_client *c)
 	while (*at != c)
 		at = &(*at)->next;
 	*at = c->next;
-	free(c->in.data);
-	free(c->out.data);
+	drop(c, &c->in);
+	drop(c, &c->out);
 	free(c->waits);
 	free(c);
 }

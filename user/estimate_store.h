@@ -21,6 +21,7 @@ struct store_client;
 #define STORE_VALUE_MAX	 (8u << 20)
 #define STORE_KEYS_MAX	 (128u << 10)	/* of one request; and of the store */
 #define STORE_BYTES_MAX	 (256u << 20)	/* of all keys and values */
+#define STORE_BUFFERS_MAX (256u << 20)	/* of what clients have sent and not finished, and of answers to them */
 
 struct store_opts {
 	uint64_t patience_ms; /* how long a wait for what nobody sets may last */

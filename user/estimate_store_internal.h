@@ -35,6 +35,7 @@ struct bytes {
 
 struct store_client {
 	struct store_client *next;
+	struct store *store;
 	void *connection;
 	struct bytes in, out;
 	bool old; /* of before 2.2 */
@@ -49,6 +50,7 @@ struct store {
 	struct hash_seed seed;
 	struct entry *buckets[BUCKETS];
 	size_t n_keys, n_entries, bytes;
+	size_t buffered; /* bytes of all clients' buffers */
 	struct store_client *clients;
 };
 

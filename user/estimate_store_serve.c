@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -84,6 +85,39 @@ static void gave_up(void *ctx, const char *key)
 		log_debug("cannot tell: %s", strerror(errno));
 }
 
+/*
+ * Does a process of ours hold the other end? Loopback is everybody's. The kernel's table says whose each socket is; as long as it is connected,
+ * for one without a process is root's there. Where there is no table it is taken for ours.
+ */
+static bool is_ours(int fd)
+{
+	static const char *const tables[][2] = { { "/proc/net/tcp", "" }, { "/proc/net/tcp6", "0000000000000000FFFF0000" } };
+	struct sockaddr_in us, them;
+	socklen_t n = sizeof(us), m = sizeof(them);
+	char ends[80], line[512];
+	bool none = true, found = false;
+
+	if (getsockname(fd, (struct sockaddr *)&us, &n) || getpeername(fd, (struct sockaddr *)&them, &m))
+		return false;
+	for (size_t i = 0; i < 2 && !found; i++) {
+		FILE *f = fopen(tables[i][0], "re");
+
+		none = none && !f;
+		/* As seen from their end: local address, remote address, state 1. */
+		snprintf(ends, sizeof(ends), ": %s%08X:%04X %s%08X:%04X 01 ", tables[i][1], them.sin_addr.s_addr, ntohs(them.sin_port), tables[i][1],
+			 us.sin_addr.s_addr, ntohs(us.sin_port));
+		while (f && !found && fgets(line, sizeof(line), f)) {
+			const char *at = strstr(line, ends);
+			unsigned uid;
+
+			found = at && sscanf(at + strlen(ends), "%*s %*s %*s %u", &uid) == 1 && uid == geteuid();
+		}
+		if (f)
+			fclose(f);
+	}
+	return found || none;
+}
+
 static void let_in(struct serving *s)
 {
 	const struct timeval limit = { .tv_sec = SEND_SECONDS };
@@ -92,6 +126,11 @@ static void let_in(struct serving *s)
 
 	if (fd < 0)
 		return;
+	if (!is_ours(fd)) {
+		log_debug("a connection of another user's to the job's store is refused");
+		close(fd);
+		return;
+	}
 	c = s->n < CONNECTIONS_MAX ? calloc(1, sizeof(*c)) : NULL;
 	if (c) {
 		c->fd = fd;

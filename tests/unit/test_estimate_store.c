@@ -5,12 +5,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <arpa/inet.h>
 #include <cmocka.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "estimate_store.h"
+#include "estimate_store_serve.h"
 
 enum { VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, NUM_KEYS, DELETE, APPEND, MULTI_GET, MULTI_SET, CANCEL, PING, PUSH, POP, LEN, LIST, BARRIER };
 
@@ -385,6 +392,88 @@ static void test_hostile(void **state)
 	assert_int_equal(err, -ENOMEM);
 }
 
+/* Requests that are never finished, over many connections. */
+static void test_buffers_have_a_bound(void **state)
+{
+	static char piece[1 << 20];
+	struct store_client *c[16];
+	struct request r = { .n = 0 };
+	uint64_t key = 8184;
+	size_t total = 0, n = 0;
+	int err = 0;
+
+	(void)state;
+	for (size_t at = 0; at < sizeof(piece); at += 8192)
+		memcpy(piece + at, &key, sizeof(key));
+	begin(&r, WAIT);
+	put_u64(&r, STORE_KEYS_MAX);
+	for (; n < 16 && !err; n++) {
+		struct request o = { .n = 0 };
+
+		c[n] = store__connect(store, heard);
+		assert_non_null(c[n]);
+		opening(&o);
+		assert_int_equal(store__feed(store, c[n], o.bytes, o.n, 0), 0);
+		err = store__feed(store, c[n], r.bytes, r.n, 0);
+		for (unsigned i = 0; i < 30 && !err; i++) {
+			err = store__feed(store, c[n], piece, sizeof(piece), 0);
+			total += err ? 0 : sizeof(piece);
+		}
+	}
+	assert_int_equal(err, -ENOMEM);
+	assert_true(total <= STORE_BUFFERS_MAX);
+	assert_true(total > STORE_BUFFERS_MAX / 4);
+	/* Those that go make room for others. */
+	while (n)
+		store__disconnect(store, c[--n]);
+	n_heard = 0;
+	r.n = 0;
+	add(&r, SET, "k", "v", NULL);
+	add(&r, GET, "k", NULL, NULL);
+	tell(&r);
+	expect("\1\0\0\0\0\0\0\0v", 9);
+}
+
+static int ask_as(uid_t uid, uint16_t port)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(port) };
+		struct request r = { .n = 0 };
+		char c[8];
+		int fd;
+
+		opening(&r);
+		begin(&r, NUM_KEYS);
+		if (uid && setresuid(uid, uid, uid))
+			_exit(8);
+		fd = socket(AF_INET, SOCK_STREAM, 0);
+		if (connect(fd, (struct sockaddr *)&at, sizeof(at)))
+			_exit(9);
+		/* It may be closed before. */
+		_exit(send(fd, r.bytes, r.n, MSG_NOSIGNAL) == (ssize_t)r.n && recv(fd, c, sizeof(c), 0) == sizeof(c));
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_other_users_are_refused(void **state)
+{
+	struct store_server *s;
+
+	(void)state;
+	signal(SIGPIPE, SIG_IGN);
+	s = store_server__start(NULL);
+	assert_non_null(s);
+	assert_int_equal(ask_as(0, store_server__port(s)), 1);
+	if (!geteuid())
+		assert_int_equal(ask_as(65534, store_server__port(s)), 0);
+	assert_int_equal(ask_as(0, store_server__port(s)), 1);
+	store_server__free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -394,6 +483,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_queues, open_it, close_it),
 		cmocka_unit_test_setup_teardown(test_pieces, open_it, close_it),
 		cmocka_unit_test_setup_teardown(test_hostile, open_it, close_it),
+		cmocka_unit_test_setup_teardown(test_buffers_have_a_bound, open_it, close_it),
+		cmocka_unit_test(test_other_users_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
