@@ -124,7 +124,7 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 		if (growth_series__sampled(s))
 			growth_series__look(s, &t->window, where, v->time, v->has_steps ? v->step : 0, of->value);
 		else
-			growth_series__add(s, &t->window, where, v->time, of->value);
+			growth_series__add(s, &t->window, where, v->time, v->seq, of->value);
 	}
 	return 0;
 }
@@ -246,6 +246,7 @@ static bool grown(struct term *t, const struct cond_values *v, struct cond_resul
 		return false;
 	}
 	r->value = by > 0 ? (uint64_t)by : 0;
+	r->lows_known = growth_series__lows(s, v->most, &r->from, &r->to);
 	return true;
 }
 

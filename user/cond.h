@@ -55,6 +55,7 @@ struct cond_values {
 	struct cond_value v[COND_FIGURES];
 	const char *why[COND_FIGURES]; /* of what is not known, for people; NULL: nobody said */
 	uint64_t time; /* ns, since anything that stays */
+	uint64_t seq;  /* a number of this moment, as the caller has it: see struct cond_result */
 	bool has_steps;
 	uint64_t step; /* number of the step under way; growth by steps is known only with them */
 	unsigned series; /* which device of which process: growth is each one's own; below COND_SERIES */
@@ -75,6 +76,8 @@ struct cond_result {
 	uint64_t value, limit;	  /* bytes (of a percentage of a device: rounded down), ns or a count; growth below 0 is 0 */
 	double share, share_limit; /* COND_SHARE: 0.2 is 20% */
 	uint64_t at;		  /* of growth with most: the time when it was that, ns */
+	bool lows_known;	  /* of growth: it is between two moments, by their seq */
+	uint64_t from, to;
 	/* What holds, or what does not, or why that is not known: "allocated 71.20 GiB > 70.00 GiB". */
 	char text[COND_TEXT];
 };

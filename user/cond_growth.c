@@ -18,23 +18,32 @@ struct slot {
 	uint64_t from, low;
 };
 
+struct value {
+	uint64_t value, seq;
+};
+
+struct found {
+	int64_t by;
+	uint64_t at;
+	struct value from, to;
+};
+
 struct growth_series {
 	unsigned room;	/* lows that are kept: a ring */
 	unsigned width; /* how many make one low */
 	uint64_t done;	/* units that are over */
 	bool begun;
 	uint64_t unit;	/* number of the one under way */
-	uint64_t low, last; /* of that one; the last value */
+	struct value low, last; /* of that one; the last value */
 	bool known;
-	int64_t by, most;
-	uint64_t at, most_at;
+	struct found now, most;
 	/* Of looks: the slot under way, how many it had, the step that it began in. */
 	struct slot slot;
 	unsigned looks;
 	uint64_t step;
 	uint64_t longest; /* from the first slot to the last that is over */
 	struct slot *slots; /* SLOTS of them, a ring: done is how many there were; NULL: no looks, but all values */
-	uint64_t lows[];
+	struct value lows[];
 };
 
 void growth_window__of_steps(struct growth_window *w, uint64_t steps)
@@ -109,45 +118,50 @@ bool growth_series__sampled(const struct growth_series *s)
 }
 
 /* The lowest of as many units as count, the last of which is so many back. */
-static uint64_t low_of(const struct growth_series *s, unsigned back)
+static struct value low_of(const struct growth_series *s, unsigned back)
 {
-	uint64_t low = UINT64_MAX;
+	struct value low = { .value = UINT64_MAX };
 
 	for (unsigned i = 0; i < s->width; i++) {
-		uint64_t v = s->lows[(s->done - 1 - back - i) % s->room];
+		struct value v = s->lows[(s->done - 1 - back - i) % s->room];
 
-		low = v < low ? v : low;
+		low = v.value <= low.value ? v : low;
 	}
 	return low;
 }
 
-static void found(struct growth_series *s, int64_t by, uint64_t time)
+static void found(struct growth_series *s, struct found f)
 {
-	s->by = by;
-	s->at = time;
-	if (!s->known || by > s->most) {
-		s->most = by;
-		s->most_at = time;
-	}
+	s->now = f;
+	if (!s->known || f.by > s->most.by)
+		s->most = f;
 	s->known = true;
 }
 
-static void end_unit(struct growth_series *s, const struct growth_window *w, uint64_t low, uint64_t time)
+static void end_unit(struct growth_series *s, const struct growth_window *w, struct value low, uint64_t time)
 {
+	struct found f = { .at = time };
+
 	s->lows[s->done % s->room] = low;
 	s->done++;
-	if (s->done >= w->span + s->width)
-		found(s, (int64_t)(low_of(s, 0) - low_of(s, w->span)), time);
+	if (s->done < w->span + s->width)
+		return;
+	f.from = low_of(s, w->span);
+	f.to = low_of(s, 0);
+	f.by = (int64_t)(f.to.value - f.from.value);
+	found(s, f);
 }
 
-void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t value)
+void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t seq,
+			uint64_t value)
 {
+	struct value now = { value, seq };
 	uint64_t unit = where / w->unit;
 
 	if (!s->begun) {
 		s->begun = true;
 		s->unit = unit;
-		s->low = s->last = value;
+		s->low = s->last = now;
 		return;
 	}
 	if (unit > s->unit) {
@@ -160,8 +174,8 @@ void growth_series__add(struct growth_series *s, const struct growth_window *w, 
 		s->unit = unit;
 		s->low = s->last;
 	}
-	s->low = value < s->low ? value : s->low;
-	s->last = value;
+	s->low = value < s->low.value ? now : s->low;
+	s->last = now;
 }
 
 static void end_slot(struct growth_series *s, const struct growth_window *w, uint64_t time)
@@ -186,7 +200,7 @@ static void end_slot(struct growth_series *s, const struct growth_window *w, uin
 	by = (int64_t)(now->low - then->low);
 	if (apart > w->length)
 		by = (int64_t)((double)by * ((double)w->length / (double)apart));
-	found(s, by, time);
+	found(s, (struct found){ .by = by, .at = time });
 }
 
 static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, uint64_t value)
@@ -221,7 +235,16 @@ bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *
 {
 	if (!s->known)
 		return false;
-	*by = most ? s->most : s->by;
-	*at = most ? s->most_at : s->at;
+	*by = most ? s->most.by : s->now.by;
+	*at = most ? s->most.at : s->now.at;
 	return true;
+}
+
+bool growth_series__lows(const struct growth_series *s, bool most, uint64_t *from, uint64_t *to)
+{
+	const struct found *f = most ? &s->most : &s->now;
+
+	*from = f->from.seq;
+	*to = f->to.seq;
+	return s->known && !s->slots;
 }

@@ -31,13 +31,19 @@ const char *growth_window__say_short(const struct growth_window *w, const struct
 
 struct growth_series *growth_series__new(const struct growth_window *w, bool sampled); /* NULL on ENOMEM */
 void growth_series__free(struct growth_series *s);			  /* NULL is fine */
-/* What there is from now on. where: the step under way, or the time, as the window is of; what goes back counts as the same. */
-void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t value);
+/*
+ * What there is from now on. where: the step under way, or the time, as the window is of; what goes back counts as the same.
+ * seq: the caller's number of this moment.
+ */
+void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t seq,
+			uint64_t value);
 /* A look at it. step: the one under way, 0 where steps are not known. */
 void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t step,
 			 uint64_t value);
 bool growth_series__sampled(const struct growth_series *s);
 /* Is there a whole window? Growth over the last one, or with most the largest there was; and when it was that. */
 bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at);
+/* The two lows that it is between: the numbers of their moments. False: it is of looks, and they are not known. */
+bool growth_series__lows(const struct growth_series *s, bool most, uint64_t *from, uint64_t *to);
 
 #endif

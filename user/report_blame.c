@@ -54,7 +54,8 @@ static int add(struct blame *b, const struct row *r, struct strings *words)
 
 static int add_largest(struct blame *b, const struct model *m, size_t device, bool innermost, struct strings *words)
 {
-	const struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK, .innermost = innermost };
+	/* A line that many modules share is one row, as in the text report. */
+	const struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK, .innermost = innermost, .any_module = true, .any_phase = true };
 	struct row *rows = NULL;
 	size_t n = 0;
 	int err = model__rows(m, device, &o, &rows, &n);
@@ -145,6 +146,108 @@ int blame__grew(const struct growth *g, struct strings *words, struct blame *ret
 	return err;
 }
 
+struct between { /* two moments, by how many events came before them */
+	struct model *m;
+	uint64_t seen, from, to;
+};
+
+static int note_moments(void *ctx, const struct event *e)
+{
+	struct between *b = ctx;
+
+	if (b->seen == b->from)
+		model__note(b->m, ROWS_AT_BASE, e->time);
+	if (b->seen == b->to)
+		model__note(b->m, ROWS_AT_STEP, e->time);
+	b->seen++;
+	return 0;
+}
+
+static int compare_text(const char *a, const char *b)
+{
+	return strcmp(a ? a : "", b ? b : "");
+}
+
+static int compare_lines(const void *x, const void *y)
+{
+	const struct row *a = x, *b = y;
+	int c = (int)a->before_attach - (int)b->before_attach;
+
+	c = c ? c : compare_text(a->file, b->file);
+	c = c ? c : (a->line > b->line) - (a->line < b->line);
+	c = c ? c : compare_text(a->func, b->func);
+	return c ? c : compare_text(a->source, b->source);
+}
+
+/* Rows by line of a moment, in the order of compare_lines(). */
+static int take_lines(const struct model *m, size_t device, enum row_when when, bool innermost, struct row **rows, size_t *n)
+{
+	const struct row_opts o = { .split = 1U << BY_LINE, .when = when, .innermost = innermost };
+	int err = model__rows(m, device, &o, rows, n);
+
+	if (!err && *n)
+		qsort(*rows, *n, sizeof(**rows), compare_lines);
+	return err;
+}
+
+/* What each line has more at the second moment than at the first. */
+static int add_grown(struct blame *b, const struct model *m, size_t device, bool innermost, struct strings *words)
+{
+	struct row *old = NULL, *new = NULL;
+	size_t nold = 0, nnew = 0, k = 0;
+	int err = take_lines(m, device, ROWS_AT_BASE, innermost, &old, &nold);
+
+	if (!err)
+		err = take_lines(m, device, ROWS_AT_STEP, innermost, &new, &nnew);
+	for (size_t i = 0; i < nnew && !err; i++) {
+		struct row r = new[i];
+
+		while (k < nold && compare_lines(&old[k], &r) < 0)
+			k++;
+		if (k < nold && !compare_lines(&old[k], &r))
+			r.bytes -= old[k].bytes < r.bytes ? old[k].bytes : r.bytes;
+		b->whole += r.bytes;
+		err = add(b, &r, words);
+	}
+	free(old);
+	free(new);
+	return err;
+}
+
+/* The recording is read once more, for the two moments that growth is between. */
+static int find_grown(struct blame *b, const struct analysis *a, size_t device, const struct cond_result *of, bool innermost,
+		      const struct growth *g, struct strings *words)
+{
+	const struct model_opts end = { .at = AT_END };
+	struct between at = { .from = of->from, .to = of->to };
+	struct analysis *again;
+	struct model_device d;
+	int found, err = 0;
+
+	b->kind = BLAME_GREW;
+	if (!of->lows_known || !strcmp(a->path, "-")) {
+		err = g ? blame__grew(g, words, b) : 0;
+		if (!err && !*b->note)
+			snprintf(b->note, sizeof(b->note), "lines are those of the whole recording: standard input can be read once");
+		return err;
+	}
+	model__device(a->model, device, &d);
+	log__hush(LOG_ERROR);
+	if (!analysis__open(a->path, &end, &again)) {
+		again->doing = "looking for what grew in";
+		at.m = again->model;
+		if (!analysis__run(again, note_moments, &at)) {
+			if (!model__noted(at.m, ROWS_AT_STEP, NULL))
+				model__note(at.m, ROWS_AT_STEP, again->duration);
+			found = model__find_device(at.m, d.name);
+			err = found < 0 ? 0 : add_grown(b, at.m, (size_t)found, innermost, words);
+		}
+		analysis__free(again);
+	}
+	log__hush(LOG_DEBUG);
+	return err;
+}
+
 /* ---- what is below the blocks ---- */
 
 /* The same line; what was there before attach is one. */
@@ -219,11 +322,11 @@ static void say_lost(struct blame *b, const struct analysis *a)
 		 text__count(n, sizeof(n), report__lost(a->model, a->facts)));
 }
 
-int blame__find(struct analysis *a, size_t device, enum cond_figure figure, const struct model_opts *at, bool innermost,
+int blame__find(struct analysis *a, size_t device, const struct cond_result *of, const struct model_opts *at, bool innermost,
 		const struct growth *g, struct strings *words, struct blame *ret)
 {
 	ret->at = at->at;
-	switch (figure) {
+	switch (of->figure) {
 	case COND_PEAK:
 		ret->at = AT_PEAK;
 		return find_largest(ret, a, device, at, innermost, words);
@@ -242,9 +345,10 @@ int blame__find(struct analysis *a, size_t device, enum cond_figure figure, cons
 	case COND_OTHER:
 	case COND_OTHER_GROWTH:
 		return find_others(ret, a->model, device, innermost, words);
-	case COND_LEAKS:
 	case COND_GROWTH:
 	case COND_RESERVED_GROWTH:
+		return find_grown(ret, a, device, of, innermost, g, words);
+	case COND_LEAKS:
 	case COND_USED_GROWTH:
 		return g ? blame__grew(g, words, ret) : 0;
 	case COND_LOST:

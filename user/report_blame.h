@@ -32,11 +32,14 @@ struct blame {
 
 struct strings;
 /*
+ * Lines are rows by line and category, whatever module and phase. Growth is by line between the same two moments as the figure's, to
+ * the byte.
+ *
  * Of a figure of a device (its index), from a recording that was run. at: of what moment its model is; where another is wanted
  * it is read once more, unless it is standard input, and then the note says so. g: growth of that device, by line; NULL: was not
  * watched. 0 or -ENOMEM.
  */
-int blame__find(struct analysis *a, size_t device, enum cond_figure figure, const struct model_opts *at, bool innermost,
+int blame__find(struct analysis *a, size_t device, const struct cond_result *of, const struct model_opts *at, bool innermost,
 		const struct growth *g, struct strings *words, struct blame *ret);
 /* Growth of lines with their words: those that grew most, in bytes. */
 int blame__grew(const struct growth *g, struct strings *words, struct blame *ret);

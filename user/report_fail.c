@@ -137,6 +137,7 @@ static int feed(struct report_fail *f)
 	if (f->number >= COND_SERIES || !model__now(f->model, f->number, &now))
 		return 0;
 	v.step = model__steps(f->model);
+	v.seq = now.seq;
 	if (!f->warm && v.step >= WARM_UP) {
 		forget(f);
 		f->warm = true;
@@ -329,8 +330,7 @@ static int judge_device(struct report_fail *f, struct judged *x, bool first)
 		r->condition = cond__text(f->conds[i]);
 		err = judge_one(f->conds[i], x, &r->result);
 		if (!err && r->result.verdict == COND_HOLDS)
-			err = blame__find(x->a, x->device, r->result.figure, x->at, x->innermost, x->grown ? &x->g : NULL, f->words,
-					  &r->blame);
+			err = blame__find(x->a, x->device, &r->result, x->at, x->innermost, x->grown ? &x->g : NULL, f->words, &r->blame);
 	}
 	if (x->grown)
 		growth__free(&x->g);

@@ -54,6 +54,15 @@ def test_fail_if_to_the_byte():
     check("largest at the peak" in err and "leak.py:" in err, "who is to blame for the peak, from a report of the end: %s", err)
 
 
+def test_fail_if_blames_within_the_window():
+    """Lines that grew grew in the window that the condition is of: together as much as the figure, not as in the whole recording."""
+    code, out, err = fail_if("growth>=%d/10steps" % (10 * STEP), options=("--format", "json"))
+    equal(code, 4, "exit code: %s" % err)
+    failed, = json.loads(out)["failed"]
+    leak = [r for r in failed["blame"] if r["file"].endswith("leak.py") and r["line"] == LINES["list"]]
+    equal((failed["value"], [r["bytes"] for r in leak]), (10 * STEP, [10 * STEP]), "growth, and that of the line")
+
+
 def test_fail_if_in_json():
     code, out, err = fail_if("leaks>0", "peak<1T and growth>1M/10steps", options=("--format", "json"))
     equal(code, 4, "exit code: %s" % err)

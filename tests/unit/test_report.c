@@ -616,6 +616,27 @@ static void test_json_cpu(void **state)
 	json_decref(doc);
 }
 
+/* A line that several modules share is one line, in the report and where it is to blame. */
+static void test_fail_if_blames_lines(void **state)
+{
+	struct tape t = tape__new(from_start);
+	struct dict_frame shared[2][2], own[] = { frame(&t, "/home/u/gemma/b.py", "g", 9, NULL) };
+	struct output *o;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		shared[i][0] = frame(&t, "/home/u/gemma/a.py", "f", 7, NULL);
+		shared[i][1] = frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, i ? "layers.1" : "layers.0");
+		alloc(&t, CUDA, 16 + i, 2 * MIB, dict__stack(t.d, shared[i], 2, MT_WALK_OK));
+	}
+	alloc(&t, CUDA, 64, 3 * MIB, dict__stack(t.d, own, 1, MT_WALK_OK));
+	tape__close(&t);
+	o = report("--fail-if", "allocated>5M", from_start, NULL);
+	assert_int_equal(o->status, EXIT_HELD);
+	assert_non_null(strstr(o->err, "largest at the peak:\n    4.00 MiB  "));
+	assert_non_null(strstr(o->err, "a.py:7 (f) [layers.*]\n    3.00 MiB  "));
+}
+
 /* A recording from the first allocation on: nothing was there before, which is known. */
 static void test_recorded_from_the_start(void **state)
 {
@@ -928,6 +949,7 @@ int main(void)
 		cmocka_unit_test(test_json_stack),
 		cmocka_unit_test(test_json_cpu),
 		cmocka_unit_test(test_recorded_from_the_start),
+		cmocka_unit_test(test_fail_if_blames_lines),
 		cmocka_unit_test(test_json_of_several),
 		cmocka_unit_test(test_json_odd),
 		cmocka_unit_test(test_csv),
