@@ -16,7 +16,7 @@ try:
     print("KERNEL", os.uname().release, flush=True)
     print(subprocess.run(["/memtrace-bpf", "check"], capture_output=True, text=True, check=False).stdout, flush=True)
     for bench in ("", "filter"):
-        print("WAY", bench or "as it is", flush=True)
+        print("WAY", "the programs'" if bench else "the kernel's", flush=True)
         done = subprocess.run([sys.executable, "/kernels/golden.py", "/memtrace-bpf", "/libc10.so", "/tmp"], capture_output=True, text=True, timeout=600,
                               check=False, env={**os.environ, "MEMTRACE_BENCH": bench})
         print(done.stdout, done.stderr, "EXIT", done.returncode, flush=True)

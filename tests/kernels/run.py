@@ -114,7 +114,7 @@ def here(library, log):
     with open(log, "wb") as f:
         f.write(b"KERNEL %s\n" % os.uname().release.encode())
         for bench in ("", "filter"):
-            f.write(b"WAY %s\n" % (bench or "as it is").encode())
+            f.write(b"WAY %s\n" % ("the programs'" if bench else "the kernel's").encode())
             f.flush()
             subprocess.run([sys.executable, os.path.join(HERE, "golden.py"), TOOL, library, DIR], stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT,
                            timeout=SECONDS, check=False, env={**os.environ, "MEMTRACE_BENCH": bench})

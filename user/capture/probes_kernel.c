@@ -328,8 +328,11 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	kernel(p)->skel->rodata->bench_empty = opts->empty;
 	kernel(p)->skel->rodata->bench_verify = opts->verify;
 	kernel(p)->skel->rodata->modules = opts->modules;
-	if (p->filter) /* nobody's hits, where it is not told whose */
+	if (p->filter) {
+		/* Nobody's hits, where it is not told whose. */
 		k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
+		log_debug("probes are in every process that maps the same files: the programs tell PID %d from others", (int)opts->pid);
+	}
 	p->sleepable = opts->sleepable && !k->atomic;
 	err = memtrace_bpf__load(kernel(p)->skel);
 	if (err)
