@@ -77,8 +77,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static int unreadable(struct failure *f, int pid, int err, const char *why)
 {
 	if (err == -EPERM || err == -EACCES)
-		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to read the memory of PID %d: %s; run it with sudo", pid,
-				    caps__can_read_others() ? strerror(-err) : "CAP_SYS_PTRACE needed");
+		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to read the memory of PID %d: %s needed; run it with sudo",
+				    pid, *caps__missing_to_read() ? caps__missing_to_read() : "CAP_SYS_PTRACE");
 	if (err == -ESRCH)
 		return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while it was read", pid);
 	if (err == -EAGAIN)

@@ -48,8 +48,8 @@ void target__close(struct target *t);
 struct mt_py_layout target__layout(const struct target *t);
 /* What the user lacks to trace others, in words ("CAP_BPF, CAP_PERFMON"), "" when nothing. */
 const char *caps__missing(void);
-/* Whether other users' processes can be looked at: all that reading takes. */
-bool caps__can_read_others(void);
+/* What the user lacks to look at others without tracing them, as dump does; likewise. */
+const char *caps__missing_to_read(void);
 /* Whether files that were replaced on disk can be reached, by /proc/PID/map_files. */
 bool caps__reach_replaced(void);
 enum {

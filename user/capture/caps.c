@@ -20,6 +20,7 @@ static const struct {
 	{ CAP_SYS_PTRACE, "CAP_SYS_PTRACE" },
 	{ CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH" },
 };
+#define TO_READ 2 /* the first of those that looking at a process takes, without tracing it */
 
 static int get(struct __user_cap_data_struct data[2])
 {
@@ -33,7 +34,8 @@ static bool has(const struct __user_cap_data_struct data[2], unsigned bit)
 	return data[bit / 32].effective & 1u << (bit % 32);
 }
 
-const char *caps__missing(void)
+/* Of the needed ones, from the first on. */
+static const char *missing(size_t first)
 {
 	static char text[96];
 	struct __user_cap_data_struct data[2] = { 0 };
@@ -42,7 +44,7 @@ const char *caps__missing(void)
 	text[0] = '\0';
 	if (get(data))
 		return text;
-	for (i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+	for (i = first; i < sizeof(needed) / sizeof(needed[0]); i++) {
 		/* CAP_SYS_ADMIN stands for CAP_BPF and CAP_PERFMON, as it does in the kernel; CAP_DAC_OVERRIDE for reading. */
 		if (has(data, needed[i].bit) || (needed[i].bit >= CAP_PERFMON && has(data, CAP_SYS_ADMIN)) ||
 		    (needed[i].bit == CAP_DAC_READ_SEARCH && has(data, CAP_DAC_OVERRIDE)))
@@ -52,11 +54,14 @@ const char *caps__missing(void)
 	return text;
 }
 
-bool caps__can_read_others(void)
+const char *caps__missing(void)
 {
-	struct __user_cap_data_struct data[2] = { 0 };
+	return missing(0);
+}
 
-	return !get(data) && has(data, CAP_SYS_PTRACE);
+const char *caps__missing_to_read(void)
+{
+	return missing(TO_READ);
 }
 
 bool caps__reach_replaced(void)

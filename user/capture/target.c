@@ -45,7 +45,7 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 		return failure__set(f, EXIT_UNUSABLE, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
 	if (err == -EINVAL)
 		return failure__set(f, EXIT_UNUSABLE, err, "PID %d is a kernel thread: it has no memory to trace", (int)pid);
-	if ((err == -EPERM || err == -EACCES) && !geteuid() && caps__can_read_others())
+	if ((err == -EPERM || err == -EACCES) && !geteuid() && !*caps__missing_to_read())
 		return failure__set(f, EXIT_NOT_PERMITTED, err,
 				    "not permitted to look at PID %d, not even as root: %s; a security module (AppArmor, SELinux) or the settings of "
 				    "this container forbid it. Run memtrace-bpf on the host",
