@@ -398,6 +398,22 @@ def test_exports_at_once():
     s.stop()
 
 
+def test_exports_larger_than_their_share():
+    """Whether the worker still writes or has ended already: refused with words, nothing is left, and the server goes on."""
+    s = server.Server("--max-disk", "4M", make(scratch("share.mtr")), root=False)
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    s.wait_trace(trace)
+    with open(os.path.join(s.folder, "other"), "wb") as f:
+        f.truncate((4 << 20) - 20000)
+    for kind in ("csv", "html", "csv"):
+        answer = s.post("/api/trace/export", {"trace_id": trace, "format": kind})
+        check("--max-disk" in answer.expect(503).json["detail"], "%s: which limit: %s", kind, answer.body)
+        equal(os.listdir(s.folder), ["other"], "what is left of " + kind)
+    os.unlink(os.path.join(s.folder, "other"))
+    s.post("/api/trace/export", {"trace_id": trace, "format": "csv"}).expect()
+    s.stop()
+
+
 def test_names_of_given_files():
     """A given file beside a kept one of the same name, and one whose name looks like an option: each is itself."""
     folder = scratch("names-%d" % os.getpid())

@@ -517,7 +517,7 @@ static void take_output(struct job *j, size_t most)
 			continue;
 		close(j->from);
 		j->from = -1;
-		if (j->write_err)
+		if (j->write_err && j->run.pid > 0)
 			kill(j->run.pid, SIGKILL);
 	}
 }
@@ -583,10 +583,11 @@ static int explain(const struct job *j, int status, char *why, size_t size)
 {
 	spawned__words(&j->run, why, size);
 	if (j->write_err) {
-		snprintf(why, size, j->write_err == -EFBIG && j->kind == JOB_EXPORT ? "the file would be larger than what is left of --max-disk"
-				    : j->write_err == -EFBIG			    ? "the answer would be larger than an answer may be (256 MiB)"
-										    : "the file cannot be written: %s",
-			 strerror(-j->write_err));
+		if (j->write_err != -EFBIG)
+			snprintf(why, size, "the file cannot be written: %s", strerror(-j->write_err));
+		else
+			snprintf(why, size, "%s", j->kind == JOB_EXPORT ? "the file would be larger than its share of what is left of --max-disk"
+									: "the answer would be larger than an answer may be (256 MiB)");
 		return 503;
 	}
 	if (j->late || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
