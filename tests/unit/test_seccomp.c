@@ -173,10 +173,24 @@ static void test_who_gets_return_probes(void **state)
 	assert_int_equal(decided(false), 0);
 }
 
+static void test_shadow_stacks(void **state)
+{
+	(void)state;
+	assert_true(proc__says_shadow_stack("Name:\tx\nx86_Thread_features:\tshstk wrss\nx86_Thread_features_locked:\t\n"));
+	assert_false(proc__says_shadow_stack("x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk\n"));
+	assert_false(proc__says_shadow_stack("Name:\tx86_Thread_features: shstk\n"));
+	assert_false(proc__says_shadow_stack(""));
+	assert_false(seccomp__keeps_shadow_stack("6.8.0-31-generic"));
+	assert_true(seccomp__keeps_shadow_stack("6.11.0"));
+	assert_true(seccomp__keeps_shadow_stack("7.0.1-arch"));
+	assert_false(seccomp__keeps_shadow_stack("strange"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_mode),
+		cmocka_unit_test(test_shadow_stacks),
 		cmocka_unit_test(test_filter_of_a_thread),
 		cmocka_unit_test(test_who_gets_return_probes),
 		cmocka_unit_test(test_this_kernel),

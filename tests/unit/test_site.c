@@ -322,6 +322,21 @@ static void test_lengths(void **state)
 	}
 }
 
+/* In a process with a shadow stack: neither a call that is emulated nor one that is stepped; what comes before it will do. */
+static void test_no_calls(void **state)
+{
+	static const struct expect c[] = {
+		{ "e8fbffffff c3", SITE_NO_CALLS, SITE_NONE, 0, NULL },
+		{ "ffd0 c3", SITE_NO_CALLS, SITE_NONE, 0, NULL },
+		{ "4883ec08 e8fbffffff c3", SITE_NO_CALLS, SITE_STEPPED, 0, "sub" },
+		{ "4883ec08 e800010000 c3", 0, SITE_CALL, 4, "call +265" },
+		{ "55 e8fbffffff c3", SITE_NO_CALLS, SITE_PUSH, 0, "push %rbp" },
+	};
+
+	(void)state;
+	CHECK(c);
+}
+
 static void test_class_names(void **state)
 {
 	(void)state;
@@ -336,7 +351,7 @@ int main(void)
 		cmocka_unit_test(test_entry),	     cmocka_unit_test(test_passed_over),
 		cmocka_unit_test(test_arguments),    cmocka_unit_test(test_branches),
 		cmocka_unit_test(test_refused),	     cmocka_unit_test(test_unknown_size),
-		cmocka_unit_test(test_why_refused),
+		cmocka_unit_test(test_why_refused),  cmocka_unit_test(test_no_calls),
 		cmocka_unit_test(test_lengths),	     cmocka_unit_test(test_class_names),
 	};
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "capture/session_internal.h"
@@ -226,12 +227,24 @@ static bool has_driver(const struct cuda_file *f)
 	return false;
 }
 
+static bool lacks_shadow_stack(const struct proc *p)
+{
+	struct utsname un;
+
+	return proc__shadow_stack(p) && (uname(&un) || !seccomp__keeps_shadow_stack(un.release));
+}
+
 /* Would return probes end the process? */
 static bool filtered(struct session *s)
 {
-	if (s->opts.inside || seccomp__allows_returns(s->target.proc))
+	bool shadow = !s->opts.inside && lacks_shadow_stack(s->target.proc);
+
+	if (!shadow && (s->opts.inside || seccomp__allows_returns(s->target.proc)))
 		return false;
-	if (!s->calls->told_filtered)
+	if (!s->calls->told_filtered && shadow)
+		log_warn("PID %d: calls into CUDA are not recorded: the process has a shadow stack, and before Linux 6.11 a return probe "
+			 "would end it", (int)proc__pid(s->target.proc));
+	else if (!s->calls->told_filtered)
 		log_warn("PID %d: calls into CUDA are not recorded: the process has a seccomp filter, and on this kernel (Linux 6.11 "
 			 "to 6.13) the filter would end it at the first return probe. Linux 6.12.14, 6.13.3 and 6.14 have the fix",
 			 (int)proc__pid(s->target.proc));

@@ -118,7 +118,7 @@ static const struct map *code_map(const struct maps *m, const struct map *file, 
  * A return probe must be where the return address is still on top of the stack, at the very first instruction. A
  * 5-byte nop there is not probed (see site.h), nor anything that cannot be decoded.
  */
-static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, struct site *site)
+static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args, struct site *site)
 {
 	uint8_t code[BODY_MAX];
 	size_t len = entry_only || sym->size > sizeof(code) ? ENTRY_BYTES : sym->size;
@@ -127,7 +127,7 @@ static int pick(const struct elf *e, const struct elf_sym *sym, bool entry_only,
 	if (!sym->size || sym->size < len)
 		len = sym->size ? sym->size : ENTRY_BYTES;
 	err = elf__read(e, sym->value, code, len);
-	return err ?: site__pick(code, len, entry_only ? 0 : sym->size, 1, site);
+	return err ?: site__pick(code, len, entry_only ? 0 : sym->size, args, site);
 }
 
 static bool known_offset(const struct cuda_file *f, uint64_t offset)
@@ -145,6 +145,7 @@ struct looking {
 	const struct maps *m;
 	const struct map *map;
 	struct cuda_file *f;
+	unsigned args; /* for site__pick() */
 };
 
 static void add_site(const struct looking *l, uint32_t fn, const struct elf_sym *sym)
@@ -156,7 +157,7 @@ static void add_site(const struct looking *l, uint32_t fn, const struct elf_sym 
 	if (sym->type != STT_FUNC || f->n == CUDA_SITES_MAX || elf__vaddr_to_offset(l->e, sym->value, &offset) ||
 	    !code_map(l->m, l->map, offset))
 		return;
-	if (pick(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, &in)) {
+	if (pick(l->e, sym, functions[fn].op != CUDA_SET_DEVICE, l->args, &in)) {
 		f->refused++;
 		if (functions[fn].op == CUDA_TAKE)
 			f->refused_take = functions[fn].name;
@@ -225,9 +226,9 @@ static bool may_throw(const struct elf *e)
 	       elf__each_import(e, on_import, NULL) != 0;
 }
 
-static void look_into(const struct elf *e, const struct maps *m, const struct map *map, struct cuda_file *f)
+static void look_into(const struct proc *p, const struct elf *e, const struct maps *m, const struct map *map, struct cuda_file *f)
 {
-	struct looking l = { e, m, map, f };
+	struct looking l = { e, m, map, f, 1 | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0) };
 	struct elf_sym sym;
 	uint64_t offset;
 	uint32_t fn;
@@ -258,7 +259,7 @@ int cuda__look(const struct proc *p, const struct maps *m, const struct map *map
 	e = elf__open_map(p, map);
 	if (!e)
 		return -errno;
-	look_into(e, m, map, &f);
+	look_into(p, e, m, map, &f);
 	elf__free(e);
 	if (f.n)
 		err = proc__map_path(p, map, f.path, sizeof(f.path));

@@ -352,6 +352,28 @@ uint64_t proc__started(const struct proc *p)
 	return p->start_time * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
+bool proc__says_shadow_stack(const char *status)
+{
+	static const char key[] = "x86_Thread_features:";
+	const char *line = strstr(status, key), *end = line ? strchr(line, '\n') : NULL, *at = line ? strstr(line, "shstk") : NULL;
+
+	return at && (!end || at < end) && (line == status || line[-1] == '\n');
+}
+
+bool proc__shadow_stack(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "status", O_RDONLY | O_CLOEXEC);
+	char text[8192];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	return proc__says_shadow_stack(text);
+}
+
 int proc__image(const struct proc *p)
 {
 	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);

@@ -99,6 +99,9 @@ int proc__open_map(const struct proc *p, const struct map *m);
 /* The path of a mapping's file that the kernel accepts for uprobes, into buf. 0 or -errno. */
 int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t size);
 
+/* Has it user shadow stacks (a second copy of all return addresses, x86-64)? Of its main thread; others inherit it. */
+bool proc__shadow_stack(const struct proc *p);
+bool proc__says_shadow_stack(const char *status); /* the text of /proc/PID/status */
 /*
  * Reads target memory: process_vm_readv, falling back to /proc/PID/mem. All or nothing: 0, -EFAULT
  * when any byte is unmapped, -ESRCH when the process ended, -EPERM. buf is undefined on failure.

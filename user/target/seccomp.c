@@ -105,3 +105,10 @@ bool seccomp__allows_returns(const struct proc *p)
 {
 	return !seccomp__filters_returns() || seccomp__mode(p) == 0;
 }
+
+bool seccomp__keeps_shadow_stack(const char *release)
+{
+	int major = 0, minor = 0;
+
+	return sscanf(release, "%d.%d", &major, &minor) == 2 && (major > 6 || (major == 6 && minor >= 11));
+}

@@ -17,6 +17,8 @@
 bool seccomp__filters_returns(void);
 /* 0: no thread has a filter, 1: strict, 2: with a filter, as /proc/PID/task/TID/status has it; the highest of all threads. -errno. */
 int seccomp__mode(const struct proc *p);
+/* Does this kernel (uname()'s release) keep a shadow stack in step with a return probe? From Linux 6.11 on. */
+bool seccomp__keeps_shadow_stack(const char *release);
 /* May a return probe go into this process? Ask each time: a filter may come late. */
 bool seccomp__allows_returns(const struct proc *p);
 

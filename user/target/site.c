@@ -188,6 +188,7 @@ static void choose(const uint8_t *code, const struct insn *in, size_t offset, en
 int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args, struct site *ret)
 {
 	uint16_t keep = arg_registers(args);
+	bool no_calls = args & SITE_NO_CALLS;
 	enum site_class cls;
 	int none = -EINVAL;
 	struct site stepped = { 0 };
@@ -202,6 +203,8 @@ int site__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned ar
 		if (i == 1)
 			scan_body(code, size, func_size, &body);
 		if (insn__decode(code + offset, size - offset, &in) || !only_from_entry(&body, offset))
+			break;
+		if (no_calls && (in.flow == INSN_CALL || in.flow == INSN_CALL_INDIRECT))
 			break;
 		cls = emulated(&in);
 		if (cls != SITE_NONE) {

@@ -11,6 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* No probe on a call: the kernel emulates or steps it without its shadow stack, which ends a process that has one (proc.h). */
+#define SITE_NO_CALLS (1u << 31)
+
 enum site_class {
 	SITE_NONE = 0,
 	SITE_PUSH,
@@ -32,7 +35,7 @@ struct site {
  * code: the function's bytes from its entry, size of them; func_size: the function's own size, 0 where
  * it is not known. Only where all of the function is there is anything passed over (a branch that is
  * not seen could lead in behind the probe); otherwise the entry itself is the site.
- * args: bit mask of argument registers that the probe reads, bit i = i-th integer argument.
+ * args: bit mask of argument registers that the probe reads, bit i = i-th integer argument; and SITE_NO_CALLS.
  * Never picks a 5-byte nop (the kernel may turn it into a call that breaks red zones and forks) or
  * a prefixed nop that the kernel refuses. 0; -ENOTSUP where the function begins with such a nop and nothing else
  * will do; -EINVAL when not even the entry can be probed (empty, or an instruction that cannot be decoded: then

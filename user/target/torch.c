@@ -270,7 +270,7 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 
 	if (elf__machine(e) != ELF_X86_64)
 		return fail(h, -ENOEXEC, "its file is not x86-64 code");
-	err = pick_site(e, vaddr, func_size, args, &site);
+	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0), &site);
 	if (err == -ENOTSUP)
 		return fail(h, err, "it begins with a nop that the kernel may turn into a call, which would break forked children, "
 				    "and nothing behind it can be probed");
