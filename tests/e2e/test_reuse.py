@@ -7,12 +7,83 @@ tracers of one process.
 import json
 import os
 import signal
+import sys
 import time
 
+import chaos
 import harness
 import mtr_reader
 from hard import Content, exactly, interrupted
 from harness import check, equal, finish, record, run, scratch, spawn, workload
+
+
+# ---- numbers of threads -----------------------------------------------------------------------------------
+
+THREADS = r"""
+import ctypes, os, sys, threading, time
+libc, hooks = ctypes.CDLL(None), ctypes.CDLL(sys.argv[1])
+new = hooks._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm
+new.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+def work(name, address):
+    libc.prctl(15, name, 0, 0, 0)  # PR_SET_NAME
+    new(None, address, 4096)
+    print(name.decode(), threading.get_native_id(), flush=True)
+    time.sleep(0.2)  # its name is read
+def run(name, address):
+    t = threading.Thread(target=work, args=(name, address))
+    t.start()
+    t.join()
+    return t.native_id
+print("ready", flush=True)
+sys.stdin.readline()
+first = run(b"first", 0x500000000000)
+sys.stdin.readline()
+for i in range(50):
+    with open("/proc/sys/kernel/ns_last_pid", "w") as f:
+        f.write(str(first - 1))
+    if run(b"second", 0x500000001000 + 4096 * i) == first:
+        break
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_thread_numbers():
+    """A thread that gets the number of one that has ended is another thread, with a name of its own."""
+    if not harness.IS_ROOT:
+        raise harness.Skip("needs root, to choose numbers of threads")
+    target = spawn([sys.executable, "-c", THREADS, chaos.hooks()])
+    target.wait_line("^ready", 30)
+    path = scratch("threads.mtr")
+    recorder = record(target.popen.pid, path)
+    target.send()
+    first = int(target.wait_line("^first", 30).split()[1])
+    time.sleep(2.5)  # it is looked at once a second
+    target.send()
+    target.wait_line("^done", 120)
+    second = [int(line.split()[1]) for _, line in list(target.out) if line.startswith("second")]
+    finish(recorder)
+    target.stop()
+    if first not in second:
+        raise harness.Skip("no thread got number %d again: others start too many processes" % first)
+    content = Content(path)
+    names = {content.recording.strings[name] for _, name in content.recording.threads if name}
+    check({"first", "second"} <= names, "threads are called %s", names)
+
+
+def test_main_thread_ended():
+    """Of a process whose main thread has ended while others go on it is said why it cannot be recorded."""
+    target = spawn([sys.executable, "-c", "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
+                    "print('ready', flush=True); ctypes.CDLL(None).pthread_exit(None)"])
+    target.wait_line("^ready", 30)
+    for _ in range(100):
+        with open("/proc/%d/stat" % target.popen.pid, encoding="ascii") as f:
+            if f.read().rpartition(")")[2].split()[0] == "Z":
+                break
+        time.sleep(0.05)
+    code, _, err = harness.tool("record", "-p", str(target.popen.pid), "-o", scratch("none.mtr"), root=True)
+    check(code == 2 and "main thread has ended" in err, "%s: %s", code, err)
+    target.signal(signal.SIGKILL)
 
 
 # ---- addresses that mean something else a moment later ----------------------------------------------------

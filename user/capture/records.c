@@ -16,6 +16,7 @@
 
 #define MAX_STACK_IDS (1u << 19) /* and as many older ones */
 #define MAX_THREADS (1u << 16) /* remembered at a time */
+#define LOOKED_AT 64 /* threads, each second */
 #define OPTIMIZER_EXIT (1ULL << 32)
 #define WHOLE (1ULL << 33) /* all frames and modules of it are named */
 
@@ -40,14 +41,38 @@ int session__to_sinks(struct session *s, const struct event *e)
 	return 0;
 }
 
+/* Has a thread that ended left its number to another one? */
+static bool is_another(const struct session *s, const struct thread *t)
+{
+	uint64_t started;
+
+	return t->gone && !proc__thread_started(s->target.proc, t->tid, &started) && started != t->started;
+}
+
+void session__look_at_threads(struct session *s)
+{
+	uint64_t started;
+	size_t i;
+
+	for (i = 0; i < s->n_threads && i < LOOKED_AT; i++) {
+		struct thread *t = &s->thread[s->next_thread++ % s->n_threads];
+
+		if (!t->gone)
+			t->gone = proc__thread_started(s->target.proc, t->tid, &started) || started != t->started;
+	}
+}
+
 struct thread *session__thread(struct session *s, uint32_t tid)
 {
 	char name[32] = "";
 	struct dict_thread t = { .tid = tid };
 	uint64_t i;
 
-	if (map64__get(s->threads, tid, &i))
-		return &s->thread[i];
+	if (map64__get(s->threads, tid, &i)) {
+		if (!is_another(s, &s->thread[i]))
+			return &s->thread[i];
+		map64__del(s->threads, tid, NULL);
+	}
 	if (s->n_threads == MAX_THREADS) {
 		/* Most of them have ended; who has not is asked for the name again. */
 		map64__clear(s->threads);
@@ -68,6 +93,8 @@ struct thread *session__thread(struct session *s, uint32_t tid)
 	t.name = names__number(s->names, dict__string(s->dict, name, strlen(name)));
 	i = s->n_threads;
 	s->thread[i] = (struct thread){ .tid = tid };
+	if (proc__thread_started(s->target.proc, tid, &s->thread[i].started))
+		s->thread[i].started = 0;
 	if (s->from_start && !s->threads_forgotten)
 		s->thread[i].cuda_device = 1; /* every thread begins with device 0 */
 	if (t.name != UINT32_MAX)

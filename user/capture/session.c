@@ -617,6 +617,7 @@ static int housekeeping(struct session *s, uint64_t now)
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
 		s->last_facts = now;
+		session__look_at_threads(s);
 		if (!s->blind)
 			look_for_unseen(s);
 		facts__setf(s->facts, "duration_ns", "%" PRIu64, now);

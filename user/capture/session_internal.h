@@ -29,6 +29,8 @@ struct session_state;
 struct thread {
 	uint32_t tid;
 	uint32_t number; /* in the dict */
+	uint64_t started; /* proc__thread_started(); 0: it had ended */
+	bool gone; /* it was not there any more, so its number may be another's by now */
 	uint32_t node;	/* in the dict: the autograd node that it last began to run, 0: not known */
 	uint8_t cuda_device; /* its current one + 1; 0: not known */
 	uint8_t n_pushed;
@@ -75,7 +77,7 @@ struct session {
 	struct map64 *roots;   /* module objects whose calls are reported */
 	struct map64 *threads; /* tid -> index */
 	struct thread *thread;
-	size_t n_threads, cap_threads;
+	size_t n_threads, cap_threads, next_thread; /* next_thread: to be looked at */
 	int image;	    /* proc__image() of the program that is or is to be traced, negative: could not be opened */
 	uint64_t start;	    /* CLOCK_MONOTONIC, ns */
 	uint64_t cut;	    /* ns since start: the steps asked for were whole, and nothing is handed on after; 0: not yet */
@@ -147,6 +149,8 @@ int session__round(struct session *s);
 int session__hand_on(struct session *s, const struct event *e);
 /* The thread of a record; NULL: no memory. Valid until the next call. */
 struct thread *session__thread(struct session *s, uint32_t tid);
+/* Now and then: which of them have ended? Looks at some. */
+void session__look_at_threads(struct session *s);
 /* A record's stack id as the dict's number; takes the walk's outcome along where the frames never came. */
 uint32_t session__stack(struct session *s, uint64_t id, uint8_t *walk);
 /* It has come in before, and all of it could be named: it need not be again. */

@@ -41,6 +41,11 @@ int target__open(pid_t pid, struct target *t, struct failure *f)
 	if (t->proc)
 		return 0;
 	err = -errno;
+	if (err == -ESRCH && proc__lost_leader(pid))
+		return failure__set(f, EXIT_UNUSABLE, err,
+				    "PID %d cannot be recorded: its main thread has ended while other threads run, and the kernel lets nobody look at "
+				    "or attach to such a process by its PID. Start the job with `memtrace-bpf run`, or attach before its main thread ends",
+				    (int)pid);
 	if (err == -ESRCH)
 		return failure__set(f, EXIT_UNUSABLE, err, "no process with PID %d; `ps -e` lists what runs", (int)pid);
 	if (err == -EINVAL)

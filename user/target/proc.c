@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "target/proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -99,7 +100,7 @@ out:
 }
 
 /* A name in brackets may hold spaces and brackets itself: the fields begin after the last one. */
-static int read_stat(int dirfd, struct stat_line *ret)
+static int read_stat_of(int dirfd, const char *name, struct stat_line *ret)
 {
 	unsigned long long start;
 	unsigned int flags;
@@ -108,7 +109,7 @@ static int read_stat(int dirfd, struct stat_line *ret)
 	char state;
 	int err, n;
 
-	err = read_file(dirfd, "stat", 1024, 64 << 10, &text, &len);
+	err = read_file(dirfd, name, 1024, 64 << 10, &text, &len);
 	if (err)
 		return err;
 	p = strrchr(text, ')');
@@ -123,6 +124,11 @@ static int read_stat(int dirfd, struct stat_line *ret)
 	ret->flags = flags;
 	ret->start_time = start;
 	return 0;
+}
+
+static int read_stat(int dirfd, struct stat_line *ret)
+{
+	return read_stat_of(dirfd, "stat", ret);
 }
 
 static bool pidfd_ended(int pidfd)
@@ -350,6 +356,40 @@ bool proc__alive(const struct proc *p)
 uint64_t proc__started(const struct proc *p)
 {
 	return p->start_time * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
+int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
+{
+	struct stat_line st;
+	char name[48];
+	int err;
+
+	snprintf(name, sizeof(name), "task/%d/stat", tid);
+	err = read_stat_of(p->dirfd, name, &st);
+	*ret = err ? 0 : st.start_time;
+	return err;
+}
+
+bool proc__lost_leader(pid_t pid)
+{
+	struct stat_line st;
+	struct dirent *d;
+	char name[48];
+	size_t n = 0;
+	DIR *dir;
+	int err;
+
+	snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
+	err = read_stat_of(AT_FDCWD, name, &st);
+	if (err || st.state != 'Z')
+		return false;
+	snprintf(name, sizeof(name), "/proc/%d/task", (int)pid);
+	dir = opendir(name);
+	while (dir && (d = readdir(dir)))
+		n += d->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n > 1;
 }
 
 bool proc__says_shadow_stack(const char *status)

@@ -99,6 +99,10 @@ int proc__open_map(const struct proc *p, const struct map *m);
 /* The path of a mapping's file that the kernel accepts for uprobes, into buf. 0 or -errno. */
 int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t size);
 
+/* When a thread of it began, in the kernel's ticks: with its number, which thread it is. 0 or -errno. */
+int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
+/* Has its main thread ended while others run? Then the kernel lets nobody read its maps, nor attach to it by its PID. */
+bool proc__lost_leader(pid_t pid);
 /* Has it user shadow stacks (a second copy of all return addresses, x86-64)? Of its main thread; others inherit it. */
 bool proc__shadow_stack(const struct proc *p);
 bool proc__says_shadow_stack(const char *status); /* the text of /proc/PID/status */
