@@ -167,9 +167,12 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 
 	for (size_t i = from; i < n; i++)
 		most = v[i] > most ? v[i] : most;
-	fprintf(out, "\n%s, live at the end of each %s%s\n", title,
+	fprintf(out, "\n%s, live at the end of each %s%s", title,
 		g->clock == GROWTH_TIME ? "slice" : leaks__unit(g),
 				g->stride > 1 && g->clock != GROWTH_TIME ? " that is kept" : "");
+	if (from)
+		fprintf(out, ": the last %zu of %zu", n - from, n);
+	fputc('\n', out);
 	for (size_t i = from; i < n; i++) {
 		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
 

@@ -454,6 +454,29 @@ static void test_before_attach(void **state)
 	world__free(&w);
 }
 
+/* The device's sums have what was found later to have been there all along: each is that of a report of its moment. */
+static void test_sums_have_what_was_there_before(void **state)
+{
+	struct world w = watched(BY_LINE);
+	uint32_t line = simple(&w, "/home/u/a.py", "f", 1);
+	struct growth g;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		alloc(&w, CPU, 0x1000 + i, 4096, line);
+		if (i == 10)
+			feed(&w, (struct event){ .kind = EVENT_TENSOR, .device = CPU, .addr = 0x900000, .size = 1000000, .flags = CENSUS_FIRST,
+						 .category = CATEGORY_PARAMETER });
+		step(&w);
+	}
+	g = judged(&w, "cpu");
+	assert_int_equal(g.values, 20);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(g.allocated.values[i], 1000000 + 4096 * (i + 1));
+	growth__free(&g);
+	world__free(&w);
+}
+
 static void test_pool(void **state)
 {
 	struct world w = watched(BY_LINE);
@@ -506,6 +529,7 @@ int main(void)
 		cmocka_unit_test(test_time),
 		cmocka_unit_test(test_time_jumps),
 		cmocka_unit_test(test_before_attach),
+		cmocka_unit_test(test_sums_have_what_was_there_before),
 		cmocka_unit_test(test_pool),
 		cmocka_unit_test(test_nobody_watched),
 	};

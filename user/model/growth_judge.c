@@ -39,6 +39,7 @@ struct judge {
 struct growth_pool {
 	uint64_t *by_category;
 	struct row *rows;
+	uint64_t allocated[TREND_MAX]; /* of the device */
 };
 
 const char *growth__clock(enum growth_clock c)
@@ -422,11 +423,23 @@ static int by_category(struct judge *j)
 	return err;
 }
 
+/* Memory that was found later to have been there all along was there at each step's end: as report --at has it. */
+static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
+{
+	struct growth_pool *pool = j->g->pool;
+
+	for (size_t i = 0; i < j->g->values; i++)
+		pool->allocated[i] = values[i] + j->dev->late;
+	return pool->allocated;
+}
+
 static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *ret)
 {
 	struct trend_opts o = { .min_growth = j->min_growth };
 
 	ret->values = j->dev_nr < j->w->nsums && j->w->sums[j->dev_nr] ? j->w->sums[j->dev_nr]->v[j->track][which] : zeros;
+	if (which == SUM_ALLOCATED)
+		ret->values = with_late(j, ret->values);
 	trend__judge(ret->values, j->g->values, &o, &ret->trend);
 	ret->per_step = per_step(j->g, ret->trend.slope);
 }
@@ -473,8 +486,10 @@ int growth__judge(struct model *m, size_t device, uint64_t min_growth, struct gr
 	j.track = choose_track(m);
 	g.pool = pool = calloc(1, sizeof(*pool));
 	err = pool ? judge_all(&j) : -ENOMEM;
-	if (pool)
-		*pool = (struct growth_pool){ .by_category = j.by_category, .rows = j.rows };
+	if (pool) {
+		pool->by_category = j.by_category;
+		pool->rows = j.rows;
+	}
 	free(j.survey);
 	free(j.blocks);
 	free(j.named);
