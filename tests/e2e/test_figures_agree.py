@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+"""A leaking job that is attached to late: live view, report, JSON and OpenMetrics say the same of the same moment, to the byte."""
+import collections
+import json
+import os
+import re
+
+from harness import IS_ROOT, TOOL, Skip, check, equal, interrupt, run, scratch, spawn, tool, report, workload
+from terminal import Terminal
+
+WARM, STEPS, KEPT = 20, 30, 16384
+DEVICE = ("allocated", "peak_allocated", "peak_phase", "allocated_is", "peak_is", "reserved", "peak_reserved", "fragmentation",
+          "avg_fragmentation", "before_attach", "before_attach_known", "live_blocks", "total_allocated", "allocs", "frees", "ooms", "drift")
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+TEXT = r"([\d.]+) ([KMG]?i?B)"
+
+
+def is_rounded(text, value):
+    """Is "3.44 MiB" what a person is told of so many bytes?"""
+    number, unit = re.fullmatch(TEXT, text).groups()
+    digits = len(number.partition(".")[2])
+    return abs(value / UNITS[unit] - float(number)) <= 0.5 * 10 ** -digits + 1e-9
+
+
+def sums(rows, key):
+    result = collections.Counter()
+    for r in rows:
+        result[key(r)] += r["bytes"]
+    return {k: v for k, v in result.items() if v}
+
+
+def by_line(r):
+    return "before attach" if r.get("before_attach") else (r["file"], r["line"], r["function"] if r["file"] else r["source"])
+
+
+def by_category(r):
+    return "before_attach" if r.get("before_attach") else r["category"]
+
+
+def by_module(r):
+    return "before attach" if r.get("before_attach") else (r["module"], r["module_class"])
+
+
+KEYS = {"line": by_line, "category": by_category, "module": by_module}
+
+
+def openmetrics(path, *options):
+    """{family: {labels: value}}"""
+    code, out, err = tool("export", "openmetrics", path, "-o", "-", *options)
+    equal(code, 0, err)
+    result = collections.defaultdict(dict)
+    for name, labels, value in re.findall(r"^memtrace_(\w+?)(?:\{(.*)\})? (\S+)$", out, re.M):
+        result[name][labels] = float(value)
+    return result
+
+
+class Captured:
+    """Of one job: the live view by line, category and module, a recording, and a terminal, all from before its next steps on."""
+
+    def __init__(self, look=None):
+        if not IS_ROOT:
+            raise Skip("needs root")
+        job = workload("late_leak.py")
+        job.wait_line("^ready", 120)
+        pid, self.path = job.popen.pid, scratch("agree.mtr")
+        views = {by: spawn([TOOL, "-p", str(pid), "--format", "json", "--top", "0", "-i", "200ms", "--by", by], root=True) for by in KEYS}
+        recorder = spawn([TOOL, "record", "-p", str(pid), "-f", "-o", self.path], root=True)
+        terminal = Terminal([TOOL, "-p", str(pid)], columns=120, lines=40) if look else None
+        for p in views.values():
+            p.wait_line("^{", 60)
+        recorder.wait_line("attached to PID", 60, stream="err")
+        if look:
+            terminal.wait(r"^1 Lines|\d Lines")
+            terminal.wait("before attach")
+        job.send("%d\n" % STEPS)
+        job.wait_line("^done", 60)
+        self.live = {}
+        for by, p in views.items():
+            equal(interrupt(p), 0, "exit code of the live view")
+            self.live[by] = json.loads(p.stdout().splitlines()[-1])
+        self.screen = look(terminal) if look else None
+        equal(interrupt(recorder), 0, "exit code of record")
+        self.json = {by: report(self.path, at="end", by=by) for by in KEYS}
+        self.metrics = openmetrics(self.path, "--at", "end")
+        self.text = tool("report", "--at", "end", "--top", "0", "--color", "never", self.path)[1]
+
+
+def device(doc):
+    d, = [d for d in doc["devices"] if d["device"] == "cpu"]
+    return {k: d[k] for k in DEVICE}
+
+
+def test_live_report_json_and_openmetrics():
+    c = Captured()
+    doc = c.json["line"]
+    equal(doc["capture"]["steps"], STEPS - 1, "steps: the first was under way at attach")
+    want = device(doc)
+    allocated = want["allocated"]
+    check(want["before_attach"] is None and want["reserved"] is None, "what is not known: %s", want)
+    for by, live in c.live.items():
+        equal((live["steps"], live["lost"]), (doc["capture"]["steps"], 0), "steps and losses")
+        equal(device(live), want, "the device, live by %s" % by)
+        equal(sums(live["rows"], KEYS[by]), sums(c.json[by]["rows"], KEYS[by]), "rows by %s" % by)
+        equal(sum(r["bytes"] for r in live["rows"]), allocated, "rows add up")
+    # Categories, four times.
+    categories = {k: v for k, v in doc["categories"].items() if v}
+    equal(categories["before_attach"], WARM * KEPT, "what the job kept before attach")
+    equal(sums(c.json["category"]["rows"], by_category), categories, "rows by category")
+    equal({re.search('category="(.*?)"', k)[1].replace(" ", "_"): v for k, v in c.metrics["moment_category_bytes"].items()}, categories, "OpenMetrics")
+    said = dict(re.findall(r"^  (%s)  +(%s) " % ("|".join(categories).replace("_a", "[_ ]a"), TEXT.replace("(", "(?:")), c.text, re.M))
+    equal({k.replace(" ", "_") for k in said}, set(categories), "categories of the text:\n%s" % c.text)
+    for name, text in said.items():
+        check(is_rounded(text, categories[name.replace(" ", "_")]), "%s: %s of %d", name, text, categories[name.replace(" ", "_")])
+    # What OpenMetrics has of the rest, and what it has not.
+    equal((c.metrics["device_allocated_bytes"], c.metrics["device_peak_allocated_bytes"], c.metrics["moment_allocated_bytes"]),
+          ({'device="cpu"': allocated}, {'device="cpu"': want["peak_allocated"]}, {'device="cpu"': allocated}), "OpenMetrics of the device")
+    equal((c.metrics["steps_total"][""], c.metrics["events_total"][""], c.metrics["device_allocations_total"]['device="cpu"']),
+          (doc["capture"]["steps"], doc["capture"]["events"], want["allocs"]), "counters")
+    check(not {"device_before_attach_bytes", "device_reserved_bytes", "device_fragmentation_ratio"} & set(c.metrics), "what is not known has a sample")
+    check(is_rounded(re.search("peak %s allocated" % TEXT, c.text)[0][5:-10], want["peak_allocated"]), "the peak of the text:\n%s", c.text)
+    # What is kept of each step, from the end of the first to that of the last, and nothing else. What came in the last two is an
+    # input as far as is known by then.
+    for by, live in c.live.items():
+        grown = {KEYS[by](r): r["growth"] for r in live["rows"] if r["growth"]}
+        equal(sum(grown.values()), (STEPS - 1) * KEPT, "growth by %s: %s" % (by, grown))
+        check(len(grown) == 1 or (by == "category" and set(grown) == {"unknown", "input"}), "growth by %s: %s", by, grown)
+    line, = [r for r in c.live["line"]["rows"] if r["growth"]]
+    equal((os.path.basename(line["file"]), line["function"], line["bytes"]), ("late_leak.py", "step", STEPS * KEPT), "the line that leaks")
+
+
+def shown(value):
+    """As the live view writes bytes."""
+    for unit in ("B", "KiB", "MiB"):
+        if value < 1024:
+            break
+        value /= 1024
+    else:
+        unit = "GiB"
+    return "%.0f %s" % (value, unit) if unit == "B" or value >= 999.95 else "%.1f %s" % (value, unit)
+
+
+def test_screen():
+    def look(terminal):
+        terminal.press("3", r"^\s*[\d.]+ KiB .* before attach", 20)
+        terminal.wait(r"step %d " % (STEPS - 1))
+        text = terminal.text()
+        terminal.send("q")
+        equal(terminal.end(), 0, "exit code of the live view")
+        return text
+
+    c = Captured(look)
+    table = c.screen.split("  CATEGORY")[1].split("events ")[0]
+    rows = {m[2]: m[1] for m in re.finditer(r"^ *([\d.]+ [KMG]?i?B) .*  (\S.*?) *$", table, re.M) if m[1] != "0 B"}
+    want = {k.replace("before_attach", "before attach"): shown(v) for k, v in c.json["line"]["categories"].items() if v}
+    equal(rows, want, "categories on the screen:\n%s" % c.screen)
+    check("allocated %s" % shown(c.json["line"]["allocated"]) in re.sub(" +", " ", c.screen), "allocated:\n%s", c.screen)
+
+
+if __name__ == "__main__":
+    run(globals())
