@@ -11,7 +11,6 @@
 #include <stdio.h>
 
 #include "lib/exit.h"
-#include "lib/exit.h"
 #include "model/model.h"
 #include "record/mtr.h"
 #include "record/stream.h"

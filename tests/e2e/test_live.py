@@ -105,7 +105,7 @@ def test_output_full():
     with open("/dev/full", "wb") as full:
         p = live(t, "-i", "200ms", stdout=full)
         equal(p.wait(15), 1, "exit code when standard output is full")
-    check("No space left" in p.stderr(), "does not say why: %r", p.stderr()[-300:])
+    check("standard output: cannot write: the disk is full" in p.stderr(), "does not say why: %r", p.stderr()[-300:])
     check(t.alive(), "the target ended")
 
 

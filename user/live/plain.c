@@ -10,6 +10,7 @@
 #include "capture_loop.h"
 #include "lib/exit.h"
 #include "lib/log.h"
+#include "lib/outfile.h"
 #include "live/args.h"
 #include "live/json.h"
 #include "live/proc.h"
@@ -57,7 +58,7 @@ static int output_status(const struct plain *l)
 {
 	if (l->err == -EPIPE)
 		return EXIT_OK;
-	log_err("cannot write standard output: %s", strerror(-l->err));
+	log_err("standard output: cannot write: %s", outfile__why(l->err));
 	return EXIT_FAILED;
 }
 
