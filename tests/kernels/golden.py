@@ -61,7 +61,7 @@ def counts():
         "said": said,
         "allocs, frees, lost": [dev["allocs"], dev["frees"], doc["capture"]["lost"]],
         "bytes at the end": sum(r["bytes"] for r in doc["rows"]),
-        "lines": sorted({"%s:%d" % (r["function"], r["line"]) for r in doc["rows"]}),
+        "lines": sorted({"%s:%s" % (r["function"], r["line"]) for r in doc["rows"]}),
         "modules": sorted({r["module"] or "none" for r in doc["rows"]}),
         "modules entered": doc["capture"]["counters"]["modules.entered"],
         "stacks": sorted({" > ".join(f.split(" ")[0] + f[f.rindex(":"):-1] for f in r["stack"] if "/target.py:" in f) for r in stacks["rows"]}),
@@ -78,7 +78,7 @@ def backward():
     return {
         "backward": said,
         "nodes run, joined": [count["autograd.run"], count["autograd.joined"]],
-        "lines of nodes": sorted({"%s:%d %s %s" % (r["function"], r["line"], r["source"], r.get("node_class")) for r in doc["rows"]}),
+        "lines of nodes": sorted({"%s:%s %s %s" % (r["function"], r["line"], r["source"], r.get("node_class")) for r in doc["rows"]}),
         "bytes of nodes": sum(r["bytes"] for r in doc["rows"]),
     }
 

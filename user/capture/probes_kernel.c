@@ -190,6 +190,8 @@ static struct bpf_program *program(const struct probes *p, enum hook_id id, bool
 
 const char probes__oldest_kernel[] = "5.17";
 
+static bool locked_down; /* and that is why the programs were not loaded */
+
 static bool too_old(void)
 {
 	int major = 0, minor = 0, least_major = 0, least_minor = 0;
@@ -205,6 +207,9 @@ static const char *load_why(int err)
 {
 	static char text[160];
 
+	if (locked_down)
+		return "this kernel is locked down (lockdown=confidentiality), and in a container the programs cannot tell processes apart; run it on the "
+		       "host";
 	if (err == -EPERM || err == -EACCES) {
 		snprintf(text, sizeof(text), "loading BPF programs is not permitted: %s needed; run it with sudo",
 			 *caps__missing() ? caps__missing() : "CAP_BPF and CAP_PERFMON");
@@ -275,6 +280,42 @@ static void point(struct probes *p)
 	p->vars.node_layout = &skel->bss->node_layout;
 }
 
+/*
+ * Just before a program is loaded. libbpf takes a kernel that refuses bpf_probe_read_kernel(), as one with lockdown=confidentiality
+ * does, for one without bpf_probe_read_user() either, and puts the older bpf_probe_read() in the place of both. That is refused, too.
+ */
+static int keep_user_reads(struct bpf_program *prog, struct bpf_prog_load_opts *opts, long sleepable)
+{
+	struct bpf_insn *insns = (struct bpf_insn *)bpf_program__insns(prog);
+	size_t n = bpf_program__insn_cnt(prog), i;
+
+	for (i = 0; i < n; i++) {
+		if (insns[i].code != (BPF_JMP | BPF_CALL) || insns[i].src_reg || insns[i].imm != BPF_FUNC_probe_read)
+			continue;
+		if (proc__pid_namespace()) { /* these have to read the kernel's memory as well */
+			locked_down = true;
+			return -EPERM;
+		}
+		insns[i].imm = BPF_FUNC_probe_read_user;
+	}
+	if (sleepable)
+		opts->prog_flags |= BPF_F_SLEEPABLE;
+	return 0;
+}
+
+static void handle_sections(void)
+{
+	static const char *const sections[] = { "uprobe", "uretprobe", "uprobe.s" };
+	static bool done;
+
+	for (size_t i = 0; i < sizeof(sections) / sizeof(sections[0]) && !done; i++) {
+		LIBBPF_OPTS(libbpf_prog_handler_opts, opts, .cookie = !strcmp(sections[i], "uprobe.s"), .prog_prepare_load_fn = keep_user_reads);
+
+		libbpf_register_prog_handler(sections[i], BPF_PROG_TYPE_KPROBE, 0, &opts);
+	}
+	done = true;
+}
+
 static void leave_out_sleepable(struct kernel_probes *k)
 {
 	struct bpf_program *prog;
@@ -305,6 +346,7 @@ struct probes *probes_kernel__load(const struct probes_opts *opts, const char **
 	libbpf_set_strict_mode(LIBBPF_STRICT_ALL);
 	p->multi = probes__kernel_multi() != PROBES_MULTI_NONE;
 	p->filter = !opts->kin && (opts->filter || probes__kernel_multi() == PROBES_MULTI_THREAD);
+	handle_sections();
 	k->skel = memtrace_bpf__open();
 	if (!k->skel) {
 		err = -errno;
