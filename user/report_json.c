@@ -118,6 +118,10 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__bool(j, "complete", doc->complete);
 	fact_if(j, f, "stop_reason");
 	uint_if(j, f, "dropped_events");
+	if (facts__get(f, "driver_bypassed"))
+		json__bool(j, "driver_bypassed", true);
+	uint_if(j, f, "allocator_block");
+	uint_if(j, f, "allocator_tensors");
 	fact_if(j, f, "kernel");
 	json__open_object(j, "counters");
 	for (size_t i = 0; i < facts__count(f); i++) {

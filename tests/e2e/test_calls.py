@@ -255,6 +255,7 @@ def test_bypassed():
     check("bypass the probes" in words, "nothing said: %s", words)
     code, out, err = harness.tool("report", recorded.path)
     check(code == 0 and "bypass" in out, "nothing in the report: %s %s", out, err)
+    equal(report(recorded.path)["capture"]["driver_bypassed"], True, "in the report's JSON")
 
 
 # ---- the driver's figure ----------------------------------------------------------------------------------
@@ -383,6 +384,7 @@ def test_pooled():
     check(0 < int(recorded.facts["allocator_tensors"]) < 64 << 20, "tensors: %s", recorded.facts["allocator_tensors"])
     code, out, err = harness.tool("report", path)
     check(code == 0 and "hands out parts" in out, "report does not say it: %s %s", out, err)
+    equal(report(path)["capture"]["allocator_block"], 1 << 30, "in the report's JSON")
 
 
 if __name__ == "__main__":
