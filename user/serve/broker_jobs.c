@@ -668,6 +668,15 @@ static void hand_over(struct broker *b, struct job *j)
 		broker__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size), fd);
 }
 
+/* What is known already comes first: a recording is short because its recorder was killed. */
+static void fail_report(struct broker *b, struct trace *t, const char *why)
+{
+	char both[sizeof(t->error) + 512];
+
+	snprintf(both, sizeof(both), "%s%s%s", t->error, *t->error ? "; " : "", why);
+	trace__fail(b, t, 503, both);
+}
+
 static void ended(struct broker *b, struct job *j, int status)
 {
 	char why[500];
@@ -681,7 +690,7 @@ static void ended(struct broker *b, struct job *j, int status)
 	code = explain(j, status, why, sizeof(why));
 	drop_part(b, j); /* before the answer: who has it finds nothing left */
 	if (j->kind == JOB_REPORT)
-		trace__fail(b, j->traces[0], 503, why);
+		fail_report(b, j->traces[0], why);
 	else
 		broker__refuse(j->peer, j->id, code, code == 422 ? to_blame(why) : NULL, "%s", why);
 }
