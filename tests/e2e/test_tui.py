@@ -85,7 +85,8 @@ def job():
             raise Skip("signals to the program itself: needs root")
         env = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONUTF8="1", MEMTRACE_DRYRUN_DEVICES="2", MEMTRACE_DRYRUN_VRAM="2G",
                    LD_PRELOAD=" ".join(os.path.join(OUT, "dryrun", n) for n in ("libcuda.so.1", "libnvidia-ml.so.1")))
-        _job = spawn([python(), os.path.join(WORKLOADS, "watched.py"), HOSTILE_ARGUMENT], env=env)
+        # By its short name: the head of the screen has room for the argument, wherever the tests lie.
+        _job = spawn([python(), "watched.py", HOSTILE_ARGUMENT], env=env, cwd=WORKLOADS)
         harness._running.remove(_job)  # it outlives a test
         atexit.register(_job.stop)
         harness.undo_on_signal.append(_job.stop)
