@@ -48,7 +48,7 @@ SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
-.PHONY: all tests test leak-rates soak soak-real test-kernels demo bench bench-page bench-serve chaos truth advice-truth estimate-truth attribution formats fuzz asan asan-serve deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test leak-rates soak soak-real test-kernels distros demo bench bench-page bench-serve chaos truth advice-truth estimate-truth attribution formats fuzz asan asan-serve deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -369,6 +369,11 @@ fuzz: deps-fuzz
 test-kernels: deps-kernels
 	$(Q)$(MAKE) --no-print-directory all
 	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py
+
+# The first command of the README on fresh Debian 12, 13 and sid: docs/KERNELS.md. Half an hour, most of it downloads.
+distros:
+	$(Q)tools/deps.sh distros
+	$(Q)OUTPUT=$(OUTPUT) tools/distros.sh
 
 deps-kernels:
 	$(Q)tools/deps.sh build kernels

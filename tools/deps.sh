@@ -13,6 +13,7 @@
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
+#   tools/deps.sh distros        debootstrap
 #   tools/deps.sh kernel-images  prints the paths of those, one a line
 #   tools/deps.sh python ROLE    prints the interpreter of an environment: main, newest, old, oldest, cu12, bench, estimate, readers, api or fleet
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
@@ -511,6 +512,7 @@ for what in "$@"; do
 		packages "${FORMATS_PACKAGES[@]}"
 		readers
 		;;
+	distros) packages debootstrap:debootstrap util-linux ;;
 	kernels)
 		packages qemu-system-x86:qemu-system-x86_64 gcc:gcc
 		kernel_images

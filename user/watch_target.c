@@ -196,12 +196,13 @@ static void set_driver(struct watch_target *t, const struct smi_figures *f)
 {
 	const char *name;
 
-	for (size_t i = 0; i < t->n_devices; i++) {
+	_Static_assert(WATCH_DEVICES <= SMI_DEVICES_MAX, "each device has its place in the figures");
+	for (size_t i = 0; i < t->n_devices && i < WATCH_DEVICES; i++) {
 		struct watch_device *d = &t->devices[i];
 
-		d->used_known = i < f->n && i < SMI_DEVICES_MAX && f->known[i];
+		d->used_known = i < f->n && f->known[i];
 		d->used = d->used_known ? f->used[i] : 0;
-		d->left_known = i < f->n && i < SMI_DEVICES_MAX && f->has_free[i];
+		d->left_known = i < f->n && f->has_free[i];
 		d->left = d->left_known ? f->free[i] : 0;
 		if (!d->total && !smi__device(t->smi, (unsigned)i, &name, &d->total))
 			d->total = 0;
