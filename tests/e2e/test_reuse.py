@@ -71,6 +71,29 @@ def test_thread_numbers():
     check({"first", "second"} <= names, "threads are called %s", names)
 
 
+def test_classes_of_nodes():
+    """A Function's class lies where another one's was: what it allocates in backward is its own."""
+    target = workload("classes.py")
+    target.wait_line("^ready", 120)
+    path = scratch("classes.mtr")
+    recorder = record(target.popen.pid, path)
+    target.send()
+    target.wait_line("^First", 60)
+    time.sleep(2.5)  # names are read again once a second
+    target.send()
+    second = target.wait_line("^Second", 60)
+    time.sleep(0.5)
+    finish(recorder)
+    target.stop()
+    content = Content(path)
+    r = content.recording
+    names = {r.strings[r.nodes[e["node"]][0]] for e in content.events if e["kind"] == mtr_reader.ALLOC and e.get("node")}
+    check("FirstBackward" in names, "backward ran in %s", names)
+    if "again" not in second:
+        raise harness.Skip("the class lies elsewhere: nothing is tested")
+    check("SecondBackward" in names, "backward ran in %s", names)
+
+
 def test_main_thread_ended():
     """Of a process whose main thread has ended while others go on it is said why it cannot be recorded."""
     target = spawn([sys.executable, "-c", "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "

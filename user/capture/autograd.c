@@ -21,6 +21,7 @@
 
 #define NODES_MAX (1u << 20) /* kept; then the oldest goes for each that comes */
 #define LOOK_PAUSE 200000000ULL /* ns */
+#define TYPES_EVERY 1000000000ULL /* ns */
 #define LOOK_MAX 50
 #define OBJECT_WORDS 64 /* of a node, in which the pointer to its Python object is looked for */
 #define OBJECT_TRIES 64
@@ -42,7 +43,7 @@ struct autograd {
 	struct mt_node_layout told; /* the programs */
 	autograd_parameter parameter;
 	void *parameter_ctx;
-	uint64_t next_look;
+	uint64_t next_look, next_types;
 	unsigned int looks, object_tries;
 	uint32_t unknown; /* in the dict: AUTOGRAD_UNKNOWN; 0: not there so far */
 	bool faults_said;
@@ -98,12 +99,16 @@ int autograd__attach(struct session *s)
 	return 0;
 }
 
+static void recheck_types(struct session *s, uint64_t now);
+
 void autograd__look(struct session *s, uint64_t now)
 {
 	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE };
 	struct autograd *a = s->autograd;
 	struct hook *hooks;
 
+	if (a && !s->blind)
+		recheck_types(s, now);
 	if (!a || s->blind || a->looks >= LOOK_MAX || now < a->next_look || probes__attached(s->probes, HOOK_EVALUATE))
 		return;
 	a->next_look = now + LOOK_PAUSE;
@@ -264,19 +269,15 @@ static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
 	return (uint32_t)v;
 }
 
-/* "MyFunctionBackward": the class that PyTorch makes for the backward of a torch.autograd.Function. */
-static uint32_t class_by_type(struct session *s, uint64_t type)
+/* "MyFunctionBackward": the class that PyTorch makes for the backward of a torch.autograd.Function. As class_by_vptr(). */
+static uint32_t read_type(struct session *s, uint64_t type)
 {
 	static const char end[] = "Backward";
-	struct autograd *a = s->autograd;
 	struct pymem m;
 	char name[256];
-	uint64_t v;
+	uint64_t v = 0;
 	size_t len;
 
-	if (map64__get(a->types, type, &v))
-		return (uint32_t)v;
-	v = 0;
 	pymem__init(&m, s->target.python, false);
 	if (!pytype__name(&m, type, name, sizeof(name))) {
 		len = strlen(name);
@@ -284,9 +285,48 @@ static uint32_t class_by_type(struct session *s, uint64_t type)
 			v = names__number(s->names, dict__string(s->dict, name, len));
 	}
 	pymem__fini(&m);
+	return (uint32_t)v;
+}
+
+static uint32_t class_by_type(struct session *s, uint64_t type)
+{
+	struct autograd *a = s->autograd;
+	uint64_t v;
+
+	if (map64__get(a->types, type, &v))
+		return (uint32_t)v;
+	v = read_type(s, type);
 	if (v == UINT32_MAX || map64__set(a->types, type, v))
 		return UINT32_MAX;
 	return (uint32_t)v;
+}
+
+/* A class may end and another one take its place. Keeps those whose name is what it was, and all once the process has ended. */
+static void recheck_types(struct session *s, uint64_t now)
+{
+	struct autograd *a = s->autograd;
+	struct map64 *still;
+	uint64_t type, was;
+	size_t pos = 0;
+	int err = 0;
+
+	if (now < a->next_types || !map64__count(a->types) || !proc__alive(s->target.proc))
+		return;
+	a->next_types = now + TYPES_EVERY;
+	still = map64__new();
+	if (!still)
+		return;
+	while (!err && map64__next(a->types, &pos, &type, &was)) {
+		if (was && read_type(s, type) == was)
+			err = map64__set(still, type, was);
+	}
+	/* They may have been unreadable because it ended meanwhile. */
+	if (err || !proc__alive(s->target.proc)) {
+		map64__free(still);
+		return;
+	}
+	map64__free(a->types);
+	a->types = still;
 }
 
 /*

@@ -319,6 +319,8 @@ static void attach_asked(struct session *s, const struct map *map, bool new_file
 	err = usdt__find(s->target.proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
 	for (i = 0; !err && i < u.n; i++)
 		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
+	if (!err && s->opts.requested && s->opts.kin)
+		log_info("--requested: PyTorch's probe is on in every process that maps %s, also in those that are not recorded", map->path);
 	if (!err) {
 		probes__set_asked(s->probes, u.args, u.n);
 		err = probes__attach_calls(s->probes, proc__pid(s->target.proc), CALL_ASKED, u.path, sites, u.n);
