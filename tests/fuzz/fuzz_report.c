@@ -8,6 +8,7 @@
 #include <stdbool.h>
 
 #include "commands.h"
+#define RECORDING_AT 1 /* behind the command */
 #include "recording_file.h"
 #include "terminal.h"
 
@@ -110,7 +111,7 @@ static void check_output(char kind, size_t size)
 	if (kind == 't')
 		check_text(output, size);
 	if (kind == 'j') {
-		doc = json_loadb(output, size, 0, NULL);
+		doc = json_loadb(output, size, JSON_DECODE_INT_AS_REAL, NULL); /* a u64 may be more than its integers */
 		if (!doc)
 			abort();
 		json_decref(doc);

@@ -2,8 +2,9 @@
 #ifndef TESTS_FUZZ_RECORDING_FILE_H
 #define TESTS_FUZZ_RECORDING_FILE_H
 /*
- * A fuzzer's input as a recording. First byte even: the rest is a file as it is. Odd: the rest is {type, flags, length (2
- * bytes), payload} again and again, made into blocks with right checksums, since a fuzzer does not find those by itself.
+ * A fuzzer's input as a recording. First byte 0: the rest is a file as it is. 1: the rest is {type, flags, length (2
+ * bytes), payload} again and again, made into blocks with right checksums, since a fuzzer does not find those by itself. 2 or 3: the rest is
+ * what tape.h makes a recording of. Of larger ones the rest when divided by 4 counts.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #include "record/crc32c.h"
 #include "record/mtr_format.h"
+#include "tape.h"
 
 static void put_all(int fd, const void *data, size_t len)
 {
@@ -64,12 +66,39 @@ static char *recording_file(const uint8_t *data, size_t size)
 		fd = memfd_create("fuzz", 0);
 	if (fd < 0 || ftruncate(fd, 0) || lseek(fd, 0, SEEK_SET))
 		abort();
-	if (data[0] & 1)
+	if (data[0] & 2)
+		put_tape(fd, data + 1, size - 1);
+	else if (data[0] & 1)
 		put_blocks(fd, data + 1, size - 1);
 	else
 		put_all(fd, data + 1, size - 1);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	return path;
+}
+
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed);
+
+/* Bytes of the input that precede the recording. */
+#ifndef RECORDING_AT
+#define RECORDING_AT 0
+#endif
+
+/* Some other bytes, as ever, or another tape. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned int seed)
+{
+	struct dice d = { .state = seed | 1ULL << 32 };
+	size_t n;
+
+	if (max_size < RECORDING_AT + 9 || roll(&d) % 4)
+		return LLVMFuzzerMutate(data, size, max_size);
+	for (; size < RECORDING_AT; size++)
+		data[size] = (uint8_t)roll(&d);
+	data[RECORDING_AT] = 2;
+	for (n = RECORDING_AT + 1; n < max_size && n < RECORDING_AT + 9 + seed % 64; n++)
+		data[n] = (uint8_t)(roll(&d) >> 24);
+	return n;
 }
 
 #endif

@@ -213,7 +213,7 @@ static void heap__phase(struct dev *dev, const struct event *e, uint64_t total, 
 	if (phase >= 0 && phase != dev->phase) {
 		if (dev->phase >= 0) {
 			p = &dev->phases[dev->phase];
-			p->allocated_delta += (int64_t)(total - dev->phase_total);
+			p->allocated_delta = (int64_t)((uint64_t)p->allocated_delta + total - dev->phase_total); /* totals may be any */
 			p->duration += dev->phase_last - dev->phase_begin;
 		}
 		dev->phase = phase;

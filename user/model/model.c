@@ -420,7 +420,7 @@ void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
 	dev = m->devs[m->order[main]];
 	*ret = dev->phases[p];
 	if (dev->phase == (int)p) { /* the stretch under way */
-		ret->allocated_delta += (int64_t)(dev->pub.allocated - dev->phase_total);
+		ret->allocated_delta = (int64_t)((uint64_t)ret->allocated_delta + dev->pub.allocated - dev->phase_total);
 		ret->duration += dev->phase_last - dev->phase_begin;
 	}
 }
