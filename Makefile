@@ -48,7 +48,7 @@ SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
 
-.PHONY: all tests test leak-rates soak soak-real test-kernels distros demo bench bench-page bench-serve chaos truth advice-truth estimate-truth attribution formats fuzz asan asan-serve deps deps-test deps-demo deps-fuzz deps-bench \
+.PHONY: all tests test gpu-bundle leak-rates soak soak-real test-kernels distros demo bench bench-page bench-serve chaos truth advice-truth estimate-truth attribution formats fuzz asan asan-serve deps deps-test deps-demo deps-fuzz deps-bench \
 	deps-kernels install uninstall clean format FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -390,6 +390,15 @@ asan-serve: deps-test
 	$(Q)$(MAKE) --no-print-directory OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" all
 	$(Q)$(MAKE) --no-print-directory all tests
 	$(Q)MEMTRACE_SERVE=$(abspath $(OUTPUT))/asan/memtrace-bpf ASAN_OPTIONS=quarantine_size_mb=8 tests/run.sh http_load http_contract
+
+# What tools/gpu_check.sh needs on a machine with a GPU, in one file: docs/GPU_CHECK.md. The libraries lie beside the program, and theirs too.
+$(OUTPUT)/gpu-bundle/memtrace-bpf: $(OBJS)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/libs' -o $@ $(OBJS) $(LDLIBS)
+
+gpu-bundle: $(OUTPUT)/gpu-bundle/memtrace-bpf all
+	$(Q)OUTPUT=$(OUTPUT) tools/gpu_bundle.sh $<
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside
