@@ -148,6 +148,74 @@ static bool another_each_time(const char *path)
 	return false;
 }
 
+/* Is it the folder, or somewhere in it? All is in the root folder, which says nothing. */
+static bool is_in(const char *path, const char *folder)
+{
+	size_t n = strlen(folder);
+
+	return n > 1 && !strncmp(path, folder, n) && (!path[n] || path[n] == '/');
+}
+
+/* The folder of a file, without links. False: not known. */
+static bool folder_of(const char *file, bool follow_it, char *buf)
+{
+	char path[PATH_MAX], *slash;
+
+	if (follow_it) {
+		if (!realpath(file, buf))
+			return false;
+		slash = strrchr(buf, '/');
+		*slash = '\0';
+		return true;
+	}
+	if ((size_t)snprintf(path, sizeof(path), "%s", file) >= sizeof(path))
+		return false;
+	slash = strrchr(path, '/');
+	if (slash)
+		slash[slash == path] = '\0';
+	return realpath(slash ? path : ".", buf);
+}
+
+/*
+ * Does it lie with the recording, or where the user is now? It may have come with it, and all that root unpacks or clones is root's
+ * alone. fd: of what was checked.
+ */
+static bool came_along(const struct replay_opts *opts, int fd)
+{
+	char link[32], path[PATH_MAX], folder[PATH_MAX];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	if (n < 0)
+		return true;
+	path[n] = '\0';
+	if (!getcwd(folder, sizeof(folder)) || is_in(path, folder))
+		return true;
+	for (int follow_it = 0; follow_it < 2 && strcmp(opts->path, "-"); follow_it++) {
+		if (!folder_of(opts->path, follow_it, folder) || is_in(path, folder))
+			return true;
+	}
+	return false;
+}
+
+/* "python3.12", "python3.13t": the file's own name, wherever links to it have others. */
+static bool is_python(int fd)
+{
+	char link[32], path[PATH_MAX];
+	const char *name;
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n > 0 ? n : 0] = '\0';
+	name = strrchr(path, '/');
+	if (!name || strncmp(name, "/python", 7) != 0)
+		return false;
+	name += 7 + strspn(name + 7, "0123456789.");
+	return !name[strspn(name, "dmtu")];
+}
+
 /* ---- the interpreter ------------------------------------------------------------------------------------- */
 
 void replay_trust__become(bool own, const struct child_user *user)
@@ -249,14 +317,17 @@ static int refuse(const struct replay_opts *opts, const struct facts *facts, con
 		return failure__set(f, EXIT_NOT_PERMITTED, err,
 				    "%s: the recording names this file, and that name is another file for each process. It is not used. "
 				    "--python names an interpreter whose PyTorch is to be used", clean);
-	if (err != -EPERM)
+	if (err != -EPERM && err != -EEXIST)
 		return failure__set(f, EXIT_UNUSABLE, err, "%s: the recording names this file: %s", clean, strerror(-err));
 	interpreter(facts, python, sizeof(python));
 	if (another_each_time(python) || access(python, X_OK) || !text__shell(word, sizeof(word), python))
 		snprintf(word, sizeof(word), "PATH");
 	return failure__set(f, EXIT_NOT_PERMITTED, err,
-			    "%s: the recording names this file, and users other than root can change it. Its code is not run. "
-			    "If you trust it, run: memtrace-bpf replay --python %s %s", clean, word, opts->again ? opts->again : "FILE");
+			    "%s: the recording names this file, and %s. Its code is not run. "
+			    "If you trust it, run: memtrace-bpf replay --python %s %s", clean,
+			    err == -EPERM ? "users other than root can change it" :
+					    "it lies in the folder of the recording or in the current one: both may have the same origin",
+			    word, opts->again ? opts->again : "FILE");
 }
 
 static int open_named(const struct replay_opts *opts, const struct facts *facts, const char *path, struct failure *f)
@@ -265,6 +336,10 @@ static int open_named(const struct replay_opts *opts, const struct facts *facts,
 
 	if (fd < 0 && opts->own)
 		fd = -errno;
+	if (fd >= 0 && !opts->own && came_along(opts, fd)) {
+		close(fd);
+		fd = -EEXIST;
+	}
 	return fd < 0 ? refuse(opts, facts, path, fd, f) : fd;
 }
 
@@ -312,6 +387,12 @@ static int recorded_interpreter(const struct replay_opts *opts, const struct fac
 	fd = open_named(opts, facts, python, f);
 	if (fd < 0)
 		return fd;
+	/* Another program of root's would do what it is for, whatever it is asked. */
+	if (!opts->own && !is_python(fd)) {
+		close(fd);
+		return failure__set(f, EXIT_UNUSABLE, -ENOEXEC, "%s: the recording names this file as its interpreter, and it is no Python by its name. "
+				    "--python names an interpreter whose PyTorch is to be used", text__clean(clean, sizeof(clean), python, strlen(python)));
+	}
 	say(opts, "runs", python);
 	err = ask_interpreter(opts, python, fd, torch, size, f);
 	close(fd);

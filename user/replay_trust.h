@@ -4,7 +4,9 @@
 /*
  * Finds PyTorch's libraries. Replay runs code from them. The user may name an interpreter; it is run as it is. A path that
  * only the recording names is used if nobody but root can change what it leads to: whoever made the recording, or was traced,
- * chose that path. That a file belongs to the user says nothing: what the user unpacked or cloned belongs to the user, too.
+ * chose that path. That a file belongs to the user says nothing: what the user unpacked or cloned belongs to the user, too. Nor is
+ * anything used that lies in the folder of the recording or in the current one: what root unpacked belongs to root. Only a file whose name is
+ * that of a Python is run.
  */
 #include <stdbool.h>
 #include <stddef.h>

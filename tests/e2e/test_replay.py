@@ -12,6 +12,8 @@ import shlex
 import shutil
 import struct
 import subprocess
+import sys
+import tempfile
 
 import mtr_reader
 from harness import IS_ROOT, TOOL, WORKLOADS, Failure, Skip, check, equal, python, run, scratch, spawn, tool
@@ -161,7 +163,7 @@ def saying(name, **facts):
 
 def bundle(name):
     """A folder as one that was cloned: ours, with a program in it that leaves a file behind. Its path, the program's, the file's."""
-    folder = scratch(name)
+    folder = scratch(name)  # name, if that is a whole path
     os.mkdir(folder)
     program, ran = os.path.join(folder, "python"), os.path.join(folder, "ran")
     with open(program, "w", encoding="ascii") as f:
@@ -186,6 +188,92 @@ def test_nothing_runs_because_it_is_ours():
         code, _, err = tool("replay", saying("library.mtr", torch_lib=named), cwd=folder)
         equal(code, 3, "exit of a replay that names %s: %s" % (named, err))
         check(named in err, "the library is not named: %s", err)
+
+
+def test_nothing_runs_because_it_came_along():
+    """All that root unpacks belongs to root, so nothing in the folder of a recording, or in the current one, is used because a recording names it."""
+    if not IS_ROOT:
+        raise Skip("needs root, whose folder it is")
+    with tempfile.TemporaryDirectory(dir="/run") as top:
+        os.chmod(top, 0o755)
+        folder, program, ran = bundle(os.path.join(top, "cloned"))
+        os.mkdir(os.path.join(folder, "bin"))
+        deeper = shutil.copy(program, os.path.join(folder, "bin/python3.12"))
+        site = os.path.join(folder, "site")
+        os.mkdir(site)
+        shutil.copy("/usr/bin/env", os.path.join(site, "libc10_cuda.so"))
+        for facts in ({"cmdline": json.dumps([program, "train.py"]), "torch_lib": ""}, {"cmdline": json.dumps([deeper, "train.py"]), "torch_lib": ""},
+                      {"cmdline": "[]", "exe": program, "torch_lib": ""}, {"torch_lib": site}):
+            path = saying("along.mtr", **facts)
+            mine = shutil.copy(path, folder)
+            os.symlink(path, os.path.join(folder, "link.mtr"))
+            for recording, cwd in ((mine, "/"), (path, folder), ("cloned/along.mtr", top), (os.path.join(folder, "link.mtr"), "/")):
+                code, _, err = tool("replay", recording, cwd=cwd)
+                equal(code, 3, "exit of a replay in %s of %s with %s: %s" % (cwd, recording, facts, err))
+                check("--python" in err and "replay: runs" not in err, "what is said of %s: %s", facts, err)
+                check(not os.path.exists(ran), "%s was run", facts)
+            os.unlink(os.path.join(folder, "link.mtr"))
+        # It would have run: named by the user, it does.
+        tool("replay", "--python", program, mine)
+        check(os.path.exists(ran), "programs cannot be run from %s: this has tried nothing", top)
+
+
+def test_only_python_is_run():
+    """Root's programs are no interpreters because a recording says so: one that takes no arguments does what it is for."""
+    if not IS_ROOT:
+        raise Skip("needs root, to have a program of root's")
+    with tempfile.TemporaryDirectory(dir="/run") as top:
+        os.chmod(top, 0o755)
+        folder, program, ran = bundle(os.path.join(top, "sbin"))
+        reset, link = os.path.join(folder, "factory-reset"), os.path.join(folder, "python3")
+        os.rename(program, reset)
+        os.symlink("factory-reset", link)
+        for named in (reset, link):
+            code, _, err = tool("replay", saying("no-python.mtr", torch_lib="", cmdline=json.dumps([named, "train.py"])))
+            equal(code, 2, "exit of a replay that names %s: %s" % (named, err))
+            check(not os.path.exists(ran), "%s was run", named)
+
+
+EXCHANGE = """
+import os, sys
+folder = sys.argv[1]
+os.chdir(folder)
+print("ready", flush=True)
+os.set_blocking(0, False)
+while True:
+    try:
+        if os.read(0, 1) == b"":
+            break
+    except BlockingIOError:
+        pass
+    for to in ("/usr/bin", folder + "/evil"):
+        os.symlink(to, "next")
+        os.rename("next", "link")
+"""
+
+
+def test_a_link_that_is_exchanged():
+    """A link that another user exchanges all the time: what lies behind one of its ends is never run."""
+    if not IS_ROOT or not shutil.which("setpriv"):
+        raise Skip("needs root, to have another user's process")
+    folder = scratch("exchanged")
+    os.mkdir(folder)
+    _, program, ran = bundle("exchanged/evil")
+    os.rename(program, os.path.join(folder, "evil/python3"))
+    os.chown(folder, 65534, 65534)
+    os.chmod(os.path.join(folder, "evil"), 0o777)
+    path = saying("exchanged.mtr", torch_lib="", cmdline=json.dumps([os.path.join(folder, "link/python3"), "train.py"]))
+    other = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", EXCHANGE, folder],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        equal(other.stdout.readline(), "ready\n", "the other user's process")
+        for _ in range(40):
+            code, _, err = tool("replay", path)
+            check(code in (2, 3) and "replay: runs" not in err, "the interpreter was run (%d): %s", code, err)
+    finally:
+        other.communicate(timeout=30)
+    equal(other.returncode, 0, "the other user's process")
+    check(not os.path.exists(ran), "the other user's program was run")
 
 
 def test_a_link_of_another_user():
@@ -223,7 +311,7 @@ def test_the_command_that_is_offered():
 
 def test_what_runs_is_said_first():
     """Root's own interpreter may be run, and it is said that the recording named it."""
-    interpreter = "/usr/bin/env"
+    interpreter = "/usr/bin/python3"
     path = saying("system.mtr", torch_lib="", cmdline=json.dumps([interpreter, "train.py"]))
     code, _, err = tool("replay", path)
     equal(code, 2, "exit, of an interpreter without PyTorch: %s" % err)
