@@ -125,6 +125,30 @@ static void test_left_out_are_counted_while_they_live(void **state)
 	assert_int_equal(l.n_left_out, LEFT_OUT);
 }
 
+static const char *owner_of(const char *cgroup, uid_t uid)
+{
+	static char owner[80];
+	struct pick_process p = { .pid = 1 };
+
+	cgroup__parse(cgroup, strlen(cgroup), &p.cgroup);
+	name_owner(&p, uid, owner, sizeof(owner));
+	return owner;
+}
+
+#define ID_A "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+/* Users may make control groups of any name in their own tree: as many owners as they like. */
+static void test_users_make_no_owners(void **state)
+{
+	(void)state;
+	assert_string_equal(owner_of("0::/\n", 1000), "1000");
+	assert_string_equal(owner_of("0::/system.slice/docker-" ID_A ".scope\n", 1000), "in " ID_A);
+	assert_string_equal(owner_of("0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker-" ID_A ".scope\n", 101000), "1000");
+	assert_string_equal(owner_of("0::/user.slice/user-1000.slice/user@1000.service/lxc.payload.a\n", 1000), "1000");
+	assert_string_equal(owner_of("0::/../../user.slice/user-7.slice/user@7.service/libpod-" ID_A ".scope/container\n", 1000), "7");
+	assert_string_equal(owner_of("0::/docker/" ID_A "/user.slice/user-1000.slice/x.scope\n", 1000), "in " ID_A);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -132,6 +156,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_the_last_that_came_makes_room, begin, end),
 		cmocka_unit_test_setup_teardown(test_targets_go_before_all, begin, end),
 		cmocka_unit_test_setup_teardown(test_left_out_are_counted_while_they_live, begin, end),
+		cmocka_unit_test(test_users_make_no_owners),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -153,12 +153,24 @@ static uid_t user_of(pid_t pid)
 	return uid;
 }
 
-/* In a container anybody may have made any number of users: they share one. */
+/* Is the control group one of those that systemd lets a user make, by any name? Then whose. */
+static bool is_users_own(const char *path, unsigned *uid)
+{
+	/* As seen from a control group namespace the path may begin further up. */
+	while (!strncmp(path, "/../", 4))
+		path += 3;
+	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
+}
+
+/* In a container anybody may have made any number of users: they share one. A user's own containers are the user's, however many. */
 static void name_owner(const struct pick_process *p, uid_t uid, char *buf, size_t size)
 {
 	const struct cgroup *c = &p->cgroup;
+	unsigned user;
 
-	if (*c->container || *c->name)
+	if ((*c->container || *c->name) && is_users_own(c->path, &user))
+		snprintf(buf, size, "%u", user);
+	else if (*c->container || *c->name)
 		snprintf(buf, size, "in %s", *c->container ? c->container : c->name);
 	else
 		snprintf(buf, size, "%u", uid);
