@@ -47,26 +47,52 @@ static bool is_formula(const char *s)
 	return false;
 }
 
-void csv__put(FILE *out, const char *s)
+/* A place where some program begins a cell: the field's beginning, and what follows a semicolon, which separates columns in some countries. */
+static bool begins_cell(const char *field, const char *at)
 {
-	size_t size, mark = s && !raw && is_formula(s);
+	return at == field || at[-1] == ';';
+}
+
+static void put_clean(FILE *out, const char *s)
+{
+	size_t size = 4 * strlen(s) + 1;
 	char *clean;
 
-	if (mark && is_plain(s))
-		fputc('\'', out);
-	if (!s || is_plain(s)) {
-		fputs(s ? s : "", out);
+	if (is_plain(s)) {
+		fputs(s, out);
 		return;
 	}
-	size = 4 * strlen(s) + 2;
 	clean = malloc(size);
 	if (!clean)
 		return;
-	clean[0] = '\'';
-	text__clean(clean + mark, size - mark, s, strlen(s));
+	text__clean(clean, size, s, strlen(s));
 	if (strpbrk(clean, ",\""))
 		put_quoted(out, clean);
 	else
 		fputs(clean, out);
 	free(clean);
+}
+
+void csv__put(FILE *out, const char *s)
+{
+	size_t marks = 0, n = 0;
+	char *safe;
+
+	for (const char *at = s; s && !raw && *at; at++)
+		marks += begins_cell(s, at) && is_formula(at);
+	if (!marks) {
+		put_clean(out, s ? s : "");
+		return;
+	}
+	safe = malloc(strlen(s) + marks + 1);
+	if (!safe)
+		return;
+	for (const char *at = s; *at; at++) {
+		if (begins_cell(s, at) && is_formula(at))
+			safe[n++] = '\'';
+		safe[n++] = *at;
+	}
+	safe[n] = '\0';
+	put_clean(out, safe);
+	free(safe);
 }
