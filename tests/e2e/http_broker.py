@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """serve's privileged process: its limits, its folder, captures that fail, and how it ends, whoever ends it."""
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -195,7 +196,7 @@ def test_profiles_end_with_their_client():
     check("--max-captures" in s.post("/api/trace/memory", {"model_name": "job"}).expect(429).json["detail"], "which limit")
     for c in scrapers:
         c.close()
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 3
     while traces() and time.monotonic() < limit:
         time.sleep(0.1)
     equal(traces(), [], "captures whose scrapers have gone")
@@ -252,8 +253,8 @@ def test_its_processes_die():
     equal(harness.report(os.path.join(s.folder, running + ".mtr"))["capture"]["complete"], True, "what captured")
 
 
-def looks_like_pytorch(symbol, word):
-    """A process of nobody's that has a library called libc10.so mapped, with that symbol in it, and the word in its command line."""
+def library_like_pytorch(symbol):
+    """One that is called libc10.so, with that symbol in it, which others can read."""
     folder = tempfile.mkdtemp(dir=scratch("."))
     source = os.path.join(folder, "c10.c")
     with open(source, "w", encoding="ascii") as f:
@@ -261,7 +262,19 @@ def looks_like_pytorch(symbol, word):
     subprocess.run(["cc", "-shared", "-fPIC", "-o", os.path.join(folder, "libc10.so"), source], check=True)
     for path in (folder, scratch(".")):
         os.chmod(path, 0o755)
-    env = dict(os.environ, LD_PRELOAD=os.path.join(folder, "libc10.so"))
+    return os.path.join(folder, "libc10.so")
+
+
+def until(fn, what, seconds=60):
+    limit = time.monotonic() + seconds
+    while not fn():
+        check(time.monotonic() < limit, "not within %d s: %s", seconds, what)
+        time.sleep(0.2)
+
+
+def looks_like_pytorch(symbol, word):
+    """A process of nobody's that has such a library mapped, and the word in its command line."""
+    env = dict(os.environ, LD_PRELOAD=library_like_pytorch(symbol))
     return spawn(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", "sleep 600; :", word], env=env)
 
 
@@ -286,6 +299,40 @@ def test_who_counts_as_a_target():
         process.signal(signal.SIGKILL)
         process.wait(10)
     real.end()
+
+
+CROWD = """
+import subprocess, sys
+crowd = [subprocess.Popen(["sleep", "600"]) for _ in range(300)]
+print("ready", flush=True)
+sys.stdin.read()
+for p in crowd:
+    p.kill()
+    p.wait()
+"""
+
+
+def test_a_crowd_hides_nobody():
+    """More processes of one user that look like PyTorch than are known: a job that starts later is there, can be captured, and who is left out is counted."""
+    needs_root()
+    env = dict(os.environ, LD_PRELOAD=library_like_pytorch("_ZN3c104fakeEv"))
+    crowd = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-c", CROWD], env=env, text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        equal(crowd.stdout.readline(), "ready\n", "the crowd")
+        s = server.Server("--all")
+        processes = lambda: {p["pid"] for p in s.get("/api/targets").expect().json["processes"]}
+        until(lambda: len(processes()) == 256, "as many processes as are known")
+        late = server.Job("--shape", "4,3,32,32", "--spread", "50", "http-broker-late").ready()
+        until(lambda: late.pid in processes(), "the job that has started later")
+        check(len(processes()) <= 256, "more processes than are known")
+        s.post("/api/trace/memory", {"pid": late.pid, "steps": 1}).expect()
+        left_out = re.search(r'^memtrace_serve_left_out\{what="processes"\} (\d+)$', s.get("/metrics").expect().body.decode(), re.M)
+        check(left_out and int(left_out[1]) >= 300 + 1 - 256, "processes that are left out: %s", left_out)
+        late.end()
+        s.stop()
+    finally:
+        crowd.communicate(timeout=60)
 
 
 def test_folders_and_arguments():

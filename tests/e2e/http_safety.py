@@ -246,6 +246,54 @@ def test_descriptors_are_not_taken():
     s.stop()
 
 
+def files_held(pid):
+    """Descriptors of a process that can write to a file: (number, path)."""
+    held = []
+    with contextlib.suppress(OSError):
+        for fd in os.listdir("/proc/%d/fd" % pid):
+            with contextlib.suppress(OSError), open("/proc/%d/fdinfo/%s" % (pid, fd), encoding="ascii") as f:
+                where = os.readlink("/proc/%d/fd/%s" % (pid, fd))
+                flags = int(re.search(r"^flags:\s+(\d+)$", f.read(), re.M)[1], 8)
+                held.append((int(fd), where, flags & os.O_ACCMODE != os.O_RDONLY))
+    return held
+
+
+def test_workers_hold_no_file_that_is_served():
+    """A worker writes into a pipe: a descriptor of its, kept by whoever took it, changes nothing of a file that is sent later."""
+    if not harness.IS_ROOT:
+        raise Skip("only root looks into a worker")
+    s = server.Server("--requests-per-minute", "0", "--max-workers", "2", recording())
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    s.wait_trace(trace)
+    servers = set(s.processes())
+    writes, wrong, stop = set(), [], threading.Event()
+
+    def look():
+        while not stop.is_set():
+            for pid in set(server.harness.children_of(s.process.pid)) - servers:
+                with contextlib.suppress(OSError):
+                    # Before it runs the worker's program it is a copy of the server.
+                    if not os.readlink("/proc/%d/exe" % pid).startswith("/memfd:") and not sanitized():
+                        continue
+                    for fd, where, can_write in files_held(pid):
+                        if can_write and where.startswith("pipe:"):
+                            writes.add((pid, fd))
+                        elif can_write and not where.startswith("/dev/null"):
+                            wrong.append("%d of %d: %s" % (fd, pid, where))
+    looker = threading.Thread(target=look)
+    looker.start()
+    end = s.get("/api/trace/" + trace).expect().json["capture"]["duration"]
+    try:
+        for n in range(20):
+            s.post("/api/trace/export", {"trace_id": trace, "format": "html", "at": "%g" % (end * (n + 1) / 30)}).expect()
+    finally:
+        stop.set()
+        looker.join()
+    check(sum(fd == 1 for _, fd in writes) > 3, "too few workers were seen: %s", writes)
+    equal(wrong, [], "what workers can write to")
+    s.stop()
+
+
 def test_users_of_their_own():
     """Without --user no other service runs as the user of the server's processes: no user has that ID, and each process has its own."""
     if not harness.IS_ROOT:

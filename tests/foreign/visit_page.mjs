@@ -5,6 +5,9 @@ import assert from "node:assert/strict";
 import { close, launch, open, settled } from "./page.mjs";
 
 const browser = await launch();
+// Cells of the table as it is copied that a spreadsheet would take for a formula; and those that the page has marked as text.
+const FORMULA = /^[=+\-@\uff1d\uff0b\uff0d\uff20]./, MARKED = /^'[=+\-@\uff1d\uff0b\uff0d\uff20]/;
+let marked = 0;
 for (const file of process.argv.slice(2)) {
 	const page = await open(browser, file);
 	const names = await page.evaluate(() => new Set([...document.querySelectorAll("*")].map(e => e.localName)).size);
@@ -23,6 +26,9 @@ for (const file of process.argv.slice(2)) {
 			const live = await page.evaluate(() => Page.figures().all);
 			assert.ok(!live || rows > 0, `${file}: rows by ${by}`);
 			assert.ok(/byte/.test(said), said);
+			const cells = await page.evaluate(() => Page.table.tsv().split(/[\t\n]/));
+			assert.deepEqual(cells.filter(c => FORMULA.test(c) && Number.isNaN(Number(c))), [], `${file}: formulas in what is copied`);
+			marked += cells.filter(c => MARKED.test(c)).length;
 		}
 		await page.evaluate(() => Page.chooseWindow(-1, Page.moments().length - 1));
 		await settled(page);
@@ -47,4 +53,5 @@ for (const file of process.argv.slice(2)) {
 	await close(page);
 	console.log(`${file}: nothing goes wrong`);
 }
+assert.ok(marked > 0, "no name that looks like a formula was copied");
 await browser.close();

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "capture/bpf_ring.h"
+#include "capture/session_internal.h"
 
 #define BYTES 4096u /* of data: a page */
 
@@ -135,6 +136,55 @@ static void test_too_long(void **state)
 	close_writer(&w);
 }
 
+/* Whoever can write to the file says nothing of what we read, but how far there is something. */
+static void test_positions_of_others(void **state)
+{
+	struct writer w;
+
+	(void)state;
+	open_writer(&w);
+	put(&w, 1, 0);
+	put(&w, 2, 0);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 2);
+	/* Ours is not where the file says that it is. */
+	*(uint64_t *)w.map = 0;
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 0);
+	put(&w, 3, 0);
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 1);
+	assert_int_equal(w.sum, 123);
+	/* More than the ring can hold; further back than we are. */
+	*w.producer += BYTES;
+	*w.producer += 8;
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), -EBADMSG);
+	*w.producer = 0;
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), 0);
+	*w.producer = UINT64_MAX;
+	assert_int_equal(bpf_ring__consume(w.ring, on_record, &w), -EBADMSG);
+	close_writer(&w);
+}
+
+/* Records shorter than their type has are not read beyond their end: nothing of the session is looked at for them. */
+static void test_short_records(void **state)
+{
+	union {
+		struct mt_hdr h;
+		uint8_t bytes[512];
+	} r = { 0 };
+
+	(void)state;
+	for (unsigned type = 0; type < 256; type++) {
+		r.h.type = (uint8_t)type;
+		for (size_t len = 0; len <= sizeof(struct mt_hdr); len++)
+			assert_int_equal(session__record(NULL, &r, len), -EBADMSG);
+	}
+	r.h.type = MT_REC_REPORT;
+	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_mem) - 1), -EBADMSG);
+	r.h.type = MT_REC_CUDA_CALL;
+	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_call) - 1), -EBADMSG);
+	r.h.type = MT_REC_ASKED;
+	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_asked) - 1), -EBADMSG);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -142,6 +192,8 @@ int main(void)
 		cmocka_unit_test(test_one_that_is_being_written),
 		cmocka_unit_test(test_stopped),
 		cmocka_unit_test(test_too_long),
+		cmocka_unit_test(test_positions_of_others),
+		cmocka_unit_test(test_short_records),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
