@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
 # Runs the README's first command, tools/demo.sh, on fresh Debian systems: in a minimal chroot each, from a clean copy of the
-# last commit, with warnings as errors. Prints a line for each system: compilers, libbpf, what came of it. Needs root, and some 6 GB
-# of disk, which it gives back.
+# last commit, with warnings as errors. Then records a job on Debian's own PyTorch (python3-torch). Prints a line for each system:
+# compilers, libbpf, the result. Needs root, and about 7 GB of disk, which it gives back.
 #
 #   tools/distros.sh                   bookworm (12), trixie (13) and sid
 #   tools/distros.sh trixie ...        these suites of the mirror that apt uses here
@@ -75,9 +75,24 @@ version() { # package
 	in_system dpkg-query -W -f='${Version}' "$1" 2>/dev/null | sed 's/^[0-9]*://; s/[-+~].*//'
 }
 
+# Records three steps on the suite's own PyTorch, from its first allocation on. Prints its version, or what failed.
+record_own_torch() {
+	local torch
+	in_system env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3-torch >&2 ||
+		{ echo "cannot be installed" && return 1; }
+	torch=$(in_system /usr/bin/python3 -c 'import torch; print(torch.__version__)') || { echo "cannot be imported" && return 1; }
+	in_system bash -c '
+		cd /root/memtrace-bpf &&
+		.output/memtrace-bpf run -f -o /tmp/own.mtr -- /usr/bin/python3 tests/workloads/train_gpt.py --steps 3 >&2 &&
+		.output/memtrace-bpf report /tmp/own.mtr >/tmp/own.txt && cat /tmp/own.txt >&2 &&
+		grep -q "^  optimizer_state " /tmp/own.txt && grep -q "model.py:[0-9]* (forward)" /tmp/own.txt' ||
+		{ echo "$torch, whose recording lacks lines or categories" && return 1; }
+	echo "$torch"
+}
+
 failed=0
 try_suite() {
-	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang
+	local suite=$1 log=$LOGS/$1.log begin=$SECONDS result=passed clang own
 	base_system "$suite"
 	root=$(mktemp -d "$CACHE/$suite.XXXXXX")
 	cp -a "$CACHE/$suite/." "$root/"
@@ -87,9 +102,10 @@ try_suite() {
 	in_system env HOME=/root WERROR=1 OUTPUT=.output /root/memtrace-bpf/tools/demo.sh 3 >"$log" 2>&1 || result="FAILED, see $log"
 	grep -q '^Max mem: ' "$log" || result="FAILED: no report, see $log"
 	grep -q '^  parameter ' "$log" || result="$result; tensors have no names there"
+	own=$(record_own_torch 2>>"$log") || result="FAILED: Debian's PyTorch $own, see $log"
 	clang=$(in_system clang -dumpversion 2>/dev/null) || clang=none
-	printf '%-10s gcc %-8s clang %-8s libbpf %-7s Python %-7s %s (%d s)\n' "$suite" "$(in_system gcc -dumpfullversion 2>/dev/null || echo none)" "$clang" \
-		"$(version libbpf-dev)" "$(in_system python3 -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)" "$result" \
+	printf '%-10s gcc %-8s clang %-8s libbpf %-7s Python %-7s PyTorch of Debian %-10s %s (%d s)\n' "$suite" "$(in_system gcc -dumpfullversion 2>/dev/null || echo none)" "$clang" \
+		"$(version libbpf-dev)" "$(in_system python3 -c 'import platform; print(platform.python_version())' 2>/dev/null || echo none)" "$own" "$result" \
 		$((SECONDS - begin))
 	case $result in
 	passed*) ;;
