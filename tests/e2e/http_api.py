@@ -432,6 +432,7 @@ def test_recordings_without_root():
     path = scratch("given.mtr")
     subprocess.run([os.path.join(harness.OUT, "tests", "tools", "make_recording"), path], check=True, timeout=60)
     os.chmod(path, 0o644)
+    os.utime(path, (0, 0))
     folder, prefix = scratch("nobodys"), ()
     os.mkdir(folder)
     program = harness.TOOL

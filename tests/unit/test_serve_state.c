@@ -240,13 +240,17 @@ static void test_given_recordings_begin_when_they_were_made(void **state)
 
 	(void)state;
 	assert_int_equal(tell(-1, TRACE, "first", "done", 2000, ""), 0);
-	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00Z");
+	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:20:00.250Z"); /* as the recorder writes it */
 	assert_int_equal(tell(file_of(text), TRACE, "old", "done", 9000, ", 'given': true"), 0);
-	assert_true(begun("old") == 1200);
+	assert_true(begun("old") == 1200.25);
 	assert_int_equal(json_integer_value(json_object_get(last->facts, "pid")), 4242);
 	assert_int_equal(json_integer_value(json_object_get(last->summary, "pid")), 4242);
 	assert_string_equal(s.traces[0]->id, "old");
 	assert_int_equal(s.n_traces, 2);
+	snprintf(text, sizeof(text), report, "4242", "1970-01-01T00:10:00Z");
+	assert_int_equal(tell(file_of(text), TRACE, "older", "done", 9000, ", 'given': true"), 0);
+	assert_true(begun("older") == 600);
+	assert_string_equal(s.traces[0]->id, "older");
 	/* Nonsense changes nothing. */
 	for (int i = 0; i < 3; i++) {
 		static const char *const pids[] = { "-1", "99999999999", "\"x\"" }, *const starts[] = { "yesterday", "2026-01-02T03:04:05Zx", "" };

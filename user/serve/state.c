@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/text.h"
@@ -394,25 +393,24 @@ static void count_ended(struct state *s, const struct state_trace *t)
 static void take_origin(struct state *s, struct state_trace *t, const json_t *report)
 {
 	const json_t *pid = json_object_get(json_object_get(report, "target"), "pid");
-	const char *start = json_string_value(json_object_get(json_object_get(report, "capture"), "start")), *end;
-	struct tm tm = { 0 };
+	const char *start = json_string_value(json_object_get(json_object_get(report, "capture"), "start"));
+	uint64_t ns;
 
 	if (!json_is_true(json_object_get(t->facts, "given")))
 		return;
 	if (json_integer_value(pid) > 0 && json_integer_value(pid) <= INT32_MAX)
 		json_object_set_new(t->facts, "pid", json_integer(json_integer_value(pid)));
-	end = start ? strptime(start, "%Y-%m-%dT%H:%M:%SZ", &tm) : NULL;
-	if (!end || *end || timegm(&tm) <= 0)
+	if (!start || text__parse_date(start, &ns) || !ns)
 		return;
 	for (size_t i = 0; i < s->n_traces; i++) {
 		if (s->traces[i] != t)
 			continue;
 		memmove(s->traces + i, s->traces + i + 1, (s->n_traces - i - 1) * sizeof(*s->traces));
 		s->n_traces--;
-		place_trace(s, t, (double)timegm(&tm));
+		place_trace(s, t, (double)ns / 1e9);
 		break;
 	}
-	json_object_set_new(t->facts, "begun", json_real((double)timegm(&tm)));
+	json_object_set_new(t->facts, "begun", json_real((double)ns / 1e9));
 }
 
 static int take_trace(struct state *s, json_t *msg, int fd, struct state_trace **trace)
