@@ -122,9 +122,9 @@ int cond__feed(struct cond *c, const struct cond_values *v)
 		if (!s)
 			return -ENOMEM;
 		if (growth_series__sampled(s))
-			growth_series__look(s, &t->window, where, v->time, v->has_steps ? v->step : 0, of->value);
+			growth_series__look(s, &t->window, where, v->time, v->has_steps ? v->step : 0, (int64_t)of->value);
 		else
-			growth_series__add(s, &t->window, where, v->time, v->seq, of->value);
+			growth_series__add(s, &t->window, where, v->time, v->seq, (int64_t)of->value);
 	}
 	return 0;
 }

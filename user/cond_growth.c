@@ -15,11 +15,13 @@
 #define SLOT_LOOKS 16u
 
 struct slot {
-	uint64_t from, low;
+	uint64_t from;
+	int64_t low;
 };
 
 struct value {
-	uint64_t value, seq;
+	int64_t value;
+	uint64_t seq;
 };
 
 struct found {
@@ -120,7 +122,7 @@ bool growth_series__sampled(const struct growth_series *s)
 /* The lowest of as many units as count, the last of which is so many back. */
 static struct value low_of(const struct growth_series *s, unsigned back)
 {
-	struct value low = { .value = UINT64_MAX };
+	struct value low = { .value = INT64_MAX };
 
 	for (unsigned i = 0; i < s->width; i++) {
 		struct value v = s->lows[(s->done - 1 - back - i) % s->room];
@@ -148,12 +150,12 @@ static void end_unit(struct growth_series *s, const struct growth_window *w, str
 		return;
 	f.from = low_of(s, w->span);
 	f.to = low_of(s, 0);
-	f.by = (int64_t)(f.to.value - f.from.value);
+	f.by = f.to.value - f.from.value;
 	found(s, f);
 }
 
 void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t seq,
-			uint64_t value)
+			int64_t value)
 {
 	struct value now = { value, seq };
 	uint64_t unit = where / w->unit;
@@ -197,13 +199,13 @@ static void end_slot(struct growth_series *s, const struct growth_window *w, uin
 	if (!then)
 		return;
 	apart = now->from - then->from;
-	by = (int64_t)(now->low - then->low);
+	by = now->low - then->low;
 	if (apart > w->length)
 		by = (int64_t)((double)by * ((double)w->length / (double)apart));
 	found(s, (struct found){ .by = by, .at = time });
 }
 
-static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, uint64_t value)
+static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, int64_t value)
 {
 	s->slot = (struct slot){ .from = where, .low = value };
 	s->looks = 1;
@@ -212,7 +214,7 @@ static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, u
 }
 
 void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t step,
-			 uint64_t value)
+			 int64_t value)
 {
 	uint64_t part = (w->length - 1) / SLOT_PART + 1, length;
 

@@ -34,12 +34,13 @@ void growth_series__free(struct growth_series *s);			  /* NULL is fine */
 /*
  * What there is from now on. where: the step under way, or the time, as the window is of; what goes back counts as the same.
  * seq: the caller's number of this moment.
+ * value: may be below 0, where it is counted from what was there at the first.
  */
 void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t seq,
-			uint64_t value);
+			int64_t value);
 /* A look at it. step: the one under way, 0 where steps are not known. */
 void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t step,
-			 uint64_t value);
+			 int64_t value);
 bool growth_series__sampled(const struct growth_series *s);
 /* Is there a whole window? Growth over the last one, or with most the largest there was; and when it was that. */
 bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at);

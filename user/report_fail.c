@@ -142,7 +142,8 @@ static int feed(struct report_fail *f)
 		forget(f);
 		f->warm = true;
 	}
-	v.v[COND_ALLOCATED] = (struct cond_value){ .known = true, .value = now.allocated };
+	/* Finding memory that was there before attach is no growth: it is left out, and the figure may be below 0. */
+	v.v[COND_ALLOCATED] = (struct cond_value){ .known = true, .value = now.allocated - now.late };
 	v.v[COND_RESERVED] = (struct cond_value){ .known = true, .value = now.reserved };
 	for (size_t i = 0; i < f->n; i++) {
 		int err = cond__feed(f->conds[i], &v);

@@ -637,6 +637,34 @@ static void test_fail_if_blames_lines(void **state)
 	assert_non_null(strstr(o->err, "a.py:7 (f) [layers.*]\n    3.00 MiB  "));
 }
 
+/* Memory from before attach that is found in the middle of a recording was there all along: finding it is no growth, freeing it is none. */
+static void test_fail_if_growth_leaves_out_what_was_there_before(void **state)
+{
+	struct tape t = tape__new(from_start);
+	uint32_t stack;
+	struct output *o;
+
+	(void)state;
+	stack = dict__stack(t.d, (struct dict_frame[]){ frame(&t, "/home/u/gemma/a.py", "f", 7, NULL) }, 1, MT_WALK_OK);
+	for (uint64_t i = 0; i < 60; i++) {
+		put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = 0x1000 + i, .size = 16384, .stack = stack, .walk = MT_WALK_OK });
+		if (i == 20)
+			put(&t, (struct event){ .kind = EVENT_TENSOR, .device = CPU, .addr = 0x900000, .size = 8 * MIB, .flags = CENSUS_FIRST,
+						.category = CATEGORY_PARAMETER });
+		if (i == 40)
+			put(&t, (struct event){ .kind = EVENT_FREE, .device = CPU, .addr = 0x900000, .size = 8 * MIB });
+		put(&t, (struct event){ .kind = EVENT_STEP });
+	}
+	tape__close(&t);
+	o = report("--fail-if", "growth>160K/10steps", from_start, NULL);
+	assert_int_equal(o->status, 0);
+	assert_string_equal(o->err, "");
+	o = report("--fail-if", "growth>100K/10steps", from_start, NULL);
+	assert_int_equal(o->status, EXIT_HELD);
+	assert_non_null(strstr(o->err, "growth 160.0 KiB > 100.0 KiB in 10 steps"));
+	assert_non_null(strstr(o->err, "   160.0 KiB"));
+}
+
 /* A recording from the first allocation on: nothing was there before, which is known. */
 static void test_recorded_from_the_start(void **state)
 {
@@ -950,6 +978,7 @@ int main(void)
 		cmocka_unit_test(test_json_cpu),
 		cmocka_unit_test(test_recorded_from_the_start),
 		cmocka_unit_test(test_fail_if_blames_lines),
+		cmocka_unit_test(test_fail_if_growth_leaves_out_what_was_there_before),
 		cmocka_unit_test(test_json_of_several),
 		cmocka_unit_test(test_json_odd),
 		cmocka_unit_test(test_csv),
