@@ -188,7 +188,7 @@ static void table_row(struct page *p, const struct leaks_line *l, size_t all, si
 		p->in[k] = true;
 	}
 	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
-	snprintf(grew, sizeof(grew), "%u/%u", m->at.trend.rises, m->at.trend.values);
+	leaks__rose_in(&p->all[m->device].of, &m->at.trend, grew, sizeof(grew));
 	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), m->at.per_step), in, grew,
 		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),
 		leaks__where(p->o->by, &m->at.row, cwd(p), at, room));

@@ -56,7 +56,7 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 		if (!leaks__counts(p->o, &l->trend))
 			continue;
 		k++;
-		snprintf(grew, sizeof(grew), "%u/%u", l->trend.rises, l->trend.values);
+		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
 		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), l->per_step), grew,
 			leaks__percent(leaks__stays(l)), text__bytes(live, sizeof(live), l->row.bytes),
 			text__count(count, sizeof(count), l->row.count), leaks__where(p->o->by, &l->row, p->cwd, at, room));

@@ -60,6 +60,20 @@ const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, si
 	return buf;
 }
 
+/* Is the first of the values of a step that was under way when recording began? It rose from 0, and the step is none of those counted. */
+static bool begins_partly(const struct growth *g, const struct trend *t)
+{
+	return g->partly && g->stride == 1 && t->values == g->values && t->rises;
+}
+
+const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size)
+{
+	bool partly = begins_partly(g, t);
+
+	snprintf(buf, size, "%u/%u", t->rises - partly, t->values - partly);
+	return buf;
+}
+
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size)
 {
 	if (g->clock == GROWTH_TIME)
@@ -67,7 +81,7 @@ const char *leaks__rises(const struct growth *g, const struct trend *t, char *bu
 	else if (g->stride > 1)
 		snprintf(buf, size, "%u of %u stretches of %" PRIu64 " %ss", t->rises, t->values, g->stride, leaks__unit(g));
 	else
-		snprintf(buf, size, "%u of %u %ss", t->rises, t->values, leaks__unit(g));
+		snprintf(buf, size, "%u of %u %ss", t->rises - begins_partly(g, t), t->values - begins_partly(g, t), leaks__unit(g));
 	return buf;
 }
 
@@ -177,7 +191,7 @@ void leaks__figures(FILE *out, const struct growth *g, const char *title, const 
 		unsigned bar = (unsigned)((double)v[i] / (double)most * CHART + 0.5);
 
 		fprintf(out, "%8" PRIu64 "  %10s  %11s  %.*s%s\n",
-				(uint64_t)(i + 1 + g->values - n) * (g->clock == GROWTH_TIME ? 1 : g->stride),
+				(uint64_t)(i + 1 + g->values - n) * (g->clock == GROWTH_TIME ? 1 : g->stride) - g->partly,
 			text__bytes(live, sizeof(live), v[i]),
 			v[i] == before ? "" : leaks__signed(change, sizeof(change), (double)v[i] - (double)before), (int)bar,
 			"########################", i < t->warmup ? " (warm-up)" : "");

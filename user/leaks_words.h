@@ -17,6 +17,8 @@ const char *leaks__unit(const struct growth *g); /* "step", "call", "second" */
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size);
 /* "58 of 60 steps", "120 of 130 stretches of 4 steps" */
 const char *leaks__rises(const struct growth *g, const struct trend *t, char *buf, size_t size);
+/* The same for a table: "58/60" */
+const char *leaks__rose_in(const struct growth *g, const struct trend *t, char *buf, size_t size);
 const char *leaks__signed(char *buf, size_t size, double bytes); /* "+4.00 MiB" */
 /* Where a row of --by comes from, in so many columns; buf of REPORT_TEXT. */
 const char *leaks__where(enum group by, const struct row *r, const char *cwd, char *buf, size_t columns);

@@ -263,7 +263,7 @@ static void train(struct world *w, struct device d, int steps)
 static void check_train(const struct growth *g, uint32_t steps, uint64_t stride)
 {
 	assert_int_equal(g->clock, GROWTH_STEPS);
-	assert_int_equal(g->steps, steps);
+	assert_int_equal(g->steps + g->partly, steps); /* the first one was under way at attach */
 	assert_int_equal(g->stride, stride);
 	assert_int_equal(g->n, 2);
 	assert_int_equal(g->lines[0].row.line, 1);
@@ -297,6 +297,28 @@ static void test_lines(void **state)
 		g = judged(&w, "cuda:0");
 		check_train(&g, sizes[i].steps, sizes[i].stride);
 		assert_int_equal(g.tested, 2);
+		growth__free(&g);
+		world__free(&w);
+	}
+}
+
+/* Steps are those that a report counts: one that was under way at attach is none. Its end is a value all the same. */
+static void test_steps_are_whole(void **state)
+{
+	static const char *const at[] = { "live", "start" };
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		struct world w = watched(BY_LINE);
+		struct growth g;
+
+		facts__set(w.f, "attached_at", at[i]);
+		train(&w, CUDA(0), 60);
+		g = judged(&w, "cuda:0");
+		assert_int_equal(g.values, 60);
+		assert_int_equal(g.steps, 59 + i);
+		assert_int_equal(g.steps, model__whole_steps(w.m));
+		assert_int_equal(g.partly, !i);
 		growth__free(&g);
 		world__free(&w);
 	}
@@ -521,6 +543,7 @@ int main(void)
 		cmocka_unit_test(test_too_short),
 		cmocka_unit_test(test_chance),
 		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_steps_are_whole),
 		cmocka_unit_test(test_end_of_program),
 		cmocka_unit_test(test_losses),
 		cmocka_unit_test(test_groups),

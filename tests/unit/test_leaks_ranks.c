@@ -113,13 +113,13 @@ static void test_text(void **state)
 	assert_int_equal(o->status, EXIT_OK);
 	assert_string_equal(o->err, "");
 	has(o, "4 recordings of one job, ranks 0-2 of 3 and 1 worker: python train.py\n");
-	has(o, "\ncuda \xc2\xb7 40 steps\n"
-	       "train.py:7 (step\\x1b[2J) grows in rank 1 of 3 only: +4.00 MiB a step, in 40 of 40 steps; ");
+	has(o, "\ncuda \xc2\xb7 39 steps\n"
+	       "train.py:7 (step\\x1b[2J) grows in rank 1 of 3 only: +4.00 MiB a step, in 39 of 39 steps; ");
 	has(o, " Confidence: high. In rank 2 it grew and then stopped.\n");
-	has(o, "\ntrain.py:5 (main) grows in all 3 ranks: +1.00 MiB to +2.00 MiB a step; in rank 2 in 40 of 40 steps; ");
-	has(o, "\n +4.00 MiB      1/3     40/40  160.00 MiB       40  train.py:7 (step");
-	has(o, "\n +2.00 MiB      3/3     40/40  160.00 MiB      120  train.py:5 (main)\n");
-	has(o, "\ncpu \xc2\xb7 40 steps\ntrain.py:9 (load) grows in rank 1 worker 1: +1.00 MiB a step, ");
+	has(o, "\ntrain.py:5 (main) grows in all 3 ranks: +1.00 MiB to +2.00 MiB a step; in rank 2 in 39 of 39 steps; ");
+	has(o, "\n +4.00 MiB      1/3     39/39  160.00 MiB       40  train.py:7 (step");
+	has(o, "\n +2.00 MiB      3/3     39/39  160.00 MiB      120  train.py:5 (main)\n");
+	has(o, "\ncpu \xc2\xb7 39 steps\ntrain.py:9 (load) grows in rank 1 worker 1: +1.00 MiB a step, ");
 	assert_true(terminal__harmless(o->out, strcspn(o->out, "\n")));
 }
 
@@ -130,14 +130,14 @@ static void test_when(void **state)
 	(void)state;
 	assert_int_equal(leaks("--fail", ranks[0], ranks[1], NULL)->status, EXIT_FAILED);
 	assert_int_equal(leaks("--fail", "--min-growth", "1G", ranks[0], ranks[1], NULL)->status, EXIT_OK);
-	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL), "nothing grows in any of them: 40 steps, live at their ends within ");
+	has(leaks("--min-growth", "1G", ranks[0], ranks[1], NULL), "nothing grows in any of them: 39 steps, live at their ends within ");
 	assert_int_equal(leaks("--device", "cuda:7", ranks[0], ranks[1], NULL)->status, EXIT_UNUSABLE);
 	assert_int_equal(leaks(ranks[0], "/nonexistent", NULL)->status, EXIT_UNUSABLE);
 	o = leaks("--device", "cuda:1", ranks[0], ranks[1], ranks[2], NULL);
 	has(o, "train.py:7 (step\\x1b[2J) grows in rank 1");
 	assert_null(strstr(o->out, "2.00 MiB a step"));
 	setenv("COLUMNS", "400", 1);
-	has(leaks(ranks[0], lone, NULL), "train.py:5 (main) grows in all 2 recordings: +1.00 MiB a step in each; in r3 in 40 of 40 steps");
+	has(leaks(ranks[0], lone, NULL), "train.py:5 (main) grows in all 2 recordings: +1.00 MiB a step in each; in r3 in 39 of 39 steps");
 	has(leaks(ranks[1], lone, NULL), "train.py:7 (step\\x1b[2J) grows in 1 of 2 recordings only, r2: +4.00 MiB");
 	has(leaks(ranks[1], brief, NULL), "train.py:5 (main) grows in rank 1 of 2 only: +1.00 MiB");
 	has(leaks(ranks[1], brief, NULL), " In rank 0 there are too few steps to tell.\n");

@@ -62,7 +62,8 @@ struct growth_sum { /* of the device as a whole */
 
 struct growth {
 	enum growth_clock clock;
-	uint64_t steps;	   /* that ended; slices */
+	uint64_t steps;	   /* that were recorded from their beginning to their end, as a report counts them; slices */
+	bool partly;	   /* the first value is of the end of a step that was under way when recording began: it is none of steps */
 	uint64_t stride;   /* steps from one value to the next; slices */
 	double slice;	   /* s from one value to the next, with GROWTH_TIME */
 	size_t values;

@@ -73,7 +73,8 @@ static void describe(const struct judge *j)
 	struct growth *g = j->g;
 
 	g->clock = j->track == TRACK_TIME ? GROWTH_TIME : j->w->kind == STEP_OPT ? GROWTH_STEPS : GROWTH_CALLS;
-	g->steps = t->passed;
+	g->steps = g->clock == GROWTH_TIME ? t->passed : model__whole_steps(j->m);
+	g->partly = g->clock != GROWTH_TIME && g->steps < t->passed;
 	g->stride = t->stride;
 	g->slice = g->clock == GROWTH_TIME ? (double)t->stride * (double)GROWTH_SLICE / 1e9 : 0;
 	g->values = t->n;
