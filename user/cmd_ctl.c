@@ -103,8 +103,12 @@ static int find(const struct ctl_args *a, struct control_place *ret)
 		status = EXIT_UNUSABLE;
 	} else if (n > 1) {
 		log_err("%zd captures run here; -p says which is meant:", n);
-		for (ssize_t i = 0; i < n; i++)
-			log_err("  -p %d: of PID %d, by PID %d", (int)all[i].capturer, (int)all[i].target, (int)all[i].capturer);
+		for (ssize_t i = 0; i < n; i++) {
+			if (all[i].target == all[i].capturer)
+				log_err("  -p %d: of the processes that it chooses itself, by PID %d", (int)all[i].capturer, (int)all[i].capturer);
+			else
+				log_err("  -p %d: of PID %d, by PID %d", (int)all[i].capturer, (int)all[i].target, (int)all[i].capturer);
+		}
 		status = EXIT_USAGE;
 	} else {
 		*ret = all[0];

@@ -344,7 +344,7 @@ int recording__run(struct recording *r)
 {
 	int status = run(r);
 
-	recording_folder__close(r);
+	recording_folder__close(r, status);
 	return status;
 }
 
@@ -425,7 +425,7 @@ static void child_end(void *output, const char *reason, int err)
 		say_failed(r, err);
 	if (((r->writer || r->file) && close_output(r, err ? EXIT_FAILED : EXIT_OK)) || err)
 		r->of->some_failed = true;
-	recording_folder__close(r);
+	recording_folder__close(r, EXIT_OK);
 	free(r->child_path);
 	free(r);
 }

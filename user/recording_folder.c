@@ -227,7 +227,7 @@ static void remove_folder(const char *path)
 	free(index);
 }
 
-void recording_folder__close(struct recording *r)
+void recording_folder__close(struct recording *r, int status)
 {
 	size_t n = 0;
 
@@ -235,7 +235,9 @@ void recording_folder__close(struct recording *r)
 		folder__entries(r->folder, &n);
 		if (n)
 			log_info("next: memtrace-bpf report %s", folder__path(r->folder));
-		else if (r->made_folder)
+		else if (status == EXIT_OK)
+			log_warn("nothing was written: no process that was recorded allocated a tensor");
+		if (!n && r->made_folder)
 			remove_folder(folder__path(r->folder));
 		folder__free(r->folder);
 	}

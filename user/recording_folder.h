@@ -25,7 +25,7 @@ int recording_folder__note(struct recording *r);
 void recording_folder__event(struct recording *r, const struct event *e);
 /* It is written: the entry is whole. An exit code, logged. */
 int recording_folder__end(struct recording *r, uint64_t bytes);
-/* After all, where there is a folder or an entry; one that nothing was recorded into goes. */
-void recording_folder__close(struct recording *r);
+/* After all, where there is a folder or an entry; one that nothing was recorded into goes, with a warning unless status says why. */
+void recording_folder__close(struct recording *r, int status);
 
 #endif

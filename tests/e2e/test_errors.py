@@ -111,6 +111,7 @@ def test_suggestions():
 def test_ctl():
     """A wrong action is wrong with no capture there; a capture that waits says for what; who has none is told where others are."""
     refused(tool("ctl", "stauts", root=True), USAGE, "'stauts'", "status", "mark NAME")
+    refused(tool("ctl", "stat", root=True), USAGE, "status was probably meant")
     refused(tool("ctl", "-p", "1", "dance", root=True), USAGE, "unknown action 'dance'")
     pid = str(ended_pid())
     refused(tool("ctl", "-p", pid, "status", root=True), UNUSABLE, "no capture of PID " + pid, "record" if harness.IS_ROOT else "sudo")
@@ -123,7 +124,15 @@ def test_ctl():
     check("waits for a process that matches 'no-such-job-%s'" % pid in out, "what it says: %r", out)
     code, out, _ = tool("ctl", "-p", str(recorder.pid), "--format", "json", "status", root=True)
     check('"processes":[]' in out and '"waiting_for":"a process' in out, "as JSON: %r", out)
-    finish(recorder)
+    other = spawn([harness.TOOL, "record", "--name", "no-such-job-%s" % pid, "--follow", "-o", scratch("ctl2") + "/"], root=True)
+    other.wait_line("waiting for", 20, stream="err")
+    code, _, err = tool("ctl", "status", root=True)
+    equal(code, USAGE, "exit code where two captures run")
+    check("-p %d: of the processes that it chooses itself" % recorder.pid in err, "which captures there are: %r", err)
+    for p in (recorder, other):
+        finish(p)
+        check("nothing was written: no process that was recorded allocated a tensor" in p.stderr(), "what is said at the end: %r", p.stderr())
+    check(not os.path.exists(scratch("ctl")), "an empty folder stays")
 
 
 def test_containers_choose():

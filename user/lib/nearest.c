@@ -6,6 +6,7 @@
 #include "lib/nearest.h"
 
 #define LONGEST 63
+#define SHORTEST 3 /* beginning of a word that stands for it */
 
 static unsigned least(unsigned a, unsigned b)
 {
@@ -43,6 +44,8 @@ void nearest__try(struct nearest *n, const char *candidate)
 	size_t len = strlen(n->word);
 	unsigned distance = nearest__distance(n->word, candidate);
 
+	if (len >= SHORTEST && !strncmp(n->word, candidate, len))
+		distance = 0; /* "stat" is the beginning of status, and only near start */
 	if (distance > least((unsigned)(len + 1) / 3, 3) || (n->best && distance >= n->distance))
 		return;
 	n->best = candidate;
