@@ -81,8 +81,12 @@ def nvml_devices(times=200):
         v2 = nvml.nvmlDeviceGetMemoryInfo_v2(device, ctypes.byref(memory))
         nvml.nvmlDeviceGetMigMode(device, ctypes.byref(mig), ctypes.byref(pending))
         nvml.nvmlDeviceGetMinorNumber(device, ctypes.byref(minor))
+        uuid = ctypes.create_string_buffer(96)
+        if not hasattr(nvml, "nvmlDeviceGetUUID") or nvml.nvmlDeviceGetUUID(device, uuid, ctypes.c_uint(96)):
+            uuid.value = b""
         result.append({"error": error, "p50_us": statistics.median(took), "p99_us": sorted(took)[len(took) * 99 // 100], "v2": v2 == 0,
                        "total": memory.total, "reserved": memory.reserved, "free": memory.free, "mig": mig.value, "minor": minor.value,
+                       "uuid": uuid.value.decode("ascii", "replace"),
                        "processes": {p.pid: p.used for p in room[:count.value]} if not error else {}})
     return result
 
@@ -115,6 +119,15 @@ def nvml_loop(seconds):
 
 def malloc(seconds, label="malloc"):
     """What cudaMalloc of 2 MiB takes, in microseconds, by the runtime that PyTorch has loaded."""
+    timed(seconds, label, "cudaMalloc", "cudaFree")
+
+
+def pinned(seconds):
+    """The same of 2 MiB of pinned memory of the host."""
+    timed(seconds, "pinned", "cudaHostAlloc", "cudaFreeHost")
+
+
+def timed(seconds, label, take, give):
     import torch
     torch.zeros(1, device="cuda")
     with open("/proc/self/maps", encoding="utf-8") as f:
@@ -123,10 +136,10 @@ def malloc(seconds, label="malloc"):
     took, end, p = [], time.monotonic() + float(seconds), ctypes.c_void_p()
     while time.monotonic() < end or len(took) < 50:
         begin = time.perf_counter_ns()
-        error = runtime.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(2 * MIB))
+        error = getattr(runtime, take)(ctypes.byref(p), ctypes.c_size_t(2 * MIB), ctypes.c_uint(0))  # cudaMalloc ignores the flags
         took.append((time.perf_counter_ns() - begin) / 1e3)
-        if error or runtime.cudaFree(p):
-            sys.exit("cudaMalloc failed: %d" % error)
+        if error or getattr(runtime, give)(p):
+            sys.exit("%s failed: %d" % (take, error))
     say(what=label, n=len(took), p50_us=statistics.median(took), p99_us=sorted(took)[len(took) * 99 // 100])
 
 
@@ -242,6 +255,17 @@ def idle():
     say(steps=n)
 
 
+def libraries():
+    """Says ready with CUDA's own libraries alone, and solved with those that an operation loads when it is first used."""
+    import torch
+    torch.zeros(1, device="cuda")
+    wait()
+    torch.linalg.svd(torch.randn(16, 16, device="cuda"))
+    print("solved", flush=True)
+    sys.stdin.readline()
+    say(done=True)
+
+
 def hold(part):
     """Takes part of what is free, and holds it until told to end."""
     import torch
@@ -274,7 +298,7 @@ def late():
     say(ms=1e3 * (time.monotonic() - begin))
 
 
-JOBS = {f.__name__: f for f in (probe, nvml_loop, malloc, train, oom, profiler, history, loader, nccl, idle, hold, ask, late)}
+JOBS = {f.__name__: f for f in (probe, nvml_loop, malloc, pinned, libraries, train, oom, profiler, history, loader, nccl, idle, hold, ask, late)}
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in JOBS:
