@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import ssl
 import struct
@@ -292,6 +293,23 @@ def test_workers_hold_no_file_that_is_served():
     check(sum(fd == 1 for _, fd in writes) > 3, "too few workers were seen: %s", writes)
     equal(wrong, [], "what workers can write to")
     s.stop()
+
+
+def test_programs_that_are_not_run_from_memory():
+    """Where the system forbids that, workers work all the same, and it is said once what they lack."""
+    prefix = ("unshare", "-fp", "--kill-child", "--mount-proc", "sh", "-c", 'echo 2 >/proc/sys/vm/memfd_noexec && exec "$@"', "sh")
+    if not harness.IS_ROOT or subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode:
+        raise Skip("needs root, and a kernel that has vm.memfd_noexec for each PID namespace")
+    if sanitized():
+        raise Skip("workers with AddressSanitizer run the program's own file")
+    s = server.Server("--user", "nobody", recording(), prefix=prefix)
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    for n in range(3):
+        s.get("/api/trace/%s?top=%d" % (trace, n + 1)).expect()
+    equal(s.process.stderr().count("workers run the program's own file"), 1, "how often it is said")
+    serve = server.harness.children_of(s.process.pid)
+    os.kill(serve[0], signal.SIGTERM)
+    equal(s.process.wait(20), 0, "exit")
 
 
 def test_users_of_their_own():

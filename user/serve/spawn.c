@@ -60,7 +60,8 @@ static int unreadable_copy(void)
 	close(self);
 	return copy;
 failed:
-	log_debug("workers run the program's own file: it cannot be copied into memory: %s", strerror(errno));
+	log_warn("workers run the program's own file, which cannot be copied into memory to be run: %s. Other processes of the same user may "
+		 "look into them until they have opened their recordings", strerror(errno));
 	if (self >= 0)
 		close(self);
 	if (copy >= 0)
