@@ -70,6 +70,8 @@ def test_schema_is_valid():
     equal(len({o["operationId"] for o in operations}), len(operations), "operations of the same name")
     for o in operations:
         check(o.get("summary") and o.get("tags"), "%s has no words", o["operationId"])
+    # A recording of the command line leaves the list, too.
+    equal(set(doc["paths"]["/api/trace/{trace_id}"]["delete"]["responses"]) & {"200", "404", "409"}, {"200", "404"}, "answers to a deletion")
 
 
 def config():

@@ -479,7 +479,7 @@ const struct route trace_routes[] = {
 	  .flags = ROUTE_COSTLY, .handle = report },
 	{ .method = "DELETE", .path = "/api/trace/{trace_id}", .id = "deleteTrace", .tag = "traces", .summary = "Delete a trace and its files",
 	  .help = "One that is still being captured is stopped first.", .in_path = trace_path,
-	  .answers = ANSWERS({ 200, JSON, "Deleted", "It is gone." }, NOT_THERE, { 409, JSON, "Error", "It cannot be deleted: it is not the server's." }, CANNOT),
+	  .answers = ANSWERS({ 200, JSON, "Deleted", "It is gone." }, NOT_THERE, CANNOT),
 	  .flags = ROUTE_CHANGES, .handle = delete },
 	{ .method = "POST", .path = "/api/trace/{trace_id}/stop", .id = "stopTrace", .tag = "traces", .summary = "End a capture now",
 	  .help = "What it has is kept, as if it had ended by itself.", .in_path = trace_path,
