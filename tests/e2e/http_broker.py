@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """serve's privileged process: its limits, its folder, captures that fail, and how it ends, whoever ends it."""
+import contextlib
 import os
 import re
 import signal
@@ -217,6 +218,58 @@ def test_profiles_end_with_their_client():
         time.sleep(0.1)
     equal(sockets(s.port, "08"), 0, "connections that wait to be closed")
     equal(s.wait_trace(traces()[0]["trace_id"])["state"], "done", "a trace whose client has gone")
+    s.stop()
+
+
+def state_of(pid):
+    with open("/proc/%d/stat" % pid, encoding="ascii", errors="replace") as f:
+        return f.read().rsplit(")", 1)[1].split()[0]
+
+
+def stopped_worker(s, trace):
+    """A request whose worker does not end, on a connection of its own."""
+    servers = set(s.processes())
+    for n in range(200):
+        c = socket.create_connection((s.host, s.port))
+        c.sendall(b"GET /api/trace/%s?top=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (trace.encode(), n + 1000))
+        limit = time.monotonic() + 5
+        workers = set()
+        while not workers and time.monotonic() < limit:
+            workers = set(harness.children_of(s.process.pid)) - servers
+        for pid in workers:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGSTOP)
+                # Most have not read much by then; those that have ended already are zombies.
+                until(lambda pid=pid: state_of(pid) in "TZX", "a stop", 5)
+                if state_of(pid) == "T":
+                    return c
+        c.close()
+    raise harness.Failure("no worker could be stopped")
+
+
+def test_requests_that_were_given_up_make_room():
+    """Clients that ask for work and go leave no work behind: neither in the queue nor with the worker."""
+    needs_root()
+    s = server.Server("--max-workers", "1", "--requests-per-minute", "0", make(scratch("given-up.mtr")))
+    trace = s.get("/api/trace/list").expect().json["active_traces"][0]
+    s.wait_trace(trace)
+    first = stopped_worker(s, trace)
+    # More in all than may wait; of one client no more at once than it may have in work.
+    for k in range(4):
+        held = [socket.create_connection((s.host, s.port)) for _ in range(12)]
+        for n, c in enumerate(held):
+            c.sendall(b"GET /api/trace/%s?top=%d HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" % (trace.encode(), k * 12 + n + 1))
+        for c in held:
+            c.close()
+        until(lambda: not sockets(s.port, "08"), "end of connections whose clients have gone", 10)
+    answer = []
+    asker = threading.Thread(target=lambda: answer.append(s.connect().get("/api/trace/%s?top=777" % trace).status))
+    asker.start()
+    asker.join(1)
+    equal(answer, [], "one who waits for the worker")
+    first.close()
+    asker.join(30)
+    equal(answer, [200], "the one who waited")
     s.stop()
 
 

@@ -282,8 +282,8 @@ static size_t jobs(void)
 
 static void test_anything(void **state)
 {
-	static const char *const dos[] = { "capture", "stop", "report", "leaks", "diff", "compare", "export", "open", "dump", "pushed" };
-	static const char *const keys[] = { "pid", "model_name", "duration_s", "steps", "max_events", "input_shape", "batch_size", "keep", "trace_id", "at",
+	static const char *const dos[] = { "capture", "stop", "report", "leaks", "diff", "compare", "export", "open", "dump", "pushed", "cancel" };
+	static const char *const keys[] = { "asked", "pid", "model_name", "duration_s", "steps", "max_events", "input_shape", "batch_size", "keep", "trace_id", "at",
 					    "by", "device", "top", "filter", "frames", "old", "new", "traces", "format", "file", "enable_fragmentation" };
 	static const int statuses[] = { 404, 409, 422, 429, 503 };
 	uint32_t seed = 1;
@@ -330,6 +330,42 @@ static void test_waiting(void **state)
 	assert_int_equal(n, 3);
 	jobs__forget(b, &b->peers[PEER_WEB], NULL);
 	assert_null(b->jobs);
+}
+
+/* Whoever asked has gone: the place is another's, at once. Others' questions, and what nobody asked, stay as they are. */
+static void test_cancelled(void **state)
+{
+	json_t *msg, *a;
+
+	(void)state;
+	for (int i = 1; i <= BROKER_WAITING; i++) {
+		msg = json_pack("{s:i,s:s,s:s,s:s}", "id", i, "do", i % 2 ? "report" : "export", "trace_id", "trace_1", "format", "csv");
+		assert_null(ask(msg));
+		json_decref(msg);
+	}
+	msg = json_loads("{\"id\": 100, \"do\": \"report\", \"trace_id\": \"trace_1\"}", 0, NULL);
+	a = ask(msg);
+	assert_int_equal(json_integer_value(json_object_get(a, "status")), 429);
+	json_decref(a);
+	for (int i = 0; i <= BROKER_WAITING + 1; i++) {
+		json_t *cancel = json_pack("{s:i,s:s,s:i}", "id", 200 + i, "do", "cancel", "asked", i == 0 ? 77 : i);
+
+		if (i == 1) { /* 77 was nobody's */
+			a = ask(msg);
+			assert_int_equal(json_integer_value(json_object_get(a, "status")), 429);
+			json_decref(a);
+		}
+		a = ask(cancel);
+		assert_true(json_is_true(json_object_get(a, "ok")));
+		json_decref(a);
+		json_decref(cancel);
+	}
+	assert_null(b->jobs);
+	assert_null(ask(msg));
+	jobs__forget(b, &b->peers[PEER_WEB], NULL);
+	json_decref(msg);
+	refused("{\"id\": 300, \"do\": \"cancel\"}", 422, "asked");
+	refused("{\"id\": 301, \"do\": \"cancel\", \"asked\": -1}", 422, "asked");
 }
 
 static size_t descriptors(void)
@@ -398,7 +434,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_refused), cmocka_unit_test(test_opens),	    cmocka_unit_test(test_anything),
-		cmocka_unit_test(test_waiting), cmocka_unit_test(test_no_question), cmocka_unit_test(test_opens_no_unchecked), cmocka_unit_test(test_descriptors_of_answers_nobody_reads),
+		cmocka_unit_test(test_waiting), cmocka_unit_test(test_cancelled),
+		cmocka_unit_test(test_no_question), cmocka_unit_test(test_opens_no_unchecked), cmocka_unit_test(test_descriptors_of_answers_nobody_reads),
 		cmocka_unit_test(test_facts_survive_a_full_disk), cmocka_unit_test(test_exports_leave_captures_their_share),
 	};
 

@@ -220,6 +220,8 @@ int jobs__report(struct broker *b, struct trace *t); /* for trace__done(); 0 or 
 void jobs__pump(struct broker *b, uint64_t now);
 size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room);
 void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t); /* who does not want it any more */
+/* Whoever asked the peer for the question with this id has gone: it is not answered, and its worker ends. An export that is being made is kept. */
+void jobs__cancel(struct broker *b, const struct peer *p, json_int_t id);
 void jobs__free(struct broker *b);
 uint64_t jobs__reserved(const struct broker *b); /* bytes of the folder that running exports may yet take */
 

@@ -317,6 +317,20 @@ static void delete(struct peer *p, json_t *msg)
 	broker__answer(p, ask__id(msg), json_pack("{s:I}", "remaining", (json_int_t)left), -1);
 }
 
+static void cancel(struct peer *p, json_t *msg)
+{
+	uint64_t asked = 0;
+
+	if (!ask__count(p, msg, "asked", 1, INT64_MAX, &asked))
+		return;
+	if (!asked) {
+		broker__refuse(p, ask__id(msg), 422, "asked", "asked: has to be the id of a question");
+		return;
+	}
+	jobs__cancel(p->b, p, (json_int_t)asked);
+	broker__answer(p, ask__id(msg), NULL, -1);
+}
+
 static struct trace *trace_of_file(struct broker *b, const char *file, const struct trace_export **export)
 {
 	*export = NULL;
@@ -488,6 +502,8 @@ void broker__asked(struct peer *p, json_t *msg)
 		stop(p, msg);
 	else if (!strcmp(what, "delete"))
 		delete(p, msg);
+	else if (!strcmp(what, "cancel"))
+		cancel(p, msg);
 	else if (!strcmp(what, "open"))
 		open_file(p, msg);
 	else if (!strcmp(what, "pushed") && p->kind == PEER_PUSH)

@@ -155,6 +155,17 @@ void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t)
 	}
 }
 
+void jobs__cancel(struct broker *b, const struct peer *p, json_int_t id)
+{
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->peer != p || j->id != id)
+			continue;
+		if (!j->running || j->kind != JOB_EXPORT)
+			remove_job(b, j);
+		return;
+	}
+}
+
 void jobs__free(struct broker *b)
 {
 	while (b->jobs)

@@ -352,13 +352,26 @@ static void give_up(struct request *r)
 	request__resume(r);
 }
 
+/* What nobody waits for any more takes no worker's time, and no place of those that wait for one. */
+static void cancel(struct request *r)
+{
+	struct web *web = r->web;
+
+	if (r->asked)
+		link__send(web->link, json_pack("{s:I, s:s, s:I}", "id", (json_int_t)++web->last_id, "do", "cancel", "asked", (json_int_t)r->asked), -1);
+	r->asked = 0;
+}
+
 void request__sweep(struct web *web)
 {
 	for (struct request *r = web->requests; r; r = r->next) {
-		if (r->asked && web->now - r->asked_at > WEB_ASK_NS)
+		if (r->asked && web->now - r->asked_at > WEB_ASK_NS) {
+			cancel(r);
 			request__error(r, 503, NULL, "the part of the server that captures has not answered");
-		else if (!r->stream && !r->held && request__client_gone(r))
+		} else if (!r->stream && !r->held && request__client_gone(r)) {
+			cancel(r);
 			give_up(r);
+		}
 	}
 }
 
