@@ -179,27 +179,22 @@ static bool begin(struct session *s, struct python *py)
 {
 	s->target.proc = saved.self;
 	s->target.python = py;
-	s->image = -1;
-	s->dict = dict__new();
-	s->facts = facts__new();
-	s->stacks = map64__new();
-	s->outer = map64__new();
-	s->roots = map64__new();
-	s->threads = map64__new();
-	s->names = s->dict ? names__new(s->dict, py) : NULL;
-	return s->dict && s->facts && s->stacks && s->outer && s->roots && s->threads && s->names && !modules__open(s) && autograd__attach(s) >= 0;
+	s->names = names__new(s->dict, py);
+	return s->names && !modules__open(s) && autograd__attach(s) >= 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct sink sink = { .event = on_event }, *sinks = &sink;
+	const struct session_opts opts = { 0 };
+	struct failure f = { 0 };
 	struct session *s;
 	struct python py;
 
 	if (size < 2)
 		return 0;
 	saved__load(data[0], &py);
-	s = calloc(1, sizeof(*s));
+	s = session__make(&opts, &f);
 	if (!s || !begin(s, &py))
 		abort();
 	s->sinks = &sinks;

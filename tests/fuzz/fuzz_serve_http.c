@@ -4,6 +4,7 @@
  * broker that says no, or hands a document over. Answers are those that there are, whatever was sent. What is read in the answers is counted by their
  * lengths, so that nothing that was sent can pose as one.
  */
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -149,8 +150,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	set_up();
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&at, at_len))
+	if (fd < 0)
 		abort();
+	/* The fuzzer's own timer interrupts it where the server is slow to accept. */
+	while (connect(fd, (struct sockaddr *)&at, at_len)) {
+		if (errno != EINTR) {
+			perror("connect");
+			abort();
+		}
+	}
 	for (;;) {
 		struct pollfd fds[] = { { .fd = fd, .events = POLLIN | (sent < size ? POLLOUT : 0) }, { .fd = link__fd(to_web), .events = link__events(to_web) } };
 		ssize_t n;
