@@ -17,7 +17,7 @@
 #define STEPS 40
 
 static char dir[] = "/tmp/test_leaks_ranks.XXXXXX";
-static char ranks[RANKS][64], worker[64], lone[64], brief[64];
+static char ranks[RANKS][64], worker[64], lone[64], brief[64], longer[64];
 
 static struct output *leaks(const char *first, ...)
 {
@@ -81,6 +81,8 @@ static int setup(void **state)
 	write_rank(lone, -1, 300, 1, STEPS);
 	snprintf(brief, sizeof(brief), "%s/brief.mtr", dir);
 	write_rank(brief, 0, 400, 1, 5);
+	snprintf(longer, sizeof(longer), "%s/longer.mtr", dir);
+	write_rank(longer, 0, 500, 1, 100);
 	return 0;
 }
 
@@ -92,6 +94,7 @@ static int teardown(void **state)
 	unlink(worker);
 	unlink(lone);
 	unlink(brief);
+	unlink(longer);
 	rmdir(dir);
 	return 0;
 }
@@ -143,6 +146,12 @@ static void test_when(void **state)
 	has(leaks(ranks[1], brief, NULL), " In rank 0 there are too few steps to tell.\n");
 	unsetenv("COLUMNS");
 	has(leaks("--steps", ranks[1], ranks[2], NULL), "\ntrain.py:7 (step\\x1b[2J), rank 1, live at the end of each step\n");
+	/* The list says what it leaves out. Its number 0 is the end of the step that was under way: the last number is how many steps there were. */
+	o = leaks("--steps", longer, NULL);
+	has(o, "\ncuda:0 \xc2\xb7 99 steps\n");
+	has(o, "\ncuda:0, live at the end of each step: the last 64 of 100\n      36   37.00 MiB    +1.00 MiB  ");
+	has(o, "\n      99  100.00 MiB    +1.00 MiB  ");
+	has(leaks("--steps", brief, NULL), ", live at the end of each step\n       0    1.00 MiB    +1.00 MiB  ");
 	has(leaks("--by", "stack", ranks[1], ranks[2], NULL), "grows in rank 1 of 2 only");
 }
 
