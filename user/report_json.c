@@ -414,7 +414,7 @@ static int cmp_layer(const void *a, const void *b)
 	return c ? c : strcmp(x->l.root, y->l.root);
 }
 
-static void put_layer(struct json *j, const struct named_layer *n)
+static void put_layer(struct json *j, const struct named_layer *n, bool reserved)
 {
 	const struct model_layer *l = &n->l;
 	char key[2 * REPORT_TEXT];
@@ -424,7 +424,7 @@ static void put_layer(struct json *j, const struct named_layer *n)
 	json__string(j, "layer_name", l->name);
 	json__string(j, "layer_class", l->cls);
 	json__string(j, "root_class", l->root);
-	export__layer(j, l);
+	export__layer(j, l, reserved);
 	json__close_object(j);
 }
 
@@ -442,7 +442,7 @@ static int put_layers(struct json *j, const struct model *m)
 		all[i].twice = (i && !strcmp(all[i - 1].l.name, all[i].l.name)) ||
 			       (i + 1 < n && !strcmp(all[i + 1].l.name, all[i].l.name));
 	for (size_t i = 0; all && i < n; i++)
-		put_layer(j, &all[i]);
+		put_layer(j, &all[i], model__reserves(m));
 	json__close_object(j);
 	free(all);
 	return all ? 0 : -ENOMEM;
@@ -460,7 +460,10 @@ static void put_phases(struct json *j, const struct model *m)
 		json__open_object(j, phase__name(p));
 		json__uint(j, "peak_allocated", s.peak_allocated);
 		json__double(j, "peak_time", seconds(s.peak_time), 9);
-		json__uint(j, "peak_reserved", s.peak_reserved);
+		if (model__reserves(m))
+			json__uint(j, "peak_reserved", s.peak_reserved);
+		else
+			json__null(j, "peak_reserved");
 		json__int(j, "allocated_delta", s.allocated_delta);
 		json__double(j, "duration_ms", (double)s.duration / 1e6, 6);
 		json__uint(j, "count", s.count);

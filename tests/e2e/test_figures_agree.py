@@ -91,6 +91,52 @@ def device(doc):
     return {k: d[k] for k in DEVICE}
 
 
+def same_in_openmetrics(c, doc, want):
+    """All that it has of the recording, of the device and of the moment, and what it has not."""
+    cpu = {family: c.metrics[family]['device="cpu"'] for family in c.metrics if 'device="cpu"' in c.metrics[family]}
+    equal(cpu, {"device_allocated_bytes": want["allocated"], "device_peak_allocated_bytes": want["peak_allocated"],
+                "device_allocations_total": want["allocs"], "device_frees_total": want["frees"], "device_ooms_total": want["ooms"],
+                "device_allocation_bytes_total": want["total_allocated"], "moment_allocated_bytes": want["allocated"]}, "OpenMetrics of the device")
+    equal([c.metrics[n][""] for n in ("steps_total", "events_total", "lost_records_total")],
+          [doc["capture"][n] for n in ("steps", "events", "lost")], "OpenMetrics of the recording")
+    lines, want_lines = collections.Counter(), collections.Counter()
+    for labels, value in c.metrics["moment_line_bytes"].items():
+        of = dict(re.findall(r'(\w+)="(.*?)"', labels))
+        lines["before attach" if of["source"] == "census" else (of["file"], of["line"])] += value
+    for r in c.json["line"]["rows"]:
+        want_lines["before attach" if r.get("before_attach") else (r["file"], str(r["line"]))] += r["bytes"]
+    equal(lines, want_lines, "lines of OpenMetrics")
+
+
+def same_in_text(c, doc, want):
+    """The head, the sums and the table of lines of the report for people."""
+    one = " ".join(c.text.split())
+
+    def said(pattern, value, what):
+        found = re.search(pattern.replace("SIZE", TEXT.replace("(", "(?:").join("()")), one)
+        check(found and is_rounded(found[1], value), "%s: %s in the text, not %d:\n%s", what, found and found[1], value, c.text)
+
+    said("peak SIZE allocated", want["peak_allocated"], "peak")
+    said("Mem at the end: SIZE", want["allocated"], "allocated")
+    said("Total mem allocated: SIZE", want["total_allocated"], "allocated in all")
+    equal(re.search(r"([\d,]+) events, ([\d,]+) lost", one).groups(), tuple("{:,}".format(doc["capture"][n]) for n in ("events", "lost")), "events")
+    check("(step %d," % next(d["peak_step"] for d in doc["devices"]) in one, "the step of the peak:\n%s", c.text)
+    table = c.text.split(" Location\n")[1].split("\n\n")[0]
+    rows = [re.match(r" *%s +%s +%s +([\d,]+) +(.*)" % ((TEXT,) * 3), line) for line in table.splitlines()]
+    want_rows = collections.defaultdict(lambda: [0, 0])
+    for r in c.json["line"]["rows"]:
+        key = "before attach" if r.get("before_attach") else "%s:%d" % (os.path.basename(r["file"]), r["line"])
+        want_rows[key][0] += r["bytes"]
+        want_rows[key][1] += r["count"]
+    for r in rows:
+        check(r, "a row of another kind:\n%s", table)
+        key = "before attach" if "before attach" in r[8] else re.search(r"([\w.]+:\d+) \(", r[8])[1]
+        want_bytes, want_count = want_rows.pop(key)
+        check(is_rounded("%s %s" % r.group(1, 2), want_bytes), "%s: %s %s of %d", key, r[1], r[2], want_bytes)
+        equal(int(r[7].replace(",", "")), want_count, "blocks of %s" % key)
+    equal(dict(want_rows), {}, "lines that the text has not")
+
+
 def test_live_report_json_and_openmetrics():
     c = Captured()
     doc = c.json["line"]
@@ -112,13 +158,8 @@ def test_live_report_json_and_openmetrics():
     equal({k.replace(" ", "_") for k in said}, set(categories), "categories of the text:\n%s" % c.text)
     for name, text in said.items():
         check(is_rounded(text, categories[name.replace(" ", "_")]), "%s: %s of %d", name, text, categories[name.replace(" ", "_")])
-    # What OpenMetrics has of the rest, and what it has not.
-    equal((c.metrics["device_allocated_bytes"], c.metrics["device_peak_allocated_bytes"], c.metrics["moment_allocated_bytes"]),
-          ({'device="cpu"': allocated}, {'device="cpu"': want["peak_allocated"]}, {'device="cpu"': allocated}), "OpenMetrics of the device")
-    equal((c.metrics["steps_total"][""], c.metrics["events_total"][""], c.metrics["device_allocations_total"]['device="cpu"']),
-          (doc["capture"]["steps"], doc["capture"]["events"], want["allocs"]), "counters")
-    check(not {"device_before_attach_bytes", "device_reserved_bytes", "device_fragmentation_ratio"} & set(c.metrics), "what is not known has a sample")
-    check(is_rounded(re.search("peak %s allocated" % TEXT, c.text)[0][5:-10], want["peak_allocated"]), "the peak of the text:\n%s", c.text)
+    same_in_openmetrics(c, doc, want)
+    same_in_text(c, doc, want)
     # What is kept of each step, from the end of the first to that of the last, and nothing else. What came in the last two is an
     # input as far as is known by then.
     for by, live in c.live.items():

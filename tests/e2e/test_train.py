@@ -245,6 +245,8 @@ def test_bounds():
     # The one that was under way, then five whole ones, to the event: all that speaks of steps counts the whole ones.
     equal(report(path)["capture"]["steps"], 5, "whole steps that --steps 5 recorded")
     equal(tool("export", "openmetrics", path, "-o", "-")[1].split("memtrace_steps_total ")[1].split()[0], "5", "in OpenMetrics")
+    equal(json.loads(tool("export", "timeline", path, "-o", "-")[1])["summary"]["steps"], 5, "in a timeline")
+    equal(json.loads(tool("leaks", "--format", "json", path)[1])["devices"][0]["steps"], 5, "of leaks")
     with open(path, "rb") as f:
         equal(sum(e["kind"] == mtr_reader.STEP for e in mtr_reader.Recording(f).events()), 6, "ends of steps in the recording")
 

@@ -120,7 +120,7 @@ static void test_timeline(void **state)
 	summary = json_object_get(j, "summary");
 	model__device(w.m, 0, &d);
 	assert_int_equal(field(summary, "peak_allocated"), d.peak_allocated);
-	assert_int_equal(field(summary, "steps"), 3);
+	assert_int_equal(field(summary, "steps"), 2); /* the first of the three was under way */
 	assert_int_equal(field(summary, "events"), model__events(w.m));
 	json_decref(j);
 	world__close(&w);

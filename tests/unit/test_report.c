@@ -602,7 +602,9 @@ static void test_json_cpu(void **state)
 {
 	static const char *const unknown[] = { "reserved", "peak_reserved", "fragmentation", "avg_fragmentation" };
 	json_t *doc = parse(report("--format", "json", cpu_recording, NULL)->out);
-	json_t *dev = json_array_get(json_object_get(doc, "devices"), 0);
+	json_t *dev = json_array_get(json_object_get(doc, "devices"), 0), *of;
+	int phases = 0;
+	const char *key;
 
 	(void)state;
 	assert_true(json_is_null(json_object_get(dev, "drift")));
@@ -613,6 +615,11 @@ static void test_json_cpu(void **state)
 		assert_true(json_is_null(json_object_get(dev, unknown[i])));
 	assert_true(json_is_null(json_object_get(doc, "reserved")));
 	assert_true(json_is_null(json_object_get(doc, "fragmentation")));
+	json_object_foreach (json_object_get(doc, "phases"), key, of) {
+		assert_true(json_is_null(json_object_get(of, "peak_reserved")));
+		phases++;
+	}
+	assert_true(phases);
 	json_decref(doc);
 }
 
@@ -669,12 +676,14 @@ static void test_fail_if_growth_leaves_out_what_was_there_before(void **state)
 static void test_recorded_from_the_start(void **state)
 {
 	struct tape t = tape__new(from_start);
+	struct dict_frame in[] = { frame(&t, "/home/u/gemma/a.py", "f", 7, NULL),
+				   frame(&t, SP "nn/modules/module.py", "Module._wrapped_call_impl", 1775, "layers.0") };
 	struct output *o;
-	json_t *doc, *dev;
+	json_t *doc, *dev, *layer;
 
 	(void)state;
 	facts__set(t.f, "attached_at", "start");
-	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = 1, .size = 1000 });
+	put(&t, (struct event){ .kind = EVENT_ALLOC, .device = CPU, .addr = 1, .size = 1000, .stack = dict__stack(t.d, in, 2, MT_WALK_OK) });
 	tape__close(&t);
 	o = report(from_start, NULL);
 	assert_non_null(strstr(o->out, "before attach 0 B"));
@@ -684,6 +693,12 @@ static void test_recorded_from_the_start(void **state)
 	assert_int_equal(integer(dev, "before_attach"), 0);
 	assert_true(json_is_true(json_object_get(dev, "before_attach_known")));
 	assert_int_equal(integer(doc, "before_attach"), 0);
+	/* What a layer reserves is known of no CPU. */
+	layer = json_object_get(json_object_get(doc, "layers"), "layers.0");
+	assert_int_equal(integer(layer, "peak_allocated"), 1000);
+	assert_true(json_is_null(json_object_get(layer, "peak_reserved")));
+	assert_true(json_is_null(json_object_get(layer, "avg_fragmentation")));
+	assert_true(json_is_null(json_object_get(json_object_get(layer, "forward"), "peak_reserved")));
 	json_decref(doc);
 }
 

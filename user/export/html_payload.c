@@ -332,7 +332,7 @@ static void put_layers(struct json *j, const struct model *m)
 		json__string(j, "name", l.name);
 		json__string(j, "class", l.cls);
 		json__string(j, "root", l.root);
-		export__layer(j, &l);
+		export__layer(j, &l, true);
 		json__close_object(j);
 	}
 	json__close_array(j);

@@ -20,13 +20,24 @@ static int by_name(const void *a, const void *b)
 	return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-static void put_sums(struct json *j, const struct model_layer_sums *l, bool calls)
+static void put_known(struct json *j, const char *key, bool known, uint64_t bytes)
+{
+	if (known)
+		json__uint(j, key, bytes);
+	else
+		json__null(j, key);
+}
+
+static void put_sums(struct json *j, const struct model_layer_sums *l, bool calls, bool reserved)
 {
 	json__uint(j, "peak_allocated", l->peak_allocated);
-	json__uint(j, "peak_reserved", l->peak_reserved);
+	put_known(j, "peak_reserved", reserved, l->peak_reserved);
 	json__uint(j, "total_allocations", l->allocs);
 	json__uint(j, "total_deallocations", l->frees);
-	json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
+	if (reserved)
+		json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
+	else
+		json__null(j, "avg_fragmentation");
 	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
 	if (calls)
 		json__uint(j, "calls", l->calls);
@@ -34,41 +45,41 @@ static void put_sums(struct json *j, const struct model_layer_sums *l, bool call
 		json__null(j, "calls");
 }
 
-void export__layer(struct json *j, const struct model_layer *l)
+void export__layer(struct json *j, const struct model_layer *l, bool reserved)
 {
-	put_sums(j, &l->all, l->calls_known);
+	put_sums(j, &l->all, l->calls_known, reserved);
 	json__open_object(j, "forward");
-	put_sums(j, &l->forward, l->calls_known);
+	put_sums(j, &l->forward, l->calls_known, reserved);
 	json__close_object(j);
 	json__open_object(j, "backward");
-	put_sums(j, &l->backward, l->calls_known);
+	put_sums(j, &l->backward, l->calls_known, reserved);
 	json__close_object(j);
 }
 
-static void put_layer(struct json *j, const struct named *n, const char *key)
+static void put_layer(struct json *j, const struct named *n, const char *key, bool reserved)
 {
 	const struct model_layer *l = &n->layer;
 
 	json__open_object(j, key);
 	json__string(j, "layer_name", n->name);
 	json__string(j, "layer_class", l->cls);
-	export__layer(j, l);
+	export__layer(j, l, reserved);
 	json__close_object(j);
 }
 
 /* Keys of an object must differ: of layers of one name (two models in one program) all but the first get a
  * number. */
-static int put_same_name(struct json *j, const struct named *n, size_t same)
+static int put_same_name(struct json *j, const struct named *n, size_t same, bool reserved)
 {
 	char *key;
 
 	if (!same) {
-		put_layer(j, n, n->name);
+		put_layer(j, n, n->name, reserved);
 		return 0;
 	}
 	if (asprintf(&key, "%s #%zu", n->name, same + 1) < 0)
 		return -ENOMEM;
-	put_layer(j, n, key);
+	put_layer(j, n, key, reserved);
 	free(key);
 	return 0;
 }
@@ -90,7 +101,7 @@ int timeline__layers(struct export_ctx *c, struct json *j)
 	json__open_object(j, "layer_stats");
 	for (size_t i = 0; i < n && !err; i++) {
 		same = i && !strcmp(all[i - 1].name, all[i].name) ? same + 1 : 0;
-		err = put_same_name(j, &all[i], same);
+		err = put_same_name(j, &all[i], same, model__reserves(c->model));
 	}
 	json__close_object(j);
 	free(all);
@@ -101,13 +112,13 @@ static void put_device(struct json *j, const struct model_device *d)
 {
 	json__string(j, "device", d->name);
 	json__uint(j, "peak_allocated", d->peak_allocated);
-	json__uint(j, "peak_reserved", d->has_totals ? d->peak_reserved : 0);
+	put_known(j, "peak_reserved", d->has_totals, d->peak_reserved);
 	json__double(j, "peak_time", (double)d->peak_time / 1e9, 6);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	json__uint(j, "end_allocated", d->allocated);
-	json__uint(j, "end_reserved", d->has_totals ? d->reserved : 0);
-	json__uint(j, "before_attach", d->before_attach_start);
+	put_known(j, "end_reserved", d->has_totals, d->reserved);
+	put_known(j, "before_attach", d->before_known, d->before_attach_start);
 	json__uint(j, "total_allocated", d->total_allocated);
 	json__uint(j, "total_allocations", d->allocs);
 	json__uint(j, "total_deallocations", d->frees);
@@ -133,7 +144,7 @@ void timeline__summary(struct export_ctx *c, struct json *j, uint64_t written)
 	json__uint(j, "events_written", written);
 	json__uint(j, "lost", model__lost(c->model));
 	json__uint(j, "total_layers", model__layers(c->model));
-	json__uint(j, "steps", model__steps(c->model));
+	json__uint(j, "steps", model__whole_steps(c->model));
 	json__double(j, "step_time", (double)model__step_time(c->model) / 1e9, 6);
 	if (main_device >= 0) {
 		model__device(c->model, main_device, &d);

@@ -395,6 +395,17 @@ int model__main_device(const struct model *m)
 	return best;
 }
 
+bool model__reserves(const struct model *m)
+{
+	int i = model__main_device(m);
+	struct model_device d;
+
+	if (i < 0)
+		return false;
+	model__device(m, (size_t)i, &d);
+	return d.has_totals;
+}
+
 int model__find_device(const struct model *m, const char *name)
 {
 	size_t len = strlen(name);

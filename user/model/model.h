@@ -93,6 +93,7 @@ size_t model__devices(const struct model *m); /* CUDA and such by index first, t
 void model__device(const struct model *m, size_t i, struct model_device *ret);
 /* Index of the device a report is about unless told otherwise: the largest peak among non-CPU ones, else the CPU; -1: none. */
 int model__main_device(const struct model *m);
+bool model__reserves(const struct model *m); /* the allocator of that device says what it reserves */
 /* All devices but the CPU together. */
 struct model_all {
 	uint32_t devices;
