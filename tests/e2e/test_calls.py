@@ -22,6 +22,7 @@ from harness import Skip, check, compiled, equal, own, python, record, report, r
 DEVICE, ASYNC, MANAGED, HOST, _, PHYSICAL = range(1, 7)  # enum mem_how
 OF_CURRENT_DEVICE = (DEVICE, ASYNC, MANAGED)
 UNKNOWN = 255
+BY_ALLOCATOR = 1  # enum mem_flag
 CALLING_LINE = next(n for n, text in enumerate(open(os.path.join(harness.WORKLOADS, "cuda_calls.py"), encoding="utf-8"), 1)
                     if "getattr(lib, function)()" in text)
 # What a runtime of CUDA 12 and 13 has of the functions that are probed.
@@ -256,6 +257,22 @@ def test_bypassed():
     code, out, err = harness.tool("report", recorded.path)
     check(code == 0 and "bypass" in out, "nothing in the report: %s %s", out, err)
     equal(report(recorded.path)["capture"]["driver_bypassed"], True, "in the report's JSON")
+
+
+def test_two_pytorchs():
+    """A C++ library brings a PyTorch of its own: what that one's allocator takes is no segment of Python's."""
+    os.makedirs(scratch("other/torch/lib"), exist_ok=True)
+    path, library = scratch("two-pytorchs.mtr"), compiled("other_torch", "other/torch/lib/libc10_cuda")
+    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_calls.py"), library, "0", "cuda_other"], env=environment())
+    p.wait_line("^ready", 60)
+    recorder = record(p.popen.pid, path)
+    for line in ("loaded", "done"):
+        p.send()
+        p.wait_line("^" + line, 30)
+    p.send()
+    equal((p.wait(30), recorder.wait(30)), (0, 0), "exit codes (%s, %s)" % (p.stderr(), recorder.stderr()))
+    takes = Recorded(path).of("take")
+    equal([(e["how"], e["size"], e["flags"] & BY_ALLOCATOR) for e in takes], [(DEVICE, 3 << 20, 0)], "taken: how, size, by PyTorch's allocator")
 
 
 # ---- the driver's figure ----------------------------------------------------------------------------------

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "elf_image.h"
+#include "target/cudaalloc.h"
 #include "target/torch.h"
 
 static const uint8_t push_r14[] = { 0x41, 0x56, 0x41, 0x5e, 0xc3 };
@@ -40,9 +41,12 @@ static const struct image_func other_funcs[] = { { "something_else", push_r14, s
 struct lib {
 	char path[160];
 	void *mem;
+	size_t size; /* of what is mapped */
 };
 
 static char dir[64]; /* of the test under way */
+static const char *const folders[] = { "torch", "torch/lib", "other", "other/torch", "other/torch/lib" };
+#define FOLDERS (sizeof(folders) / sizeof(folders[0]))
 
 struct world {
 	struct lib libs[8];
@@ -60,10 +64,10 @@ static int setup(void **state)
 	assert_non_null(w);
 	strcpy(dir, "/tmp/test_torch.XXXXXX");
 	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof(path), "%s/torch", dir);
-	assert_int_equal(mkdir(path, 0700), 0);
-	snprintf(path, sizeof(path), "%s/torch/lib", dir);
-	assert_int_equal(mkdir(path, 0700), 0);
+	for (size_t i = 0; i < FOLDERS; i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, folders[i]);
+		assert_int_equal(mkdir(path, 0700), 0);
+	}
 	w->p = proc__open(getpid());
 	assert_non_null(w->p);
 	*state = w;
@@ -77,15 +81,15 @@ static int teardown(void **state)
 	size_t i;
 
 	for (i = 0; i < w->n; i++) {
-		munmap(w->libs[i].mem, IMAGE_SIZE);
+		munmap(w->libs[i].mem, w->libs[i].size);
 		unlink(w->libs[i].path);
 	}
-	snprintf(path, sizeof(path), "%s/torch/version.py", dir);
-	unlink(path);
-	snprintf(path, sizeof(path), "%s/torch/lib", dir);
-	rmdir(path);
-	snprintf(path, sizeof(path), "%s/torch", dir);
-	rmdir(path);
+	for (i = FOLDERS; i--;) {
+		snprintf(path, sizeof(path), "%s/%s/version.py", dir, folders[i]);
+		unlink(path);
+		snprintf(path, sizeof(path), "%s/%s", dir, folders[i]);
+		rmdir(path);
+	}
 	assert_int_equal(rmdir(dir), 0);
 	maps__free(&w->m);
 	proc__free(w->p);
@@ -93,8 +97,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* Writes a library and maps it as the loader would map its code. */
-static struct lib *add_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n)
+static struct lib *write_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n, int *ret)
 {
 	struct lib *lib = &w->libs[w->n++];
 	struct image im;
@@ -105,22 +108,54 @@ static struct lib *add_lib(struct world *w, const char *name, const struct image
 	fd = open(lib->path, O_RDWR | O_CREAT | O_EXCL, 0700);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, im.bytes, sizeof(im.bytes)), sizeof(im.bytes));
-	lib->mem = mmap(NULL, IMAGE_SIZE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
+	*ret = fd;
+	return lib;
+}
+
+/* Writes a library and maps it as the loader would map its code. */
+static struct lib *add_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n)
+{
+	int fd;
+	struct lib *lib = write_lib(w, name, f, n, &fd);
+
+	lib->size = IMAGE_SIZE;
+	lib->mem = mmap(NULL, lib->size, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
 	assert_true(lib->mem != MAP_FAILED);
 	close(fd);
 	return lib;
 }
 
-static void write_version(const char *text)
+/* The same at the distances that its headers name, so that its symbols can be read. */
+static struct lib *load_lib(struct world *w, const char *name, const struct image_func *f, uint32_t n)
 {
-	char path[128];
+	int fd;
+	struct lib *lib = write_lib(w, name, f, n, &fd);
+
+	lib->size = IMAGE_CODE_VADDR + IMAGE_SIZE - IMAGE_CODE_OFF;
+	lib->mem = mmap(NULL, lib->size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(lib->mem != MAP_FAILED);
+	assert_true(mmap(lib->mem, IMAGE_CODE_OFF, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != MAP_FAILED);
+	assert_true(mmap((char *)lib->mem + IMAGE_CODE_VADDR, IMAGE_SIZE - IMAGE_CODE_OFF, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED,
+			 fd, IMAGE_CODE_OFF) != MAP_FAILED);
+	close(fd);
+	return lib;
+}
+
+static void write_version_in(const char *folder, const char *text)
+{
+	char path[160];
 	FILE *f;
 
-	snprintf(path, sizeof(path), "%s/torch/version.py", dir);
+	snprintf(path, sizeof(path), "%s/%s/version.py", dir, folder);
 	f = fopen(path, "w");
 	assert_non_null(f);
 	fputs(text, f);
 	fclose(f);
+}
+
+static void write_version(const char *text)
+{
+	write_version_in("torch", text);
 }
 
 static int find_hooks(struct world *w)
@@ -225,6 +260,63 @@ static void test_two_libraries(void **state)
 	assert_int_equal(find_hooks(w), 0);
 	assert_string_equal(w->hooks[HOOK_REPORT].file, mine->path);
 	assert_int_equal(w->hooks[HOOK_REPORT].others, 2);
+}
+
+/* An allocator that is not made yet, and one that is at some address. */
+#define ALLOCATOR "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
+static const uint8_t not_made[8] = { 0 }, made[8] = { 0, 0, 0, 0, 0, 1 };
+static const struct image_func mine_funcs[] = { { ALLOCATOR, not_made, sizeof(not_made) } };
+static const struct image_func other_allocator[] = { { ALLOCATOR, made, sizeof(made) } };
+
+/* Version and allocator are those of the PyTorch whose functions are probed, whichever lies at lower addresses. */
+static void two_versions(struct world *w, bool other_first)
+{
+	struct torch_info info;
+	struct cudaalloc *a;
+	const char *why;
+
+	if (other_first)
+		load_lib(w, "other/torch/lib/libc10_cuda.so", other_allocator, 1);
+	load_lib(w, "torch/lib/libc10_cuda.so", mine_funcs, 1);
+	add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	add_lib(w, "torch/lib/libtorch_python.so", other_funcs, 1);
+	if (!other_first)
+		load_lib(w, "other/torch/lib/libc10_cuda.so", other_allocator, 1);
+	write_version_in("torch", "__version__ = '2.7.1'\n");
+	write_version_in("other/torch", "__version__ = '2.1.0'\n");
+	assert_int_equal(find_hooks(w), 0);
+	assert_int_equal(torch__info(w->p, &w->m, &info), 0);
+	assert_string_equal(info.version, "2.7.1");
+	a = cudaalloc__open(w->p, &w->m, &why);
+	assert_non_null(a);
+	assert_int_equal(cudaalloc__backend(a), ALLOC_NONE);
+	cudaalloc__free(a);
+}
+
+static void test_two_versions(void **state)
+{
+	two_versions(*state, true);
+}
+
+static void test_two_versions_turned(void **state)
+{
+	two_versions(*state, false);
+}
+
+/* Whose is a file that has an allocator? */
+static void test_other_pytorch(void **state)
+{
+	struct world *w = *state;
+	struct lib *other = add_lib(w, "other/torch/lib/libc10_cuda.so", other_allocator, 1), *mine;
+
+	assert_int_equal(find_hooks(w), -ENOENT);
+	assert_false(torch__is_other(&w->m, other->path)); /* the only one */
+	mine = add_lib(w, "torch/lib/libc10_cuda.so", mine_funcs, 1);
+	add_lib(w, "torch/lib/libtorch_python.so", other_funcs, 1);
+	assert_int_equal(find_hooks(w), -ENOENT);
+	assert_true(torch__is_other(&w->m, other->path));
+	assert_false(torch__is_other(&w->m, mine->path));
+	assert_false(torch__is_other(&w->m, "/usr/bin/engine")); /* linked into it */
 }
 
 /* Linked into something with a name of its own. */
@@ -339,6 +431,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(test_no_torch),	WORLD_TEST(test_hooks),
 		WORLD_TEST(test_replaced),	WORLD_TEST(test_two_libraries),
+		WORLD_TEST(test_two_versions),	WORLD_TEST(test_two_versions_turned),
+		WORLD_TEST(test_other_pytorch),
 		WORLD_TEST(test_other_name),	WORLD_TEST(test_missing_and_bad),
 		WORLD_TEST(test_version),	WORLD_TEST(test_at_address),
 		cmocka_unit_test(test_names),

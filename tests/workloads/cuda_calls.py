@@ -17,7 +17,7 @@ jobs = [(rest[i], [path.encode() for path in rest[i + 1:i + 3]]) for i in range(
 
 def load(some):
     for _, paths in some:
-        if lib.cuda_load(*paths):
+        if paths and lib.cuda_load(*paths):
             sys.exit(1)
 
 

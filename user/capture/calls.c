@@ -22,6 +22,7 @@
 #include "target/cudaalloc.h"
 #include "target/proc.h"
 #include "target/seccomp.h"
+#include "target/torch.h"
 #include "target/usdt.h"
 
 #define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
@@ -76,15 +77,15 @@ struct pool {
 	uint8_t how, device; /* what comes out of it */
 };
 
-enum file { NOTHING, HAS_CALLS };
+enum file { NOTHING, HAS_CALLS, HAS_ALLOCATOR }; /* by bit */
 
 struct range {
 	uint64_t start, end;
 };
 
 struct calls {
-	struct map64 *files; /* looked into: file_key() -> NOTHING or HAS_CALLS */
-	struct range own[RANGES_MAX]; /* code of PyTorch's allocator */
+	struct map64 *files; /* looked into: file_key() -> enum file */
+	struct range own[RANGES_MAX]; /* code of the allocator of the PyTorch that is recorded */
 	size_t n_own;
 	/* Code that has taken memory: of libraries that do so for themselves, and of anything else. */
 	struct range library[RANGES_MAX], elsewhere[RANGES_MAX];
@@ -346,7 +347,7 @@ static int look_into(struct session *s, const struct maps *m, const struct map *
 	struct cuda_file f;
 	bool new_file; /* to our programs: others may have it probed already */
 	bool driver;
-	int err;
+	int err, found;
 
 	err = cuda__look(s->target.proc, m, map, &f);
 	if (err) {
@@ -355,24 +356,23 @@ static int look_into(struct session *s, const struct maps *m, const struct map *
 		return err;
 	}
 	new_file = (!f.allocator && !f.n) || probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
-	if (f.allocator)
-		add_ranges(c->own, &c->n_own, m, map);
-	if (f.allocator && (s->opts.requested || s->opts.requested_if_there))
+	if (f.allocator && !torch__is_other(m, map->path) && (s->opts.requested || s->opts.requested_if_there))
 		attach_asked(s, map, new_file);
 	if (f.usage)
 		c->dry_run = f.usage;
 	text__clean(file, sizeof(file), map->path, strlen(map->path));
 	if (f.throws)
 		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own library below it is probed", file);
+	found = (f.allocator ? HAS_ALLOCATOR : NOTHING) | (f.n || f.usage ? HAS_CALLS : NOTHING);
 	if (!f.n)
-		return f.allocator || f.usage ? HAS_CALLS : NOTHING;
+		return found;
 	c->sites = true;
 	driver = has_driver(&f);
 	if (!driver)
 		add_ranges(c->runtime, &c->n_runtime, m, map);
 	if (!new_file) {
 		note_driver(c, driver);
-		return HAS_CALLS;
+		return found;
 	}
 	if (f.refused_take)
 		log_warn("%s: no probe is possible on %s: memory that is taken through it is not recorded", file, f.refused_take);
@@ -383,11 +383,11 @@ static int look_into(struct session *s, const struct maps *m, const struct map *
 		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
 			 s->opts.inside ? "no breakpoints for" : "the kernel refused", file,
 			 err == -EBUSY ? "others' are there" : strerror(-err));
-		return HAS_CALLS;
+		return found;
 	}
 	note_driver(c, driver);
 	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
-	return HAS_CALLS;
+	return found;
 }
 
 static void count_devices(struct calls *c)
@@ -396,6 +396,28 @@ static void count_devices(struct calls *c)
 		return;
 	smi__refresh(c->smi);
 	c->devices = smi__devices(c->smi);
+}
+
+/*
+ * Two libtorch may come in any order, and which of them is Python's is known when libtorch_python is there. A process that ends
+ * has nothing mapped any more, and calls of its allocator are still in the ring.
+ */
+static void find_own(struct calls *c, const struct maps *m)
+{
+	struct range own[RANGES_MAX];
+	size_t n = 0, i;
+	uint64_t v;
+
+	for (i = 0; i < m->n && n < RANGES_MAX; i++) {
+		const struct map *map = &m->v[i];
+
+		if (map->x && map->inode && map64__get(c->files, file_key(map), &v) && v & HAS_ALLOCATOR && !torch__is_other(m, map->path))
+			own[n++] = (struct range){ map->start, map->end };
+	}
+	if (!n)
+		return;
+	memcpy(c->own, own, n * sizeof(*own));
+	c->n_own = n;
 }
 
 static void scan(struct session *s)
@@ -419,6 +441,7 @@ static void scan(struct session *s)
 		else
 			map64__set(c->files, file_key(m), found); /* is there: takes no memory */
 	}
+	find_own(c, &maps);
 	if (map64__count(c->files) > FILES_MAX)
 		forget_files(c);
 	maps__free(&maps);

@@ -9,6 +9,7 @@
 #include "target/cudaalloc_internal.h"
 #include "target/elf.h"
 #include "target/proc.h"
+#include "target/torch.h"
 
 /* std::atomic<c10::cuda::CUDACachingAllocator::CUDAAllocator *>, exported since torch 2.0 */
 #define SYMBOL "_ZN3c104cuda20CUDACachingAllocator9allocatorE"
@@ -44,25 +45,30 @@ static int symbol_address(const struct proc *p, const struct map *map, uint64_t 
 	return err;
 }
 
+/* Of several, that of the PyTorch whose functions are probed. */
 static int find_slot(const struct proc *p, const struct maps *m, uint64_t *ret, const char **why)
 {
 	const char *last = "";
-	int err = -ENOENT, e;
+	int err = -ENOENT, e, rank;
+	bool any = false;
 
 	*why = "no libc10_cuda is mapped";
-	for (size_t i = 0; i < m->n; i++) {
-		const struct map *map = &m->v[i];
+	for (rank = 0; rank <= 1 && !any; rank++) {
+		for (size_t i = 0; i < m->n; i++) {
+			const struct map *map = &m->v[i];
 
-		if (map->path[0] != '/' || !strcmp(map->path, last) || !has_allocator(map->path))
-			continue;
-		last = map->path;
-		e = symbol_address(p, map, ret);
-		if (!e)
-			return 0;
-		if (err == -ENOENT) {
-			err = e;
-			*why = e == -ENOENT ? "libc10_cuda does not export its allocator (torch before 2.0)" :
-					      "libc10_cuda cannot be read";
+			if (map->path[0] != '/' || !strcmp(map->path, last) || !has_allocator(map->path) || torch__rank(m, map->path) != rank)
+				continue;
+			last = map->path;
+			any = true;
+			e = symbol_address(p, map, ret);
+			if (!e)
+				return 0;
+			if (err == -ENOENT) {
+				err = e;
+				*why = e == -ENOENT ? "libc10_cuda does not export its allocator (torch before 2.0)" :
+						      "libc10_cuda cannot be read";
+			}
 		}
 	}
 	return err;

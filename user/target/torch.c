@@ -70,6 +70,47 @@ static bool same_file(const struct map *a, const struct map *b)
 	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
 }
 
+/* ---- which of several ---- */
+
+/* The folder of the libtorch_python in use, with its last slash; of *len bytes. NULL: none is mapped. */
+static const char *python_folder(const struct maps *m, size_t *len)
+{
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		if (m->v[i].x && starts(base_name(m->v[i].path), "libtorch_python")) {
+			*len = (size_t)(base_name(m->v[i].path) - m->v[i].path);
+			return m->v[i].path;
+		}
+	}
+	return NULL;
+}
+
+static int rank_of(const char *path, const char *folder, size_t len)
+{
+	const char *base = base_name(path);
+
+	if (!starts(base, "libc10") && !starts(base, "libtorch"))
+		return 2;
+	return folder && (size_t)(base - path) == len && !memcmp(path, folder, len) ? 0 : 1;
+}
+
+int torch__rank(const struct maps *m, const char *path)
+{
+	size_t len = 0;
+	const char *folder = python_folder(m, &len);
+
+	return rank_of(path, folder, len);
+}
+
+bool torch__is_other(const struct maps *m, const char *path)
+{
+	size_t len = 0;
+	const char *folder = python_folder(m, &len);
+
+	return folder && rank_of(path, folder, len) == 1;
+}
+
 /* ---- version ---- */
 
 /* Characters of a version; anything else ends the text. */
@@ -168,11 +209,35 @@ static bool version_path(const char *lib, char *buf, size_t size)
 	return n > 0 && (size_t)n < size;
 }
 
+/* Of the files of the lowest rank alone. Deleted: PyTorch was replaced under the process, and the file there is of another version. */
+static void find_version(const struct proc *p, const struct maps *m, char *buf, size_t size)
+{
+	const char *last = "";
+	char path[4096];
+	size_t i, len = 0;
+	const char *folder = python_folder(m, &len);
+	bool any = false;
+	int rank;
+
+	for (rank = 0; rank <= 2 && !any; rank++) {
+		for (i = 0; i < m->n && !buf[0]; i++) {
+			const struct map *map = &m->v[i];
+
+			if (map->path[0] != '/' || !strcmp(map->path, last) || rank_of(map->path, folder, len) != rank ||
+			    !version_path(map->path, path, sizeof(path)))
+				continue;
+			last = map->path;
+			any = true;
+			if (!map->deleted)
+				read_version(p, path, buf, size);
+		}
+	}
+}
+
 int torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret)
 {
 	struct torch_info info = { 0 };
 	const char *base, *last = "";
-	char path[4096];
 	size_t i;
 
 	for (i = 0; i < m->n; i++) {
@@ -188,10 +253,8 @@ int torch__info(const struct proc *p, const struct maps *m, struct torch_info *r
 			info.found = true;
 		if (starts(base, "libcudart") && !info.cuda_runtime[0])
 			snprintf(info.cuda_runtime, sizeof(info.cuda_runtime), "%s", base);
-		/* deleted: torch was replaced under the process, and the file there is of another version */
-		if (!info.version[0] && !map->deleted && version_path(map->path, path, sizeof(path)))
-			read_version(p, path, info.version, sizeof(info.version));
 	}
+	find_version(p, m, info.version, sizeof(info.version));
 	*ret = info;
 	return 0;
 }
@@ -336,22 +399,6 @@ static void hook_from_file(const struct proc *p, const struct maps *m, const str
 		(void)fail(h, -EINVAL, "no instruction that can be probed cheaply while its return address is on top of the stack");
 }
 
-/*
- * 0 torch's libraries beside the libtorch_python in use, 1 by name, 2 any other: it may be linked
- * into something with a name of its own.
- */
-static int rank_of(const struct map *map, const char *torch_dir, size_t torch_dir_len)
-{
-	const char *base = base_name(map->path);
-
-	if (!starts(base, "libc10") && !starts(base, "libtorch"))
-		return 2;
-	return torch_dir && (size_t)(base - map->path) == torch_dir_len &&
-			       !memcmp(map->path, torch_dir, torch_dir_len)
-		       ? 0
-		       : 1;
-}
-
 static int file_cmp(const void *a, const void *b)
 {
 	const struct file *x = a, *y = b;
@@ -364,15 +411,9 @@ static int file_cmp(const void *a, const void *b)
 /* The distinct files with an executable mapping, best first. */
 static size_t list_files(const struct maps *m, struct file *files, size_t max)
 {
-	const char *torch_dir = NULL;
-	size_t n = 0, dir_len = 0, i, k;
+	size_t n = 0, len = 0, i, k;
+	const char *folder = python_folder(m, &len);
 
-	for (i = 0; i < m->n && !torch_dir; i++) {
-		if (m->v[i].x && starts(base_name(m->v[i].path), "libtorch_python")) {
-			torch_dir = m->v[i].path;
-			dir_len = (size_t)(base_name(torch_dir) - torch_dir);
-		}
-	}
 	for (i = 0; i < m->n && n < max; i++) {
 		const struct map *map = &m->v[i];
 
@@ -381,7 +422,7 @@ static size_t list_files(const struct maps *m, struct file *files, size_t max)
 		for (k = 0; k < n && !same_file(files[k].map, map); k++)
 			;
 		if (k == n)
-			files[n++] = (struct file){ map, rank_of(map, torch_dir, dir_len) };
+			files[n++] = (struct file){ map, rank_of(map->path, folder, len) };
 	}
 	qsort(files, n, sizeof(*files), file_cmp);
 	return n;

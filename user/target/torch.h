@@ -44,8 +44,15 @@ struct torch_info {
 	char cuda_runtime[64]; /* "libcudart.so.13" as mapped, "" none: hostile text */
 };
 
-/* Looks through the maps; reads torch/version.py beside libtorch. 0 or -errno. */
+/* Looks through the maps; reads torch/version.py beside libtorch, of several beside the one of the lowest rank. 0 or -errno. */
 int torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret);
+/*
+ * A process may have two PyTorchs: Python's, and one that a C++ library brings along. How likely a mapped file is part of the one
+ * that is recorded: 0 beside the libtorch_python in use, 1 named as PyTorch's libraries, 2 any other.
+ */
+int torch__rank(const struct maps *m, const char *path);
+/* Named as PyTorch's, and not beside the libtorch_python in use: what it allocates is not recorded. */
+bool torch__is_other(const struct maps *m, const char *path);
 /* "HOOK_REPORT" -> "report", for messages. */
 const char *hook__name(enum hook_id id);
 /*
