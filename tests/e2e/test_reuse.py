@@ -72,26 +72,29 @@ def test_thread_numbers():
 
 
 def test_classes_of_nodes():
-    """A Function's class lies where another one's was: what it allocates in backward is its own."""
+    """A Function's class lies where another one's was: what it allocates in backward is its own, and never the other's."""
     target = workload("classes.py")
     target.wait_line("^ready", 120)
     path = scratch("classes.mtr")
     recorder = record(target.popen.pid, path)
-    target.send()
-    target.wait_line("^First", 60)
-    time.sleep(2.5)  # names are read again once a second
-    target.send()
-    second = target.wait_line("^Second", 60)
-    time.sleep(0.5)
+    for name in ("First", "Second"):
+        for _ in range(3):
+            target.out.clear()
+            target.send()
+            second = target.wait_line("^%s " % name, 60)
+            time.sleep(0.4)  # its name is read
     finish(recorder)
     target.stop()
     content = Content(path)
     r = content.recording
-    names = {r.strings[r.nodes[e["node"]][0]] for e in content.events if e["kind"] == mtr_reader.ALLOC and e.get("node")}
-    check("FirstBackward" in names, "backward ran in %s", names)
+    names = [r.strings[r.nodes[e["node"]][0]] for e in content.events if e["kind"] == mtr_reader.ALLOC and e.get("node")]
+    ran = [n for i, n in enumerate(names) if n != (names[i - 1] if i else "")]
+    check("FirstBackward" in ran, "backward ran in %s", ran)
     if "again" not in second:
         raise harness.Skip("the class lies elsewhere: nothing is tested")
-    check("SecondBackward" in names, "backward ran in %s", names)
+    # Which of the two ran when the name had not been read again is not known.
+    check(ran[ran.index("FirstBackward"):] in (["FirstBackward", "PyNode", "SecondBackward"], ["FirstBackward", "SecondBackward"]),
+          "backward ran in %s", ran)
 
 
 def test_main_thread_ended():

@@ -8,6 +8,7 @@
 
 #include "capture/names.h"
 #include "capture/session_internal.h"
+#include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/map64.h"
 #include "record/dict.h"
@@ -21,7 +22,7 @@
 
 #define NODES_MAX (1u << 20) /* kept; then the oldest goes for each that comes */
 #define LOOK_PAUSE 200000000ULL /* ns */
-#define TYPES_EVERY 1000000000ULL /* ns */
+#define TYPES_MAX 4096
 #define LOOK_MAX 50
 #define OBJECT_WORDS 64 /* of a node, in which the pointer to its Python object is looked for */
 #define OBJECT_TRIES 64
@@ -32,18 +33,25 @@ struct made {
 	uint32_t stack; /* in the dict */
 };
 
+/* The name of the class that lies at an address, as it was read at `checked`. Another one may have been there before `since`. */
+struct class_name {
+	uint64_t since, checked; /* CLOCK_MONOTONIC, ns */
+	uint32_t cls;		 /* string in the dict, 0: has no name of that kind */
+};
+
 struct autograd {
 	struct made *made; /* a ring once it is full */
 	uint32_t n, cap, next;
 	struct map64 *at;	 /* address -> place in made */
 	struct map64 *classes;	 /* vptr -> string in the dict, 0: has no name */
-	struct map64 *types;	 /* a Python class's address -> likewise */
+	struct map64 *types;	 /* a Python class's address -> index in names */
+	struct class_name *names; /* TYPES_MAX */
 	struct node_guess guess;
 	const struct node_layout *layout; /* NULL: off */
 	struct mt_node_layout told; /* the programs */
 	autograd_parameter parameter;
 	void *parameter_ctx;
-	uint64_t next_look, next_types;
+	uint64_t next_look;
 	unsigned int looks, object_tries;
 	uint32_t unknown; /* in the dict: AUTOGRAD_UNKNOWN; 0: not there so far */
 	bool faults_said;
@@ -57,6 +65,7 @@ void autograd__free(struct autograd *a)
 	map64__free(a->at);
 	map64__free(a->classes);
 	map64__free(a->types);
+	free(a->names);
 	free(a->made);
 	free(a);
 }
@@ -90,7 +99,8 @@ int autograd__attach(struct session *s)
 	a->at = map64__new();
 	a->classes = map64__new();
 	a->types = map64__new();
-	if (!a->at || !a->classes || !a->types)
+	a->names = calloc(TYPES_MAX, sizeof(*a->names));
+	if (!a->at || !a->classes || !a->types || !a->names)
 		return -ENOMEM;
 	node_guess__init(&a->guess, s->target.torch.version);
 	a->layout = node_guess__layout(&a->guess);
@@ -99,16 +109,12 @@ int autograd__attach(struct session *s)
 	return 0;
 }
 
-static void recheck_types(struct session *s, uint64_t now);
-
 void autograd__look(struct session *s, uint64_t now)
 {
 	static const enum hook_id ids[] = { HOOK_EDGE, HOOK_EVALUATE };
 	struct autograd *a = s->autograd;
 	struct hook *hooks;
 
-	if (a && !s->blind)
-		recheck_types(s, now);
 	if (!a || s->blind || a->looks >= LOOK_MAX || now < a->next_look || probes__attached(s->probes, HOOK_EVALUATE))
 		return;
 	a->next_look = now + LOOK_PAUSE;
@@ -288,45 +294,40 @@ static uint32_t read_type(struct session *s, uint64_t type)
 	return (uint32_t)v;
 }
 
-static uint32_t class_by_type(struct session *s, uint64_t type)
+/*
+ * The class at an address when a node ran, at `time`. A class may end and another one take its place, so a name stands for nodes
+ * until it was read, and is read again for those after that: once for all that are drained together. Nobody knows which of two
+ * names a node had that ran between two readings: 0.
+ */
+static uint32_t class_by_type(struct session *s, uint64_t type, uint64_t time)
 {
 	struct autograd *a = s->autograd;
-	uint64_t v;
+	struct class_name now = { .checked = clock__kernel() }, *known;
+	uint64_t i;
 
-	if (map64__get(a->types, type, &v))
-		return (uint32_t)v;
-	v = read_type(s, type);
-	if (v == UINT32_MAX || map64__set(a->types, type, v))
+	known = map64__get(a->types, type, &i) ? &a->names[i] : NULL;
+	if (known && time <= known->checked)
+		return time >= known->since ? known->cls : 0;
+	now.cls = read_type(s, type);
+	if (now.cls == UINT32_MAX)
 		return UINT32_MAX;
-	return (uint32_t)v;
-}
-
-/* A class may end and another one take its place. Keeps those whose name is what it was, and all once the process has ended. */
-static void recheck_types(struct session *s, uint64_t now)
-{
-	struct autograd *a = s->autograd;
-	struct map64 *still;
-	uint64_t type, was;
-	size_t pos = 0;
-	int err = 0;
-
-	if (now < a->next_types || !map64__count(a->types) || !proc__alive(s->target.proc))
-		return;
-	a->next_types = now + TYPES_EVERY;
-	still = map64__new();
-	if (!still)
-		return;
-	while (!err && map64__next(a->types, &pos, &type, &was)) {
-		if (was && read_type(s, type) == was)
-			err = map64__set(still, type, was);
+	if (known && now.cls != known->cls) {
+		if (!proc__alive(s->target.proc)) /* and what is read says nothing any more */
+			return known->cls;
+		now.since = now.checked;
+	} else if (known) {
+		now.since = known->since;
 	}
-	/* They may have been unreadable because it ended meanwhile. */
-	if (err || !proc__alive(s->target.proc)) {
-		map64__free(still);
-		return;
+	if (!known) {
+		if (map64__count(a->types) == TYPES_MAX)
+			map64__clear(a->types);
+		i = map64__count(a->types);
+		if (map64__set(a->types, type, i))
+			return UINT32_MAX;
+		known = &a->names[i];
 	}
-	map64__free(a->types);
-	a->types = still;
+	*known = now;
+	return time >= now.since ? now.cls : 0;
 }
 
 /*
@@ -351,7 +352,7 @@ static uint32_t class_from_outside(struct session *s, const struct mt_rec_node *
 	for (size_t i = OBJECT_WORDS; i-- > MT_NODE_WORDS;) {
 		if (!words[i] || words[i] % 8 || proc__read_u64(s->target.proc, words[i] + l->ob_type, &type))
 			continue;
-		cls = class_by_type(s, type);
+		cls = class_by_type(s, type, r->h.time);
 		if (!cls || cls == UINT32_MAX)
 			continue;
 		a->told.object_vptr = r->head[0];
@@ -371,7 +372,7 @@ static uint32_t class_of(struct session *s, const struct mt_rec_node *r)
 	if (cls == UINT32_MAX || strcmp(dict__str(s->dict, cls), "PyNode") || !s->target.python)
 		return cls;
 	if (a->told.object_vptr == r->head[0] && r->extra)
-		own = class_by_type(s, r->extra);
+		own = class_by_type(s, r->extra, r->h.time);
 	if (!own) /* it began before the programs knew where to look */
 		own = class_from_outside(s, r);
 	return own ? own : cls;
