@@ -343,7 +343,7 @@ static int fill_hook(const struct proc *p, const struct elf *e, const struct map
 		return fail(h, err, "its code cannot be read from its file");
 	err = proc__map_path(p, map, path, sizeof(path));
 	if (err)
-		return fail(h, err, "its file cannot be named to the kernel: it was replaced on disk, and map_files cannot be read");
+		return fail(h, -ESTALE, "its file cannot be named to the kernel: it was replaced on disk, and map_files cannot be read");
 	memcpy(h->path, path, sizeof(path));
 	h->inode = map->inode;
 	h->dev_major = map->dev_major;
@@ -372,7 +372,8 @@ static const struct map *exec_map_at(const struct maps *m, const struct map *fil
 	return NULL;
 }
 
-static void hook_from_file(const struct proc *p, const struct maps *m, const struct elf *e,
+/* 0, -ESTALE where it is there and its file cannot be named to the kernel, -errno where it is there and of no use. */
+static int hook_from_file(const struct proc *p, const struct maps *m, const struct elf *e,
 			   const struct map *file, const struct want *w, struct hook *h)
 {
 	const struct map *map;
@@ -380,23 +381,25 @@ static void hook_from_file(const struct proc *p, const struct maps *m, const str
 	const char *name;
 	uint64_t offset;
 	unsigned i;
+	int err;
 
 	for (i = 0; i < SYMBOLS && (name = w->symbols[i]); i++)
 		if (!elf__dynsym(e, name, &sym) && sym.type == 2 /* STT_FUNC */)
 			break;
 	if (i == SYMBOLS || !name)
-		return;
+		return 0;
 	if (h->found) {
 		h->others++;
-		return;
+		return 0;
 	}
 	snprintf(h->symbol, sizeof(h->symbol), "%s", name);
 	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
 	if (!map)
-		(void)fail(h, -ENOENT, "its code is not mapped");
-	else if (!fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h) && w->id == HOOK_EVALUATE &&
-		 h->site.offset > AT_ENTRY)
-		(void)fail(h, -EINVAL, "no instruction that can be probed cheaply while its return address is on top of the stack");
+		return fail(h, -ENOENT, "its code is not mapped");
+	err = fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
+	if (!err && w->id == HOOK_EVALUATE && h->site.offset > AT_ENTRY)
+		return fail(h, -EINVAL, "no instruction that can be probed cheaply while its return address is on top of the stack");
+	return err;
 }
 
 static int file_cmp(const void *a, const void *b)
@@ -486,7 +489,8 @@ int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
 		if (!e && files[i].rank < 2 && errno != ENOEXEC)
 			unopened = -errno;
 		for (k = 0; e && k < WANTS; k++)
-			hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]);
+			if (hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]) == -ESTALE)
+				unopened = unopened ?: -ESTALE;
 		elf__free(e);
 	}
 	free(files);
