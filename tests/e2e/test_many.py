@@ -362,7 +362,7 @@ def test_time_namespace():
                           "-p", str(storm.pid), "-o", path], root=True)
         recorder.wait_line(harness.ATTACHED, 60, stream="err")
         time.sleep(0.2)
-        storm.ask("flood 2 500")
+        storm.ask("flood 1 500")  # the order of two threads' is that of the ring
         storm.ask("fork 2")
         finish_inner(recorder)
         found = recordings(path)
