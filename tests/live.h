@@ -98,7 +98,7 @@ static bool live__stop(struct live *l)
 }
 
 /* Hex to text, "-" is the empty one; malloc'd. */
-static char *live__unhex(const char *hex, size_t *len)
+__attribute__((unused)) static char *live__unhex(const char *hex, size_t *len)
 {
 	size_t n = strcmp(hex, "-") ? strlen(hex) / 2 : 0;
 	char *s = malloc(n + 1);

@@ -413,6 +413,11 @@ struct census *census__open(const struct python *py, const char **why)
 	}
 	if (!err)
 		return c;
+	/* What is missing then is missing because of that. */
+	if (err != -ENOMEM && err != -EPERM && python__ended(py)) {
+		*why = "the process has ended, or its Python has";
+		err = -ESRCH;
+	}
 	census__free(c);
 	errno = -err;
 	return NULL;

@@ -71,8 +71,8 @@ struct census_state {
 };
 
 /*
- * Borrows py, which has to outlive it. NULL with errno: ENOENT torch is not imported, ENOTSUP the collector's lists are
- * not understood (*why, static text, says so), ENOMEM, ...
+ * Borrows py, which has to outlive it. NULL with errno, and *why, static text: ENOENT torch is not imported, ENOTSUP the collector's
+ * lists are not understood, ESRCH the process has ended, or its Python has; ENOMEM, ...
  */
 struct census *census__open(const struct python *py, const char **why);
 void census__free(struct census *c); /* NULL is fine */

@@ -151,7 +151,7 @@ int pygc__find(const struct python *py, struct pygc *ret)
 		if (err != -ENOENT)
 			break;
 	}
-	return err;
+	return err == -ENOENT && python__ended(py) ? -ESRCH : err;
 }
 
 struct walk {

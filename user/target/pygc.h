@@ -22,7 +22,7 @@ struct pygc {
 
 /*
  * Finds the lists of the main interpreter. 0; -ENOTSUP no such thing in this version; -ENOENT nothing looks like them;
- * -EFAULT, -ESRCH, -EPERM.
+ * -ESRCH the process has ended, or its Python has; -EFAULT, -EPERM.
  */
 int pygc__find(const struct python *py, struct pygc *ret);
 /* The same from an address of the target on, 512 KiB at most: the state of the interpreter or of the runtime. */

@@ -27,6 +27,9 @@ struct python *python__open(const struct proc *p, const struct maps *m, const ch
 struct python *python__forked(const struct python *parent, const struct proc *p);
 void python__free(struct python *py);
 
+/* The process has ended, or its Python has: Py_Finalize() is over, and what was read of objects before is gone. */
+bool python__ended(const struct python *py);
+
 const struct proc *python__proc(const struct python *py);
 const struct pylayout *python__layout(const struct python *py); /* after overrides; owned by py */
 void python__version(const struct python *py, int *major, int *minor, int *micro);

@@ -138,6 +138,14 @@ int python__threads(const struct python *py, struct pythread **ret, size_t *n)
 	return err;
 }
 
+bool python__ended(const struct python *py)
+{
+	uint64_t interp;
+	int err = proc__read_u64(py->proc, py->runtime + py->layout.rt_interp_head, &interp);
+
+	return err == -ESRCH || !proc__alive(py->proc) || (!err && !interp);
+}
+
 /* How many threads have their state under each key, and of how many it was looked for. */
 struct votes {
 	uint32_t key[NR_KEYS];
