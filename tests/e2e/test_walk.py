@@ -4,9 +4,11 @@
 import contextlib
 import json
 import os
+import subprocess
 import time
 
 import harness
+import mtr_reader
 from harness import ATTACHED, IS_ROOT, TOOL, Skip, check, equal, finish, own, record, report, run, scratch, spawn, workload
 
 
@@ -60,6 +62,41 @@ def test_each_cpu_sends_its_own():
     again, sent = counters["stacks_again"], counters["records.stack"]
     check(sent / 3 < again < sent, "%d of %d stacks were known, though two CPUs sent them", again, sent)
     equal(harness.device(doc)["allocs"], truth["allocs"], "allocations")
+
+
+def innermost(path):
+    """By size: the functions that allocated so much."""
+    found = {}
+    with open(path, "rb") as f:
+        r = mtr_reader.Recording(f)
+        for e in r.events():
+            if e["kind"] == mtr_reader.ALLOC:
+                frames = r.stacks[e["stack"]][1] if e["stack"] else []
+                found.setdefault(e["size"], set()).add(r.strings[r.locations[frames[0][0]][1]] if frames else "")
+    return found
+
+
+def test_subinterpreters():
+    """
+    A thread that runs a subinterpreter has two thread states. From 3.12 on the frames within it are the subinterpreter's; before, those
+    that run it. Before it and after it nothing changes.
+    """
+    library = scratch("libc10.so")
+    subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", library, os.path.join(harness.REPO, "tests", "kernels", "c10.c")], check=True)
+    for role, within in (("main", {"inner"}), ("newest", {"inner"}), ("old", {"run", "forward"})):
+        p = spawn([harness.python(role), os.path.join(harness.WORKLOADS, "subinterpreters.py"), library])
+        p.wait_line("^ready", 60)
+        path = scratch("sub-%s.mtr" % role)
+        recorder = record(p.popen.pid, path)
+        p.send()
+        p.wait_line("^done", 60)
+        p.send()
+        equal((p.wait(30), recorder.wait(30)), (0, 0), "exit codes (%s; %s)" % (p.stderr(), recorder.stderr()))
+        own(path)
+        found = innermost(path)
+        found[2000].discard("")  # the subinterpreter's code may be gone before its name is read
+        equal(found, {1000: {"before"}, 2000: within, **{n: {"after"} for n in (3000, 4000, 5000, 5001, 5002)}},
+              "innermost functions by size (%s)" % role)
 
 
 if __name__ == "__main__":
