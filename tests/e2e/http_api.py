@@ -340,6 +340,10 @@ def test_what_is_refused():
         check(isinstance(got.json["detail"], str) and got.json["detail"], "%s %s: %s", method, path, got.body[:200])
         if got.status == 405:
             check(got.headers.get("Allow"), "%s %s: 405 says nothing of what is allowed", method, path)
+    # What is not there is said in one form, whatever it is.
+    equal(s.get("/api/trace/trace_1").expect(404).json["detail"], "Trace trace_1 not found", "a trace that is not there")
+    detail = s.post("/api/trace/memory", {"model_name": "jobx"}).expect(404).json["detail"]
+    check(detail.startswith("Target jobx not found; "), "a target that is not there: %s", detail)
     existing = trace({"model_name": "my_model", "steps": 1})["trace_id"]
     got = s.post("/api/trace/export", {"trace_id": existing, "format": "docx"}).expect(422)
     equal(got.json["field"], "format", "field")
