@@ -598,6 +598,18 @@ static void test_before_attach(void **state)
 }
 
 /* A category that only one side knows is none that two rows differ in. */
+/* In a locale without them there are no middle dots. */
+static void test_plain_locale(void **state)
+{
+	(void)state;
+	setlocale(LC_ALL, "C");
+	for (const char *c = run(cmd_diff, old, told, NULL)->out; *c; c++)
+		assert_true(*c > 0);
+	for (const char *c = run(cmd_compare, old, told, NULL)->out; *c; c++)
+		assert_true(*c > 0);
+	setlocale(LC_ALL, "C.UTF-8");
+}
+
 static void test_unknown_category(void **state)
 {
 	json_t *j = json_loads(run(cmd_diff, old, told, "--format", "json", NULL)->out, 0, NULL), *rows, *row;
@@ -818,7 +830,7 @@ int main(void)
 		cmocka_unit_test(test_unlike_moments), cmocka_unit_test(test_lossy), cmocka_unit_test(test_csv),
 		cmocka_unit_test(test_json),	  cmocka_unit_test(test_odd_names), cmocka_unit_test(test_devices),
 		cmocka_unit_test(test_usage),	  cmocka_unit_test(test_compare),   cmocka_unit_test(test_compare_names), cmocka_unit_test(test_markdown),
-		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_unknown_category), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
+		cmocka_unit_test(test_before_attach), cmocka_unit_test(test_unknown_category), cmocka_unit_test(test_plain_locale), cmocka_unit_test(test_compare_json), cmocka_unit_test(test_steps),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

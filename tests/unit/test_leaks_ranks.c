@@ -126,6 +126,18 @@ static void test_text(void **state)
 	assert_true(terminal__harmless(o->out, strcspn(o->out, "\n")));
 }
 
+/* In a locale without them there are no middle dots. */
+static void test_plain_locale(void **state)
+{
+	(void)state;
+	setlocale(LC_ALL, "C");
+	for (int i = 0; i < 2; i++)
+		for (const char *c = leaks("--steps", ranks[1], i ? NULL : ranks[2], NULL)->out; *c; c++)
+			assert_true(*c > 0);
+	has(leaks(ranks[1], NULL), " - 120 events, 0 lost");
+	setlocale(LC_ALL, "C.UTF-8");
+}
+
 static void test_when(void **state)
 {
 	struct output *o;
@@ -215,6 +227,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_text),
 		cmocka_unit_test(test_when),
+		cmocka_unit_test(test_plain_locale),
 		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_workers),
 	};
