@@ -16,7 +16,8 @@ MIB = 1 << 20
 # What takes and gives back memory: each name of the driver API, and the suffixes that its forms have.
 NAMES = ("cuMemAlloc cuMemFree cuMemAllocPitch cuMemAllocManaged cuMemAllocHost cuMemHostAlloc cuMemFreeHost cuMemHostRegister "
          "cuMemHostUnregister cuMemAllocAsync cuMemFreeAsync cuMemAllocFromPoolAsync cuMemAddressReserve cuMemAddressFree cuMemCreate "
-         "cuMemRelease cuMemMap cuMemUnmap cuMemRetainAllocationHandle cuMemImportFromShareableHandle").split()
+         "cuMemRelease cuMemMap cuMemUnmap cuMemRetainAllocationHandle cuMemImportFromShareableHandle cuIpcOpenMemHandle cuCtxDestroy "
+         "cuDevicePrimaryCtxReset").split()
 FORMS = ("", "_v2", "_v3", "_v4", "_ptsz", "_v2_ptsz")
 
 

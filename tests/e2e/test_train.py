@@ -233,12 +233,15 @@ def test_exports():
           [(p["name"], sum(p["weights"])) for p in doc["profiles"]])
 
 
-def test_bounds():
+def under_way():
+    """A job that trains, and where a recording of it may go."""
     target = workload("train_gpt.py", "--seconds", "120", *TINY)
     target.wait_line("^step 20 ", 120)
-    pid = target.popen.pid
-    path = scratch("bound.mtr")
+    return target.popen.pid, scratch("bound.mtr")
 
+
+def test_bound_of_steps():
+    pid, path = under_way()
     begin = time.monotonic()
     equal(record(pid, path, "--steps", "5").wait(30), 0, "--steps 5")
     check(time.monotonic() - begin < 10, "--steps 5 took %.1f s", time.monotonic() - begin)
@@ -250,6 +253,9 @@ def test_bounds():
     with open(path, "rb") as f:
         equal(sum(e["kind"] == mtr_reader.STEP for e in mtr_reader.Recording(f).events()), 6, "ends of steps in the recording")
 
+
+def test_bounds():
+    pid, path = under_way()
     recorder = record(pid, path, "--max-events", "5000")
     equal(recorder.wait(30), 0, "--max-events")
     check("max-events" in recorder.stderr(), "does not say that the bound was reached: %r", recorder.stderr())
