@@ -242,9 +242,7 @@ def under_way():
 
 def test_bound_of_steps():
     pid, path = under_way()
-    begin = time.monotonic()
-    equal(record(pid, path, "--steps", "5").wait(30), 0, "--steps 5")
-    check(time.monotonic() - begin < 10, "--steps 5 took %.1f s", time.monotonic() - begin)
+    equal(record(pid, path, "--steps", "5").wait(60), 0, "--steps 5, of a job that goes on for two minutes")
     # The one that was under way, then five whole ones, to the event: all that speaks of steps counts the whole ones.
     equal(report(path)["capture"]["steps"], 5, "whole steps that --steps 5 recorded")
     equal(tool("export", "openmetrics", path, "-o", "-")[1].split("memtrace_steps_total ")[1].split()[0], "5", "in OpenMetrics")
@@ -267,7 +265,6 @@ def test_bounds():
     check(50 << 10 <= os.path.getsize(path) <= 100 << 10, "the file has %d bytes of 100K", os.path.getsize(path))
     report(path)
 
-    begin = time.monotonic()
     equal(record(pid, path, "-d", "1500ms").wait(30), 0, "-d 1500ms")
     check(1.4 < report(path)["capture"]["duration"] < 2.0, "-d 1500ms recorded %s s", report(path)["capture"]["duration"])
 
