@@ -165,7 +165,7 @@ static int change_window(const struct window *w, const struct instances *s, uint
 			/* The input of the next one is kept where it was not. */
 			if (b->gone < call->back && call->back != NEVER) {
 				changes__add(ch, b->gone, (int64_t)b->size, false);
-				changes__add(ch, call->back, -(int64_t)b->size, false);
+				changes__add(ch, call->back, changes__less(b->size), false);
 			}
 			sum->inputs += b->size;
 			continue;

@@ -160,7 +160,7 @@ static int change_never(struct advising *a, const struct window *w, const struct
 	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
 		if (b->window >= w->number || !is_gradient(a, b, &parameters))
 			continue;
-		changes__add(ch, 0, -(int64_t)b->size, false);
+		changes__add(ch, 0, changes__less(b->size), false);
 		changes__add(ch, comes_anew(w, b, &passing, taken, at->backward), (int64_t)b->size, false);
 		f->never += b->size;
 		f->n++;

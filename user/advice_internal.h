@@ -105,6 +105,11 @@ struct changes {
 	int err; /* -ENOMEM: some are missing */
 };
 void changes__add(struct changes *c, uint32_t at, int64_t bytes, bool once);
+/* So many bytes fewer. Of any number, as recordings may have any. */
+static inline int64_t changes__less(uint64_t bytes)
+{
+	return (int64_t)(0 - bytes);
+}
 /* A block would not be there from one place on; at the other it would be there again, or it goes there in any case. */
 void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, uint32_t to);
 /* The peak of a window with them; sorts them. */

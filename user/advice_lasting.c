@@ -17,9 +17,9 @@ static void shrink(const struct track *t, struct remedy *r, const struct ablock 
 {
 	for (uint32_t i = 0; i < t->nkept; i++)
 		if (b->window < t->kept[i].number)
-			changes__add(&r->c[i], 0, -(int64_t)less, false);
+			changes__add(&r->c[i], 0, changes__less(less), false);
 		else if (b->window == t->kept[i].number)
-			changes__add(&r->c[i], b->place, -(int64_t)less, false);
+			changes__add(&r->c[i], b->place, changes__less(less), false);
 }
 
 static uint64_t rounded(uint64_t bytes)

@@ -161,7 +161,7 @@ static int advise_logits(struct advising *a)
 
 			if (!is_logits(b, &s, size))
 				continue;
-			changes__add(&r.c[i], b->born, -(int64_t)(b->size - b->size / CHUNKS), false);
+			changes__add(&r.c[i], b->born, changes__less(b->size - b->size / CHUNKS), false);
 			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS), false);
 			n += w == of_peak(a);
 		}

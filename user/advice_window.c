@@ -393,7 +393,7 @@ void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, u
 {
 	if (from >= to)
 		return;
-	changes__add(c, from, -(int64_t)b->size, false);
+	changes__add(c, from, changes__less(b->size), false);
 	if (to == NEVER)
 		return;
 	changes__add(c, to >= b->gone ? b->gone + 1 : to, (int64_t)b->size, false);
@@ -410,6 +410,12 @@ static int by_place(const void *x, const void *y)
 	return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
+/* A recording may say any size: none of them ends us. */
+static int64_t plus(int64_t a, int64_t b)
+{
+	return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
 uint64_t window__peak(const struct window *w, struct changes *c)
 {
 	int64_t total = (int64_t)w->base, most = 0;
@@ -420,16 +426,16 @@ uint64_t window__peak(const struct window *w, struct changes *c)
 	for (uint32_t p = 0; p <= w->n; p++) {
 		for (; k < c->n && c->all[k].at <= p; k++) {
 			if (!c->all[k].once)
-				total += c->all[k].bytes;
-			else if (total + c->all[k].bytes > most)
-				most = total + c->all[k].bytes;
+				total = plus(total, c->all[k].bytes);
+			else if (plus(total, c->all[k].bytes) > most)
+				most = plus(total, c->all[k].bytes);
 		}
 		if (p && total > most)
 			most = total;
 		if (p) {
-			int64_t size = (int64_t)w->blocks[w->moves[p] >> 1].size;
+			uint64_t size = w->blocks[w->moves[p] >> 1].size;
 
-			total += w->moves[p] & 1 ? -size : size;
+			total = plus(total, w->moves[p] & 1 ? changes__less(size) : (int64_t)size);
 		}
 		if (total > most)
 			most = total;

@@ -187,6 +187,7 @@ static void put_tape(int fd, const uint8_t *data, size_t size)
 	struct facts *facts = facts__new();
 	struct mtr_writer *w = dict && facts ? mtr_writer__new(fd, dict, facts, &(struct mtr_writer_opts){ 0 }) : NULL;
 	struct memory m = { .addr = 0x7f0000000000 };
+	off_t end;
 
 	if (!w)
 		abort();
@@ -210,7 +211,8 @@ static void put_tape(int fd, const uint8_t *data, size_t size)
 	if (mtr_writer__close(w))
 		abort();
 	/* One that was cut off, now and then. */
-	if (seldom(&d) && ftruncate(fd, lseek(fd, 0, SEEK_END) - (off_t)(roll(&d) % 100)))
+	end = lseek(fd, 0, SEEK_END);
+	if (seldom(&d) && ftruncate(fd, end - (off_t)(roll(&d) % 100) % (end + 1)))
 		abort();
 	facts__free(facts);
 	dict__free(dict);
