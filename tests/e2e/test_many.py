@@ -415,7 +415,7 @@ def test_crowd():
 def command_of(pid):
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as f:
-            return f.read().decode().split("\0")
+            return f.read().decode(errors="replace").split("\0")
     except OSError:
         return []
 
