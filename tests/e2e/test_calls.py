@@ -386,6 +386,16 @@ def pluggable(name, attach_at):
     same_report(path, told, same_blocks(told, recorded, DEVICE, [told["library"]]), "pluggable", "pluggable allocator")
 
 
+def test_requested_of_several():
+    """PyTorch's probe counts its users for a file, so with several processes it is on in each that maps it: the recorder says so."""
+    p = spawn([python(), os.path.join(harness.WORKLOADS, "cuda_blocks.py")], env=environment())
+    p.wait_line("^imported", 60)
+    recorder = record(p.popen.pid, scratch("requested-several.mtr"), "--requested", "--children")
+    recorder.wait_line("--requested: PyTorch's probe is on in every process that maps .*libc10_cuda", 60, stream="err")
+    p.stop()
+    equal(recorder.wait(30), 0, "exit code of record (%s)" % recorder.stderr())
+
+
 def test_pluggable():
     """Attached after the allocator was changed, and before. What a library takes for itself is no tensor's block."""
     compiled("cuda_pluggable")

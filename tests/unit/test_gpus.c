@@ -418,6 +418,51 @@ static void test_a_device_control_group(void **state)
 	stop(&t);
 }
 
+/* In multi-instance mode what NVML says of the card is not what the process can use. */
+static struct target on_a_slice(const char *name, const int *nodes, int n)
+{
+	struct target t = { 0 };
+	char text[128];
+
+	if (geteuid() || !start(&t, name, nodes, n, NULL))
+		skip();
+	snprintf(text, sizeof(text), "mig 3 1\nprocess 3 %d 6G\n", t.pid);
+	describe(text);
+	return t;
+}
+
+static void test_a_slice_of_a_gpu(void **state)
+{
+	struct target t = on_a_slice("slice", (int[]){ 3 }, 1);
+	struct smi_figures f = figures(&t);
+	const char *name;
+	uint64_t total;
+
+	(void)state;
+	assert_int_equal(f.n, 1);
+	assert_int_equal(f.used[0], 6 * GB);
+	assert_false(f.has_free[0]);
+	assert_true(smi__device(t.smi, 0, &name, &total));
+	assert_string_equal(name, "");
+	assert_int_equal(total, 0);
+	stop(&t);
+}
+
+/* Slices are devices of their own: of several GPUs nobody knows which is the process's first. */
+static void test_a_slice_among_others(void **state)
+{
+	struct target t = on_a_slice("slices", (int[]){ 2, 3 }, 2);
+	const char *name;
+	uint64_t total;
+
+	(void)state;
+	assert_int_equal(smi__devices(t.smi), 0);
+	assert_int_equal(figures(&t).n, 0);
+	assert_int_equal(smi__devices(t.smi), 0);
+	assert_false(smi__device(t.smi, 0, &name, &total));
+	stop(&t);
+}
+
 static void test_an_order_that_cannot_be_is_dropped(void **state)
 {
 	struct target t = on_the_fourth("count", (int[]){ 2, 3 }, 2, NULL);
@@ -488,6 +533,14 @@ static int setup_eight(void **state)
 	return 0;
 }
 
+/* The fourth is in multi-instance mode. */
+static int setup_eight_mig(void **state)
+{
+	(void)state;
+	begin("8", "mig 3 1\n");
+	return 0;
+}
+
 static int teardown_eight(void **state)
 {
 	(void)state;
@@ -504,6 +557,7 @@ static int teardown(void **state)
 	return system(command);
 }
 
+#define WITH_MIG(f) cmocka_unit_test_setup_teardown(f, setup_eight_mig, teardown_eight)
 #define OF_EIGHT(f) cmocka_unit_test_setup_teardown(f, setup_eight, teardown_eight)
 
 int main(int argc, char **argv)
@@ -520,6 +574,8 @@ int main(int argc, char **argv)
 		OF_EIGHT(test_a_machine_with_all),
 		OF_EIGHT(test_visible_devices_count_what_the_container_has),
 		OF_EIGHT(test_a_device_control_group),
+		WITH_MIG(test_a_slice_of_a_gpu),
+		WITH_MIG(test_a_slice_among_others),
 		OF_EIGHT(test_an_order_that_cannot_be_is_dropped),
 		OF_EIGHT(test_memory_on_a_device_that_nvml_does_not_list),
 		OF_EIGHT(test_no_node_no_figure),
