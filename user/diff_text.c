@@ -450,6 +450,7 @@ static void print_check(struct printer *p)
 {
 	const struct diff *d = p->d;
 	uint64_t old = d->side[0].device.mark_allocated, new = d->side[1].device.mark_allocated;
+	uint64_t short_of = d->missing < 0 ? 0 - (uint64_t)d->missing : (uint64_t)d->missing;
 	char a[24], b[24], c[24];
 
 	if (d->overlap) {
@@ -464,7 +465,7 @@ static void print_check(struct printer *p)
 		fprintf(p->out,
 			"\nThe changes add up to %s, not to the difference in memory of %s:\n"
 			"%s (%" PRId64 " bytes) %s in no row, since events were missed.\n",
-			a, b, text__bytes(c, sizeof(c), (uint64_t)llabs(d->missing)), d->missing, llabs(d->missing) == 1 ? "is" : "are");
+			a, b, text__bytes(c, sizeof(c), short_of), d->missing, short_of == 1 ? "is" : "are");
 }
 
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)

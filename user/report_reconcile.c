@@ -119,13 +119,13 @@ static void print_check(struct lines *l, const struct report_below *b)
 	if (b->segments_known && b->missing > 0)
 		line(l, true, b->missing, "of what is reserved in segments not known");
 	if (b->missing < 0)
-		line(l, true, -b->missing, "too much in segments: some went unseen");
+		line(l, true, 0 - (uint64_t)b->missing, "too much in segments: some went unseen");
 	if (b->segments_known && b->nameless > 0)
 		line(l, true, b->nameless, "of what is allocated in blocks not known");
 	if (b->nameless < 0)
-		line(l, true, -b->nameless, "too much in blocks: frees were missed");
+		line(l, true, 0 - (uint64_t)b->nameless, "too much in blocks: frees were missed");
 	if (b->not_seen < 0)
-		line(l, true, -b->not_seen, "more was seen taken than the driver says: segments without memory (vLLM sleep mode), or ends unseen");
+		line(l, true, 0 - (uint64_t)b->not_seen, "more was seen taken than the driver says: segments without memory (vLLM sleep mode), or ends unseen");
 }
 
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,

@@ -196,7 +196,7 @@ static void print_unknown(FILE *out, const struct model_segments *s)
 	if (b.missing > 0)
 		fprintf(out, "%s in segments not known\n", text__bytes(x, sizeof(x), b.missing));
 	if (b.missing < 0)
-		fprintf(out, "%s too much: a segment went unseen\n", text__bytes(x, sizeof(x), -b.missing));
+		fprintf(out, "%s too much: a segment went unseen\n", text__bytes(x, sizeof(x), 0 - (uint64_t)b.missing));
 	if (s->outside)
 		fprintf(out, "%s in %s blocks in no known segment\n", text__bytes(x, sizeof(x), s->outside),
 			text__count(n, sizeof(n), s->outside_blocks));
