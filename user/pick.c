@@ -124,15 +124,38 @@ static void words_of(const struct pick_process *p, char *buf, size_t size)
 	buf[len] = '\0';
 }
 
+/* The last part of the path that a word is. */
+static char *last_part(char *word)
+{
+	char *ret = word;
+
+	for (char *c = word; *c && *c != ' '; c++)
+		ret = *c == '/' ? c + 1 : ret;
+	return ret;
+}
+
+/* Removes the folders of the first argument that is no option: the script's. */
+static void drop_folders(char *words)
+{
+	char *at = strchr(words, ' '), *part;
+
+	while (at && at[1] == '-')
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return;
+	part = last_part(at + 1);
+	memmove(at + 1, part, strlen(part) + 1);
+}
+
 char *pick_process__title(const struct pick_process *p, char *buf, size_t size)
 {
-	char words[CMDLINE_MAX + 1], *start = words, *space;
+	char words[CMDLINE_MAX + 1], *start;
 
 	words_of(p, words, sizeof(words));
-	/* Where the interpreter lies says little. */
-	space = strchr(words, ' ');
-	for (char *c = words; *c && (!space || c < space); c++)
-		start = *c == '/' ? c + 1 : start;
+	/* The interpreter's folders say little; the script's less than its name. */
+	start = last_part(words);
+	if (strlen(start) >= size)
+		drop_folders(start);
 	return text__clean(buf, size, start, strlen(start));
 }
 

@@ -42,7 +42,7 @@ struct pick_process {
 /* 0; -ESRCH: none, or a kernel thread, or one that is ending; -ENOMEM. Until pick_process__free(). */
 int pick_process__read(pid_t pid, struct pick_process *ret);
 void pick_process__free(struct pick_process *p);
-/* "python train.py --lr 0.1": fit for a terminal, cut. Returns buf. */
+/* "python train.py --lr 0.1": fit for a terminal, cut; without the script's folders if it would be cut with them. Returns buf. */
 char *pick_process__title(const struct pick_process *p, char *buf, size_t size);
 
 struct pick;

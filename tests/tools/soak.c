@@ -84,6 +84,7 @@ bool __wrap_codes__known(const struct codes *c, uint64_t addr);
 int __wrap_codes__need(struct codes *c, uint64_t addr, uint64_t epoch);
 const struct code *__wrap_codes__find(const struct codes *c, uint64_t addr, uint64_t epoch);
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
+int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
 void __wrap_calls__after_drain(struct session *s, bool all);
 int __wrap_calls__used(struct session *s, bool last);
 int __wrap_session__through_state(struct session *s, const struct event *e);
@@ -191,6 +192,13 @@ int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t 
 {
 	(void)p;
 	snprintf(buf, size, tid == 100 ? "python" : tid == 101 ? "pt_autograd_0" : "worker");
+	return 0;
+}
+
+int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
+{
+	(void)p;
+	*ret = (uint64_t)tid;
 	return 0;
 }
 

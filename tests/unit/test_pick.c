@@ -403,6 +403,13 @@ static void test_process(void **state)
 	q = PROCESS(1, "python", "/usr/bin/python3\0train.py\0\x1b[31m\0");
 	assert_string_equal(pick_process__title(&q, title, sizeof(title)), "python3 train.py \\x1b[31m");
 	pick_process__free(&q);
+	/* Where there is no room for folders the script's name stays. */
+	q = PROCESS(1, "python", "/usr/bin/python3\0-u\0/srv/jobs/llama/train.py\0--lr\0001\0");
+	assert_string_equal(pick_process__title(&q, title, sizeof(title)), "python3 -u train.py --lr 1");
+	pick_process__free(&q);
+	q = PROCESS(1, "python", "/usr/bin/python3\0-u\0/srv/train.py\0");
+	assert_string_equal(pick_process__title(&q, title, sizeof(title)), "python3 -u /srv/train.py");
+	pick_process__free(&q);
 	assert_int_equal(pick_process__read(-1, &q), -ESRCH);
 }
 
