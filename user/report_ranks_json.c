@@ -17,22 +17,14 @@ static double seconds(uint64_t ns)
 	return (double)ns / 1e9;
 }
 
-static void uint_or_null(struct json *j, const char *key, bool known, uint64_t n)
-{
-	if (known)
-		json__uint(j, key, n);
-	else
-		json__null(j, key);
-}
-
 void ranks_json__who(struct json *j, const struct rank *k)
 {
 	json__string(j, "recording", k->name);
-	uint_or_null(j, "rank", k->has_number, k->number);
-	uint_or_null(j, "local_rank", k->has_local, k->local);
-	uint_or_null(j, "world_size", k->has_world, k->world);
+	json__uint_or_null(j, "rank", k->has_number, k->number);
+	json__uint_or_null(j, "local_rank", k->has_local, k->local);
+	json__uint_or_null(j, "world_size", k->has_world, k->world);
 	json__uint(j, "pid", k->pid);
-	uint_or_null(j, "parent", k->parent, k->parent);
+	json__uint_or_null(j, "parent", k->parent, k->parent);
 	json__bool(j, "worker", k->worker);
 	json__string(j, "command", k->command);
 }
@@ -44,15 +36,15 @@ static void put_recording(struct json *j, const struct rank *k)
 	json__string(j, "devices", k->devices);
 	json__uint(j, "allocated", k->allocated);
 	json__string(j, "allocated_is", figure__name(k->is));
-	uint_or_null(j, "reserved", k->has_totals, k->reserved);
+	json__uint_or_null(j, "reserved", k->has_totals, k->reserved);
 	json__double(j, "time", seconds(k->time), 9);
 	json__uint(j, "peak_allocated", k->peak);
 	json__uint(j, "total_allocated", k->total_allocated);
-	uint_or_null(j, "before_attach", !k->before_unknown, k->before_attach);
+	json__uint_or_null(j, "before_attach", !k->before_unknown, k->before_attach);
 	json__uint(j, "rows_bytes", k->rows);
 	json__uint(j, "events", k->events);
 	json__uint(j, "lost", k->lost);
-	uint_or_null(j, "drift", k->has_totals, k->drift);
+	json__uint_or_null(j, "drift", k->has_totals, k->drift);
 	json__uint(j, "steps", k->steps);
 	json__bool(j, "complete", k->complete);
 	json__close_object(j);
@@ -64,7 +56,7 @@ static void put_words(struct json *j, const struct ranks_opts *o, const struct r
 
 	if (of & 1U << BY_LINE) {
 		json__string(j, "file", r->file);
-		uint_or_null(j, "line", r->file && r->line, r->line);
+		json__uint_or_null(j, "line", r->file && r->line, r->line);
 		json__string(j, "function", r->func);
 	}
 	if (of & (1U << BY_MODULE | 1U << BY_LAYER)) {
@@ -132,7 +124,7 @@ static void put_outliers(struct json *j, const struct ranks *r)
 	for (size_t i = 0; i < n; i++) {
 		json__open_object(j, NULL);
 		json__uint(j, "recording", all[i].recording);
-		uint_or_null(j, "row", all[i].line1, all[i].line1 - 1);
+		json__uint_or_null(j, "row", all[i].line1, all[i].line1 - 1);
 		json__uint(j, "bytes", all[i].bytes);
 		json__uint(j, "others_median", all[i].others);
 		json__int(j, "difference", (int64_t)(all[i].bytes - all[i].others));

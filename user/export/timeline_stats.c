@@ -20,18 +20,10 @@ static int by_name(const void *a, const void *b)
 	return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-static void put_known(struct json *j, const char *key, bool known, uint64_t bytes)
-{
-	if (known)
-		json__uint(j, key, bytes);
-	else
-		json__null(j, key);
-}
-
 static void put_sums(struct json *j, const struct model_layer_sums *l, bool calls, bool reserved)
 {
 	json__uint(j, "peak_allocated", l->peak_allocated);
-	put_known(j, "peak_reserved", reserved, l->peak_reserved);
+	json__uint_or_null(j, "peak_reserved", reserved, l->peak_reserved);
 	json__uint(j, "total_allocations", l->allocs);
 	json__uint(j, "total_deallocations", l->frees);
 	if (reserved)
@@ -112,13 +104,13 @@ static void put_device(struct json *j, const struct model_device *d)
 {
 	json__string(j, "device", d->name);
 	json__uint(j, "peak_allocated", d->peak_allocated);
-	put_known(j, "peak_reserved", d->has_totals, d->peak_reserved);
+	json__uint_or_null(j, "peak_reserved", d->has_totals, d->peak_reserved);
 	json__double(j, "peak_time", (double)d->peak_time / 1e9, 6);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	json__uint(j, "end_allocated", d->allocated);
-	put_known(j, "end_reserved", d->has_totals, d->reserved);
-	put_known(j, "before_attach", d->before_known, d->before_attach_start);
+	json__uint_or_null(j, "end_reserved", d->has_totals, d->reserved);
+	json__uint_or_null(j, "before_attach", d->before_known, d->before_attach_start);
 	json__uint(j, "total_allocated", d->total_allocated);
 	json__uint(j, "total_allocations", d->allocs);
 	json__uint(j, "total_deallocations", d->frees);

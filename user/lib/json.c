@@ -222,3 +222,11 @@ void json__null(struct json *j, const char *key)
 	begin(j, key);
 	fputs("null", j->out);
 }
+
+void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t value)
+{
+	if (known)
+		json__uint(j, key, value);
+	else
+		json__null(j, key);
+}

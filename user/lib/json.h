@@ -26,5 +26,7 @@ void json__int(struct json *j, const char *key, int64_t value);
 void json__double(struct json *j, const char *key, double value, int decimals); /* not finite: null */
 void json__bool(struct json *j, const char *key, bool value);
 void json__null(struct json *j, const char *key);
+/* The value if it is known, else null. */
+void json__uint_or_null(struct json *j, const char *key, bool known, uint64_t value);
 
 #endif
