@@ -227,7 +227,7 @@ static __always_inline int do_scope_end(struct pt_regs *ctx, const bool sleepabl
 	return 0;
 }
 
-/* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see user/target/torchpy.h */
+/* torch._C.DisableTorchFunctionSubclass.__exit__, as record_function.__exit__ calls it: see user/torch/torchpy.h */
 SEC("uprobe")
 int scope_end(struct pt_regs *ctx)
 {

@@ -83,7 +83,7 @@ enum mt_counter {
 	MT_CNT_NR = 80,
 };
 
-/* How to get from a thread to its PyThreadState: found by calibration, see user/target/python.h */
+/* How to get from a thread to its PyThreadState: found by calibration, see user/python/python.h */
 enum mt_tls_kind {
 	MT_TLS_NONE = 0,
 	MT_TLS_DIRECT,	 /* *(thread pointer + off1) */
@@ -217,7 +217,7 @@ enum mt_call_flag {
 
 struct mt_rec_call {
 	struct mt_hdr h;
-	__u16 fn;	/* number of the function, user/target/cuda.h */
+	__u16 fn;	/* number of the function, user/torch/cuda.h */
 	__u16 flags;	/* enum mt_call_flag */
 	__s32 result;	/* 0: success */
 	__u64 arg[4];	/* as passed, but see enum mt_call_flag; what could not be read is ~0 */
@@ -248,7 +248,7 @@ struct mt_rec_asked {
 	__u32 pad;
 };
 
-/* The beginning of a torch::autograd::Node as it was then: see user/target/autograd.h */
+/* The beginning of a torch::autograd::Node as it was then: see user/torch/autograd.h */
 struct mt_rec_node {
 	struct mt_hdr h;
 	__u64 node;		     /* its address */

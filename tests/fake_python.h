@@ -12,8 +12,8 @@
 #include <stdlib.h>
 
 #include "elf_image.h"
-#include "target/proc.h"
-#include "target/python.h"
+#include "process/proc.h"
+#include "python/python.h"
 
 /* Where things lie in the world; its first page is the file's. */
 #define RUNTIME 0x1000

@@ -8,16 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "target/memcache.h"
-#include "target/nnmodule.h"
-#include "target/nntree.h"
-#include "target/pygc.h"
-#include "target/pyinternal.h"
-#include "target/pylayout.h"
-#include "target/pyline.h"
-#include "target/pylocals.h"
-#include "target/pyobj.h"
-#include "target/torchpy.h"
+#include "process/memcache.h"
+#include "python/pygc.h"
+#include "python/pyinternal.h"
+#include "python/pylayout.h"
+#include "python/pyline.h"
+#include "python/pylocals.h"
+#include "python/pyobj.h"
+#include "torch/nnmodule.h"
+#include "torch/nntree.h"
+#include "torch/torchpy.h"
 
 enum root_kind { ROOT_STR, ROOT_TYPE, ROOT_CODE, ROOT_FUNC, ROOT_DICT, ROOT_OBJECT, ROOT_TREE, ROOT_KINDS };
 

@@ -7,7 +7,7 @@
  */
 #include "capture/attach.h"
 #include "image_memory.h"
-#include "target/pyinternal.h"
+#include "python/pyinternal.h"
 
 struct image_head {
 	uint8_t minor, indirect;

@@ -22,8 +22,8 @@
 #include "lib/log.h"
 #include "lib/progress.h"
 #include "lib/text.h"
+#include "process/proc.h"
 #include "relatives.h"
-#include "target/proc.h"
 
 #define FILES_WANTED 8192
 #define EXIT_NONE (-2) /* the process has ended and there was nothing to be traced in it, but in others */

@@ -13,15 +13,15 @@
 #include "capture/attach.h"
 #include "capture/probes.h"
 #include "capture_args.h"
+#include "census/census.h"
 #include "commands.h"
 #include "dryrun.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
 #include "log_args.h"
-#include "target/census.h"
-#include "target/cuda.h"
-#include "target/proc.h"
+#include "process/proc.h"
+#include "torch/cuda.h"
 
 struct check_args {
 	pid_t pid;

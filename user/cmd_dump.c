@@ -13,7 +13,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "log_args.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 #define LIMIT_NS 10000000000ull
 #define TOP 40

@@ -17,7 +17,7 @@
 #include "child.h"
 #include "lib/exit.h"
 #include "lib/log.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 #define CUDA "libcuda.so.1"
 #define NVML "libnvidia-ml.so.1"

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "lib/map64.h"
-#include "target/pytensor.h"
+#include "torch/pytensor.h"
 
 #define PASSES 5 /* over an allocator whose tables move */
 #define TYPE_CPU 0

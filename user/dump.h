@@ -7,9 +7,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "target/census.h"
-#include "target/cudaalloc.h"
-#include "target/torch.h"
+#include "census/census.h"
+#include "torch/cudaalloc.h"
+#include "torch/torch.h"
 
 struct json;
 struct python;

@@ -7,7 +7,7 @@
 #include "dump.h"
 #include "lib/json.h"
 #include "lib/text.h"
-#include "target/pytensor.h"
+#include "torch/pytensor.h"
 
 #define NAME_TEXT 512
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "lib/memory.h"
-#include "target/family.h"
+#include "process/family.h"
 
 #define MEMBERS 256
 #define TERM_WITHIN 3000 /* ms */

@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "lib/text.h"
-#include "target/container.h"
-#include "target/family.h"
+#include "process/container.h"
+#include "process/family.h"
 
 #define CMDLINE_MAX 16384
 #define ANCESTORS_MAX 64

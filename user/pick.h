@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "target/cgroup.h"
+#include "process/cgroup.h"
 
 #define PICK_MAX 32 /* of each kind of option */
 

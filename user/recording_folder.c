@@ -13,9 +13,9 @@
 #include "folder.h"
 #include "lib/exit.h"
 #include "lib/log.h"
+#include "process/proc.h"
 #include "recording.h"
 #include "relatives.h"
-#include "target/proc.h"
 
 static const char *fact(const struct recording *r, const char *key)
 {

@@ -22,8 +22,8 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "pick.h"
-#include "target/family.h"
-#include "target/proc.h"
+#include "process/family.h"
+#include "process/proc.h"
 
 #define MAY_EXEC 5000000ULL	 /* ns: a process that was forked by one without PyTorch mostly does so at once */
 #define LOOK_EVERY 1000000000ULL /* ns: whether a process has ended and nobody has told us */

@@ -19,7 +19,7 @@
 #include "capture/attach.h"
 #include "lib/log.h"
 #include "pick.h"
-#include "target/family.h"
+#include "process/family.h"
 
 #define FAMILY_MAX MT_WATCHED
 #define SCANS 8

@@ -16,7 +16,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "pick.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 #define NO_PYTHON 1000000000ULL	  /* ns: one that is picked and has none by then will have none */
 #define NO_TORCH 10000000000ULL	  /* ns: where numbers are short, one that only might have it is looked at now and then instead */

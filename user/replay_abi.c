@@ -12,9 +12,9 @@
 #include "capture/attach.h"
 #include "capture/session.h"
 #include "lib/exit.h"
+#include "process/elf.h"
 #include "replay_trust.h"
 #include "replay_wire.h"
-#include "target/elf.h"
 
 #define CLASS "_ZN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocator"
 #define TABLE "_ZTVN5torch4cuda22CUDAPluggableAllocator22CUDAPluggableAllocatorE"

@@ -15,8 +15,8 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "process/family.h"
 #include "recording_control.h"
-#include "target/family.h"
 
 #define EXIT_CANNOT_RUN 126 /* as shells have it */
 #define EXIT_NO_COMMAND 127

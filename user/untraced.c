@@ -4,8 +4,8 @@
 #include <inttypes.h>
 
 #include "lib/log.h"
+#include "process/family.h"
 #include "record/stream.h"
-#include "target/family.h"
 
 #define FIRST_PAUSE 1000000000ULL /* ns */
 #define LAST_PAUSE 16000000000ULL /* a thread's children are a file to be opened, and there may be hundreds */

@@ -18,7 +18,7 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* ns, for processes that come later */
 #define GLANCE_EVERY UINT64_C(100000000) /* ns, at what grows, so that the lows of steps are seen; of many processes seldomer */

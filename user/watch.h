@@ -16,8 +16,8 @@
 #include "capture/smi.h"
 #include "cond.h"
 #include "pick.h"
-#include "target/cgroup.h"
-#include "target/cudaalloc.h"
+#include "process/cgroup.h"
+#include "torch/cudaalloc.h"
 
 #define WATCH_RULES 32
 #define WATCH_TARGETS 256

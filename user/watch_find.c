@@ -6,7 +6,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 
-#include "target/family.h"
+#include "process/family.h"
 
 #define SCAN_ANEW 12 /* scans after which a PID may be another process's */
 

@@ -13,8 +13,8 @@
 #include "capture/session.h"
 #include "lib/log.h"
 #include "lib/text.h"
-#include "target/cuda.h"
-#include "target/proc.h"
+#include "process/proc.h"
+#include "torch/cuda.h"
 
 #define LOOK_EVERY UINT64_C(2000000000)	 /* ns, for what is not there yet */
 #define USED_EVERY UINT64_C(5000000000)	 /* ns, between questions to the driver that no rule waits for */

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "lib/log.h"
+#include "process/proc.h"
 #include "serve/broker.h"
-#include "target/proc.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

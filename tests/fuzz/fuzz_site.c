@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "target/insn.h"
-#include "target/site.h"
+#include "process/insn.h"
+#include "process/site.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

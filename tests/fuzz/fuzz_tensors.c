@@ -8,12 +8,12 @@
 
 #include "fake_process.h"
 #include "fake_tensors.h"
-#include "target/autograd.h"
-#include "target/memcache.h"
-#include "target/proc.h"
-#include "target/pygc.h"
-#include "target/pygraph.h"
-#include "target/pytensor.h"
+#include "process/memcache.h"
+#include "process/proc.h"
+#include "python/pygc.h"
+#include "torch/autograd.h"
+#include "torch/pygraph.h"
+#include "torch/pytensor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -11,12 +11,12 @@
 #include "capture/smi.h"
 #include "lib/json.h"
 #include "lib/text.h"
+#include "process/usdt.h"
+#include "python/pyline.h"
 #include "record/stream.h"
 #include "report_words.h"
-#include "target/autograd.h"
-#include "target/pyline.h"
-#include "target/usdt.h"
 #include "terminal.h"
+#include "torch/autograd.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -37,7 +37,7 @@ void cpu_delete(void *self, void *ptr)
 
 /* ---- autograd ---- */
 
-#define NODE_WORDS 59 /* sizeof(torch::autograd::Node) up to PyTorch 2.12, in words: user/target/autograd.c */
+#define NODE_WORDS 59 /* sizeof(torch::autograd::Node) up to PyTorch 2.12, in words: user/torch/autograd.c */
 #define NODE_SEQUENCE 3
 #define NODE_THREAD 6
 #define NODES_MAX 4096

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Prints what user/target/cudaalloc.h reads of a process, for tests: one JSON document a line. For each line on standard
+ * Prints what user/torch/cudaalloc.h reads of a process, for tests: one JSON document a line. For each line on standard
  * input one pass; "calibrate" calibrates first, else that is done when it is needed; "quiet" leaves blocks and segments out.
  *
  *   alloc_dump PID
@@ -12,8 +12,8 @@
 #include <time.h>
 
 #include "lib/json.h"
-#include "target/cudaalloc.h"
-#include "target/proc.h"
+#include "process/proc.h"
+#include "torch/cudaalloc.h"
 
 static double now_ms(void)
 {

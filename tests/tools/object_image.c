@@ -10,7 +10,7 @@
 
 #include "image_memory.h"
 #include "object_readers.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local, unsigned long n, const struct iovec *remote, unsigned long m,
 				unsigned long flags);

@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "target/autograd.h"
-#include "target/proc.h"
+#include "process/proc.h"
+#include "torch/autograd.h"
 
 static const char *plain(const char *mangled)
 {

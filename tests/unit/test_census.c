@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #include "fake_tensors.h"
-#include "target/memcache.h"
-#include "target/proc.h"
-#include "target/pygc.h"
-#include "target/pytensor.h"
+#include "process/memcache.h"
+#include "process/proc.h"
+#include "python/pygc.h"
+#include "torch/pytensor.h"
 
 static struct proc *self;
 

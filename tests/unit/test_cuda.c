@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "elf_image.h"
-#include "target/cuda.h"
+#include "torch/cuda.h"
 
 /* ---- the table ---- */
 

@@ -12,9 +12,9 @@
 #include <cmocka.h>
 
 #include "fake_cudaalloc.h"
-#include "target/cudaalloc.h"
-#include "target/cudaalloc_internal.h"
-#include "target/proc.h"
+#include "process/proc.h"
+#include "torch/cudaalloc.h"
+#include "torch/cudaalloc_internal.h"
 
 #define LAYOUTS (sizeof(fake_layouts) / sizeof(fake_layouts[0]))
 #define BASE UINT64_C(0x7f4000000000)

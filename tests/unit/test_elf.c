@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "elf_image.h"
-#include "target/elf.h"
-#include "target/proc.h"
+#include "process/elf.h"
+#include "process/proc.h"
 
 static const uint8_t code_a[] = { 0x55, 0xc3 }, code_b[] = { 0x90, 0x90, 0xc3 };
 static const struct image_func funcs[] = {

@@ -26,7 +26,7 @@
 
 #include "capture/gpus.h"
 #include "capture/smi.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 #define GB (1ull << 30)
 #define VRAM (80 * GB) /* of a device of the dry run */

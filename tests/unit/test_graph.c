@@ -17,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "target/proc.h"
-#include "target/pygraph.h"
-#include "target/pytensor.h"
+#include "process/proc.h"
+#include "torch/pygraph.h"
+#include "torch/pytensor.h"
 
 #define BODY 480  /* what all nodes have */
 #define EDGES 96  /* a vector of the nodes that follow */

@@ -27,7 +27,7 @@
 #include "capture/inside_memory.h"
 #include "capture/inside_sites.h"
 #include "capture/probes.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 typedef long (*function)(long a, long b);
 

@@ -14,10 +14,10 @@
 #include <time.h>
 
 #include "live.h"
-#include "target/nnmodule.h"
-#include "target/proc.h"
-#include "target/pyobj.h"
-#include "target/python.h"
+#include "process/proc.h"
+#include "python/pyobj.h"
+#include "python/python.h"
+#include "torch/nnmodule.h"
 
 struct test {
 	struct live live;

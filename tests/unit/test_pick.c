@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "pick.h"
-#include "target/cgroup.h"
-#include "target/container.h"
+#include "process/cgroup.h"
+#include "process/container.h"
 
 #define ID "3f1b0c9a7d5e42116a8b9c0d1e2f30415263748596a7b8c9dadbecfd0e1f2a3b"
 #define ID2 "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"

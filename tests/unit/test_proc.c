@@ -23,7 +23,7 @@
 
 #include <cmocka.h>
 
-#include "target/proc.h"
+#include "process/proc.h"
 
 /* ---- maps ---- */
 

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "target/pylayout.h"
+#include "python/pylayout.h"
 
 #define FIRST 8
 #define LAST 14

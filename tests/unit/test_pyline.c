@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "target/pyline.h"
+#include "python/pyline.h"
 
 static size_t unhex(const char *hex, uint8_t *out, size_t max)
 {

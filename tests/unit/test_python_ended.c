@@ -12,12 +12,12 @@
 #include <errno.h>
 #include <time.h>
 
+#include "census/census.h"
 #include "live.h"
-#include "target/census.h"
-#include "target/proc.h"
-#include "target/pygc.h"
-#include "target/pylayout.h"
-#include "target/python.h"
+#include "process/proc.h"
+#include "python/pygc.h"
+#include "python/pylayout.h"
+#include "python/python.h"
 
 struct ending {
 	struct live live;

@@ -16,10 +16,10 @@
 #include <time.h>
 
 #include "live.h"
-#include "target/proc.h"
-#include "target/pyline.h"
-#include "target/pyobj.h"
-#include "target/python.h"
+#include "process/proc.h"
+#include "python/pyline.h"
+#include "python/pyobj.h"
+#include "python/python.h"
 
 #define MAX_STACK 512
 #define CHURN_MS 700

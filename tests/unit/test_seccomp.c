@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Return probes and seccomp filters: user/target/seccomp.h. */
+/* Return probes and seccomp filters: user/process/seccomp.h. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "capture/probes_internal.h"
-#include "target/seccomp.h"
+#include "process/seccomp.h"
 
 static void filter(void)
 {

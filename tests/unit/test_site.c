@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "target/insn.h"
-#include "target/site.h"
+#include "process/insn.h"
+#include "process/site.h"
 
 #define ARGS_ALL 0x3fu
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "capture/smi.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 /* ---- which device is which ---- */
 

@@ -17,8 +17,8 @@
 #include <cmocka.h>
 
 #include "elf_image.h"
-#include "target/cudaalloc.h"
-#include "target/torch.h"
+#include "torch/cudaalloc.h"
+#include "torch/torch.h"
 
 static const uint8_t push_r14[] = { 0x41, 0x56, 0x41, 0x5e, 0xc3 };
 static const uint8_t mov_push[] = { 0x48, 0x8b, 0x05, 0, 0, 0, 0, 0x41, 0x56, 0x41, 0x5e, 0xc3 };

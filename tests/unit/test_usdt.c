@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "target/proc.h"
-#include "target/usdt.h"
+#include "process/proc.h"
+#include "process/usdt.h"
 
 #define NT_STAPSDT 3
 

@@ -9,8 +9,8 @@
 
 #include "capture/session.h"
 #include "memtrace.h"
-#include "target/python.h"
-#include "target/torch.h"
+#include "python/python.h"
+#include "torch/torch.h"
 
 struct proc;
 

@@ -11,14 +11,14 @@
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "lib/map64.h"
+#include "process/proc.h"
+#include "python/pylayout.h"
+#include "python/pymem.h"
+#include "python/python.h"
+#include "python/pytype.h"
 #include "record/dict.h"
 #include "record/engine.h"
-#include "target/autograd.h"
-#include "target/proc.h"
-#include "target/pylayout.h"
-#include "target/pymem.h"
-#include "target/python.h"
-#include "target/pytype.h"
+#include "torch/autograd.h"
 
 #define NODES_MAX (1u << 20) /* kept; then the oldest goes for each that comes */
 #define LOOK_PAUSE 200000000ULL /* ns */

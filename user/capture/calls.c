@@ -18,12 +18,12 @@
 #include "lib/log.h"
 #include "lib/map64.h"
 #include "lib/text.h"
-#include "target/cuda.h"
-#include "target/cudaalloc.h"
-#include "target/proc.h"
-#include "target/seccomp.h"
-#include "target/torch.h"
-#include "target/usdt.h"
+#include "process/proc.h"
+#include "process/seccomp.h"
+#include "process/usdt.h"
+#include "torch/cuda.h"
+#include "torch/cudaalloc.h"
+#include "torch/torch.h"
 
 #define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
 #define SCAN_EVERY 100000000ULL /* ns: what code */

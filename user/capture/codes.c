@@ -7,8 +7,8 @@
 
 #include "lib/clock.h"
 #include "lib/map64.h"
+#include "python/pyobj.h"
 #include "record/dict.h"
-#include "target/pyobj.h"
 
 struct codes {
 	struct dict *dict;

@@ -10,9 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "target/elf.h"
-#include "target/insn.h"
-#include "target/proc.h"
+#include "process/elf.h"
+#include "process/insn.h"
+#include "process/proc.h"
 
 #define BREAKPOINT 0xcc
 #define INSN_MAX 15

@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "family.skel.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 struct kin {
 	struct family_bpf *skel;

@@ -11,11 +11,11 @@
 #include "capture/session_internal.h"
 #include "lib/log.h"
 #include "lib/map64.h"
+#include "process/proc.h"
+#include "python/pymem.h"
+#include "python/python.h"
 #include "record/dict.h"
-#include "target/nnmodule.h"
-#include "target/proc.h"
-#include "target/pymem.h"
-#include "target/python.h"
+#include "torch/nnmodule.h"
 
 #define MAX_THREADS 4096 /* in modules at a time; nobody has as many */
 #define MAX_NAMES (1u << 16)

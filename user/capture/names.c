@@ -7,10 +7,10 @@
 
 #include "capture/codes.h"
 #include "lib/log.h"
+#include "python/pyline.h"
+#include "python/python.h"
 #include "record/dict.h"
-#include "target/nnmodule.h"
-#include "target/pyline.h"
-#include "target/python.h"
+#include "torch/nnmodule.h"
 
 struct names {
 	struct dict *dict;

@@ -6,7 +6,7 @@
 
 #include "capture/kin.h"
 #include "capture/probes_internal.h"
-#include "target/seccomp.h"
+#include "process/seccomp.h"
 
 #define CALL_FILES_MAX 4096
 

@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 #include "memtrace.h"
-#include "target/torch.h"
+#include "torch/torch.h"
 
 struct inside_memory;
 struct kin;

@@ -19,7 +19,7 @@
 #include "capture/inside_sites.h"
 #include "capture/probes_internal.h"
 #include "lib/log.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 struct inside_probes {
 	struct probes p; /* first */

@@ -11,8 +11,8 @@
 #include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/map64.h"
+#include "process/proc.h"
 #include "record/dict.h"
-#include "target/proc.h"
 
 #define MAX_STACK_IDS (1u << 19) /* and as many older ones */
 #define MAX_THREADS (1u << 16) /* remembered at a time */

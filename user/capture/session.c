@@ -29,8 +29,8 @@
 #include "lib/log.h"
 #include "lib/map64.h"
 #include "lib/text.h"
+#include "process/proc.h"
 #include "record/dict.h"
-#include "target/proc.h"
 
 #define LOOK_PAUSE_MIN 50000000ULL /* ns, doubling, while torch.nn is not there to be read */
 #define LOOK_PAUSE_MAX 100000000ULL

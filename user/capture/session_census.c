@@ -18,12 +18,12 @@
 #include "capture/autograd.h"
 #include "capture/calls.h"
 #include "capture/names.h"
+#include "census/census.h"
 #include "lib/log.h"
 #include "lib/map64.h"
+#include "process/proc.h"
 #include "record/dict.h"
-#include "target/census.h"
-#include "target/proc.h"
-#include "target/pytensor.h"
+#include "torch/pytensor.h"
 
 #define FIRST_WITHIN 5000000000ULL /* ns that a reading may take, at attach, */
 #define LAST_WITHIN 2000000000ULL  /* at the end, */

@@ -16,11 +16,11 @@
 #include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/json.h"
+#include "process/cgroup.h"
+#include "process/container.h"
+#include "process/environ.h"
+#include "process/proc.h"
 #include "record/dict.h"
-#include "target/cgroup.h"
-#include "target/container.h"
-#include "target/environ.h"
-#include "target/proc.h"
 
 /* The arguments as a JSON array, so that one fact holds them whole. */
 static int set_cmdline(struct session *s)

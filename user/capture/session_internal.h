@@ -12,7 +12,7 @@
 #include "capture/probes.h"
 #include "capture/queue.h"
 #include "capture/session.h"
-#include "target/cudaalloc.h"
+#include "torch/cudaalloc.h"
 
 struct autograd;
 struct calls;

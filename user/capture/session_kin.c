@@ -14,8 +14,8 @@
 #include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/log.h"
+#include "process/proc.h"
 #include "record/dict.h"
-#include "target/proc.h"
 
 void session__join(struct session *s, uint64_t type_cell)
 {

@@ -14,8 +14,8 @@
 #include "lib/hash.h"
 #include "lib/log.h"
 #include "lib/map64.h"
-#include "target/cudaalloc.h"
-#include "target/proc.h"
+#include "process/proc.h"
+#include "torch/cudaalloc.h"
 
 #define STATE_WITHIN 2000000000ULL /* ns that events wait for what was before them */
 #define STATE_TRIES 10		   /* and so many readings: with much else to do the machine may give us time for one only, and that may be torn */

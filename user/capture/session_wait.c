@@ -19,8 +19,8 @@
 
 #include "capture/inside_memory.h"
 #include "lib/log.h"
-#include "target/arrival.h"
-#include "target/proc.h"
+#include "process/arrival.h"
+#include "process/proc.h"
 
 #define PAUSE 2		     /* ms */
 #define PAUSE_QUIET 10	     /* ms, where nothing has been mapped for QUIET: import torch begins with other modules */

@@ -8,8 +8,8 @@
 
 #include "capture/gpus.h"
 #include "lib/log.h"
-#include "target/environ.h"
-#include "target/proc.h"
+#include "process/environ.h"
+#include "process/proc.h"
 
 /* ---- the dry-run library's table: tools/dryrun ---- */
 

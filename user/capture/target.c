@@ -8,10 +8,10 @@
 
 #include "capture/attach.h"
 #include "lib/text.h"
-#include "target/nnmodule.h"
-#include "target/proc.h"
-#include "target/pyobj.h"
-#include "target/torchpy.h"
+#include "process/proc.h"
+#include "python/pyobj.h"
+#include "torch/nnmodule.h"
+#include "torch/torchpy.h"
 
 /* From 3.11 on a frame is read in one go; before, its fields lie far from its start. */
 #define OLD_FRAME_BASE 24

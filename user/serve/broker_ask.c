@@ -13,7 +13,7 @@
 #include "lib/handed.h"
 #include "lib/log.h"
 #include "lib/text.h"
-#include "target/proc.h"
+#include "process/proc.h"
 
 #define TEXT_MOST 1024 /* 256 characters, as web counts them */
 #define SCAN_WITHIN UINT64_C(3000000000) /* ns */

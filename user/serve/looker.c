@@ -16,11 +16,11 @@
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
+#include "process/container.h"
+#include "process/family.h"
+#include "process/proc.h"
 #include "serve/broker.h"
 #include "serve/link.h"
-#include "target/container.h"
-#include "target/family.h"
-#include "target/proc.h"
 #include "watch.h"
 
 #define SCAN_EVERY UINT64_C(2000000000) /* ns */

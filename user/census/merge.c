@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Tensors that share a storage are one; the best of their names is its name. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "census/internal.h"
+#include "lib/array.h"
+#include "lib/map64.h"
+#include "process/proc.h"
+
+struct cand {
+	uint64_t addr, size;
+	uint32_t ix; /* of the tensor */
+	uint8_t kind, device_type, device_index;
+	bool leaf;
+};
+
+static int by_place(const void *a, const void *b)
+{
+	const struct cand *x = a, *y = b;
+
+	if (x->device_type != y->device_type)
+		return x->device_type < y->device_type ? -1 : 1;
+	if (x->device_index != y->device_index)
+		return x->device_index < y->device_index ? -1 : 1;
+	if (x->addr != y->addr)
+		return x->addr < y->addr ? -1 : 1;
+	if (x->size != y->size)
+		return x->size > y->size ? -1 : 1;
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	return x->ix < y->ix ? -1 : x->ix > y->ix;
+}
+
+static bool is_better(const struct label *a, const struct label *b)
+{
+	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
+}
+
+/* One for each TensorImpl, with the best of what it is called. */
+static int candidates(const struct pytensor *v, const struct label *labels, size_t n, struct cand **ret, size_t *count,
+		      struct census_state *s)
+{
+	struct map64 *impls = map64__new();
+	struct cand *c = calloc(n ? n : 1, sizeof(*c));
+	size_t k = 0;
+	uint64_t at;
+	int err = impls && c ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < n; i++) {
+		s->torn += v[i].state == PYTENSOR_TORN;
+		s->unreadable += v[i].state == PYTENSOR_BAD;
+		if (v[i].state != PYTENSOR_OK)
+			continue;
+		if (map64__get(impls, v[i].impl, &at)) {
+			if (is_better(&labels[i], &labels[c[at].ix])) {
+				c[at].kind = labels[i].kind;
+				c[at].ix = i;
+			}
+			c[at].leaf |= labels[i].leaf;
+			continue;
+		}
+		err = map64__set(impls, v[i].impl, k);
+		c[k++] = (struct cand){
+			.addr = v[i].addr, .size = v[i].size, .ix = i, .kind = labels[i].kind, .leaf = labels[i].leaf,
+			.device_type = v[i].device_type, .device_index = v[i].device_index,
+		};
+	}
+	map64__free(impls);
+	if (err) {
+		free(c);
+		return err;
+	}
+	*ret = c;
+	*count = k;
+	return 0;
+}
+
+/* Which of its tensors gives a storage its name, and how many others could. */
+struct best {
+	uint32_t ix, more, name; /* name: offset of its text */
+	bool leaf;
+};
+
+static bool is_inside(const struct census_tensor *t, const struct cand *c)
+{
+	return t->device_type == c->device_type && t->device_index == c->device_index && c->addr >= t->addr &&
+	       c->addr - t->addr <= t->size && c->size <= t->size - (c->addr - t->addr);
+}
+
+/* Another tensor of the storage: the better name wins; of those that are as good, the first, and the others are counted. */
+static void contest(const struct reading *r, const struct label *labels, uint32_t ix, uint8_t kind, struct census_tensor *t,
+		    struct best *b)
+{
+	const char *now = r->text + labels[b->ix].name, *other = r->text + labels[ix].name;
+
+	if (kind < t->kind || (kind == t->kind && !*now && *other)) {
+		*b = (struct best){ .ix = ix, .leaf = b->leaf };
+		t->kind = kind;
+	} else if (kind == t->kind && *other && strcmp(now, other)) {
+		b->more++;
+	}
+}
+
+/* Storages in order; whose is which tensor goes to owner. */
+static void group(const struct reading *r, const struct pytensor *v, const struct label *labels, const struct cand *c,
+		  size_t n, struct census_state *s, uint32_t *owner, struct best *best)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct census_tensor *t = s->ntensors ? &s->tensors[s->ntensors - 1] : NULL;
+
+		if (!t || !is_inside(t, &c[i])) {
+			best[s->ntensors] = (struct best){ .ix = c[i].ix };
+			t = &s->tensors[s->ntensors++];
+			t->addr = c[i].addr;
+			t->size = c[i].size;
+			t->device_type = c[i].device_type;
+			t->device_index = c[i].device_index;
+			t->kind = c[i].kind;
+			t->allocated = !v[c[i].ix].context;
+		} else {
+			contest(r, labels, c[i].ix, c[i].kind, t, &best[s->ntensors - 1]);
+		}
+		t->views++;
+		best[s->ntensors - 1].leaf |= c[i].leaf;
+		owner[c[i].ix] = s->ntensors - 1;
+	}
+}
+
+/* A storage that many parameters lie in is not one of them. */
+static int name_several(struct reading *r, const struct label *l, uint32_t more, uint32_t *name)
+{
+	char text[CENSUS_NAME_ROOM];
+
+	if (more) {
+		snprintf(text, sizeof(text), "%s and %u more", r->text + l->name, more);
+		return census__add_text(r, text, name);
+	}
+	*name = l->name;
+	return 0;
+}
+
+static int describe(struct reading *r, const struct pytensor *v, const struct label *labels, struct census_state *s,
+		    struct best *best)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < s->ntensors; i++)
+		err = name_several(r, &labels[best[i].ix], best[i].more, &best[i].name);
+	/* The texts stay where they are from here on. */
+	for (size_t i = 0; !err && i < s->ntensors; i++) {
+		const struct pytensor *from = &v[best[i].ix];
+		const struct label *l = &labels[best[i].ix];
+		struct census_tensor *t = &s->tensors[i];
+
+		/* A view of what a graph begins with is made by the graph, its memory is not. */
+		if (t->kind == CENSUS_ACTIVATION && best[i].leaf)
+			t->kind = CENSUS_OTHER;
+		t->name = r->text + best[i].name;
+		t->module = r->text + l->module;
+		t->cls = r->text + l->cls;
+		t->root = r->text + l->root;
+		t->ndim = from->ndim;
+		t->dtype = from->dtype;
+		memcpy(t->shape, from->sizes, sizeof(t->shape));
+	}
+	return err;
+}
+
+static int sum(struct census_state *s)
+{
+	struct census_device *d = NULL;
+	size_t cap = 0;
+	int err;
+
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct census_tensor *t = &s->tensors[i];
+
+		if (!d || d->type != t->device_type || d->index != t->device_index) {
+			err = array__grow(&s->devices, &cap, s->ndevices + 1, sizeof(*s->devices));
+			if (err)
+				return err;
+			d = &s->devices[s->ndevices++];
+			*d = (struct census_device){ .type = t->device_type, .index = t->device_index };
+		}
+		d->bytes[t->kind] += t->size;
+		d->count[t->kind]++;
+	}
+	return 0;
+}
+
+static int index_params(const struct pytensor *v, const struct label *labels, size_t n, const uint32_t *owner,
+			struct census_state *s)
+{
+	int err = 0;
+
+	s->params = map64__new();
+	s->param_storages = map64__new();
+	if (!s->params || !s->param_storages)
+		return -ENOMEM;
+	for (size_t i = 0; !err && i < n; i++)
+		if (labels[i].kind == CENSUS_PARAMETER && v[i].state == PYTENSOR_OK && owner[i] != UINT32_MAX)
+			err = map64__set(s->params, v[i].impl, owner[i]) ?: map64__set(s->param_storages, v[i].impl, v[i].storage);
+	return err;
+}
+
+int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
+		  struct census_state *s)
+{
+	struct cand *c = NULL;
+	uint32_t *owner = malloc((n ? n : 1) * sizeof(*owner));
+	struct best *best = NULL;
+	size_t count = 0;
+	int err = owner ? 0 : -ENOMEM;
+
+	if (!err) {
+		memset(owner, 0xff, n * sizeof(*owner));
+		err = candidates(v, labels, n, &c, &count, s);
+	}
+	if (!err) {
+		s->tensors = calloc(count ? count : 1, sizeof(*s->tensors));
+		best = calloc(count ? count : 1, sizeof(*best));
+		err = s->tensors && best ? 0 : -ENOMEM;
+	}
+	if (!err) {
+		if (count)
+			qsort(c, count, sizeof(*c), by_place);
+		group(r, v, labels, c, count, s, owner, best);
+		err = describe(r, v, labels, s, best) ?: sum(s);
+	}
+	if (!err)
+		err = index_params(v, labels, n, owner, s);
+	s->storage_at = pytensors__storage_at(r->c->tensors);
+	if (!err) {
+		s->text = r->text;
+		r->text = NULL;
+	}
+	free(best);
+	free(c);
+	free(owner);
+	return err;
+}
+
+const struct census_tensor *census__param(const struct census_state *s, const struct proc *p, uint64_t impl)
+{
+	uint64_t i, was, is;
+
+	if (!s->params || !map64__get(s->params, impl, &i) || !map64__get(s->param_storages, impl, &was))
+		return NULL;
+	return !proc__read_u64(p, impl + s->storage_at, &is) && is == was ? &s->tensors[i] : NULL;
+}
+
+void census_state__keep_params(struct census_state *s)
+{
+	uint32_t *at = s->params ? calloc(s->ntensors + 1, sizeof(*at)) : NULL;
+	struct census_tensor *kept;
+	uint64_t impl, i;
+	size_t pos = 0, n = 0;
+
+	if (!at)
+		return;
+	while (map64__next(s->params, &pos, &impl, &i))
+		at[i] = 1;
+	/* Each moves to a place that is not after its own. */
+	for (i = 0; i < s->ntensors; i++) {
+		if (!at[i])
+			continue;
+		s->tensors[n] = s->tensors[i];
+		at[i] = n++;
+	}
+	for (pos = 0; map64__next(s->params, &pos, &impl, &i);)
+		map64__set(s->params, impl, at[i]); /* is there: takes no memory, moves nothing */
+	s->ntensors = n;
+	kept = realloc(s->tensors, (n ? n : 1) * sizeof(*kept));
+	if (kept)
+		s->tensors = kept;
+	free(at);
+}
+
+void census_state__free(struct census_state *s)
+{
+	map64__free(s->params);
+	map64__free(s->param_storages);
+	free(s->tensors);
+	free(s->devices);
+	free(s->text);
+	memset(s, 0, sizeof(*s));
+}

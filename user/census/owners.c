@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Tensors that have no name because a container has them: a list, a dict, an attribute of an object, what a function closes
+ * over. From the variables of the main module and of the functions that run, by the shortest way: "global history[*]",
+ * "local trainer.outputs[*]['loss'] in main (train.py:31)". All items of a list have one name, since what counts is who keeps
+ * them. What is the same before and after the tensors were read counts, and nothing else.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/array.h"
+#include "lib/map64.h"
+#include "census/internal.h"
+#include "process/memcache.h"
+#include "python/pylocals.h"
+#include "python/pyobj.h"
+#include "python/pystr.h"
+#include "python/pytype.h"
+#include "python/python.h"
+
+#define DEPTH_MAX 5
+#define PATH_MAX_LEN 200
+#define NODES_MAX 100000u  /* containers looked into */
+#define ITEMS_MAX 2000000u /* things found in them */
+#define TEXT_MAX (32u << 20)
+#define WITHIN 300000000ull /* ns, of one look; */
+#define SHARE 8		    /* of the time that is left for the reading, one in so many */
+#define CHUNK 512
+#define CELLS_MAX 256
+#define WORDS_MAX 16	    /* keys of a dict that are a word of the name each; of larger ones all are [*] */
+
+#define TYPE_HEAP (1ul << 9)
+#define TYPE_LIST (1ul << 25)
+#define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR | 1ul << 30 | PYTYPE_TYPE) /* int, bytes, str, exceptions, types */
+
+#define DEQUE_BLOCK 64
+
+enum shape { SHAPE_NONE, SHAPE_LIST, SHAPE_TUPLE, SHAPE_DICT, SHAPE_DEQUE, SHAPE_FUNCTION, SHAPE_CELL, SHAPE_METHOD, SHAPE_INSTANCE, SHAPE_TENSOR };
+
+struct node {
+	uint64_t obj, type;
+	uint32_t path; /* in text */
+	uint32_t root;
+	uint8_t shape, depth;
+};
+
+struct root {
+	char *suffix; /* of the name: " in main (train.py:31)", "" */
+};
+
+struct owned {
+	uint64_t obj;
+	uint32_t path, root;
+};
+
+struct census_owners {
+	struct reading *r;
+	struct map64 *types; /* type object -> enum shape */
+	struct map64 *visited;
+	struct node *nodes; /* a queue */
+	size_t nnodes, capnodes;
+	struct root *roots;
+	size_t nroots, caproots;
+	struct owned *owned;
+	size_t nowned, capowned;
+	char *text;
+	size_t text_len, text_cap;
+	uint64_t items, deadline;
+	struct pyitems it;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+static bool fatal(int err)
+{
+	return err && !census__is_local(err) && err != -ENOTSUP && err != -EINVAL;
+}
+
+static bool enough(const struct census_owners *l)
+{
+	return l->nnodes >= NODES_MAX || l->items >= ITEMS_MAX || l->text_len >= TEXT_MAX || now_ns() > l->deadline;
+}
+
+/* ---- types ---- */
+
+static enum shape shape_by_name(struct reading *r, uint64_t type, uint64_t flags)
+{
+	char name[64];
+
+	if (pytype__name(&r->m, type, name, sizeof(name)) < 0)
+		return SHAPE_NONE;
+	if (!strcmp(name, "function"))
+		return SHAPE_FUNCTION;
+	if (!strcmp(name, "cell"))
+		return SHAPE_CELL;
+	if (!strcmp(name, "method"))
+		return SHAPE_METHOD;
+	if (!strcmp(name, "collections.deque"))
+		return SHAPE_DEQUE;
+	return flags & TYPE_HEAP ? SHAPE_INSTANCE : SHAPE_NONE;
+}
+
+static int shape_of_type(struct census_owners *l, uint64_t type, enum shape *ret)
+{
+	uint64_t known, flags;
+	enum type_kind kind;
+	int err;
+
+	*ret = SHAPE_NONE;
+	if (map64__get(l->types, type, &known)) {
+		*ret = known;
+		return 0;
+	}
+	err = census__type_kind(l->r, type, &kind);
+	if (err)
+		return err;
+	if (kind == TYPE_TENSOR || kind == TYPE_WRAPPER)
+		*ret = SHAPE_TENSOR;
+	else if (pymem__old_u64(&l->r->m, type + l->r->m.l->tp_flags, &flags) || flags & TYPE_ATOMS)
+		*ret = SHAPE_NONE;
+	else if (flags & TYPE_LIST)
+		*ret = SHAPE_LIST;
+	else if (flags & PYTYPE_TUPLE)
+		*ret = SHAPE_TUPLE;
+	else if (flags & PYTYPE_DICT)
+		*ret = SHAPE_DICT;
+	else
+		*ret = shape_by_name(l->r, type, flags);
+	return map64__set(l->types, type, *ret);
+}
+
+static int shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret)
+{
+	*ret = SHAPE_NONE;
+	if (!obj || obj % 8)
+		return 0;
+	if (memcache__read(l->r->c->cache, obj + l->r->m.l->ob_type, type, sizeof(*type)) || !*type || *type % 8)
+		return 0;
+	return shape_of_type(l, *type, ret);
+}
+
+/* ---- paths ---- */
+
+static int add_text(struct census_owners *l, const char *s, uint32_t *ret)
+{
+	size_t len = strlen(s);
+	int err = array__grow(&l->text, &l->text_cap, l->text_len + len + 1, 1);
+
+	if (err)
+		return err;
+	memcpy(l->text + l->text_len, s, len + 1);
+	*ret = l->text_len;
+	l->text_len += len + 1;
+	return 0;
+}
+
+/* The path of what lies in a node: made once for all that have the same. */
+struct child {
+	const struct node *of;
+	char word[96];
+	uint32_t path; /* 0: not made yet */
+};
+
+static int path_of(struct census_owners *l, struct child *c, uint32_t *ret)
+{
+	char path[PATH_MAX_LEN + 128];
+	int err;
+
+	if (!c->path) {
+		snprintf(path, sizeof(path), "%.*s%s", PATH_MAX_LEN, l->text + c->of->path, c->word);
+		err = add_text(l, path, &c->path);
+		if (err)
+			return err;
+	}
+	*ret = c->path;
+	return 0;
+}
+
+/* Something found: a tensor is one's that is owned, a container is looked into later. */
+static int found(struct census_owners *l, struct child *c, uint64_t obj)
+{
+	uint64_t type, one;
+	enum shape shape;
+	uint32_t path;
+	int err;
+
+	l->items++;
+	err = shape_of(l, obj, &type, &shape);
+	if (err || shape == SHAPE_NONE || map64__get(l->visited, obj, &one))
+		return err;
+	if (shape != SHAPE_TENSOR && (c->of->depth >= DEPTH_MAX || l->nnodes >= NODES_MAX))
+		return 0;
+	err = map64__set(l->visited, obj, 1);
+	if (!err)
+		err = path_of(l, c, &path);
+	if (err)
+		return err;
+	if (shape == SHAPE_TENSOR) {
+		err = array__grow(&l->owned, &l->capowned, l->nowned + 1, sizeof(*l->owned));
+		if (!err)
+			l->owned[l->nowned++] = (struct owned){ obj, path, c->of->root };
+		return err;
+	}
+	err = array__grow(&l->nodes, &l->capnodes, l->nnodes + 1, sizeof(*l->nodes));
+	if (!err)
+		l->nodes[l->nnodes++] =
+			(struct node){ obj, type, path, c->of->root, shape, c->of->depth + 1 };
+	return err;
+}
+
+/* ---- what is in a container ---- */
+
+static int array_of(struct census_owners *l, struct child *c, uint64_t at, uint64_t n)
+{
+	uint64_t v[CHUNK];
+	int err = 0;
+
+	for (uint64_t i = 0; !err && i < n && !enough(l); i += CHUNK) {
+		uint64_t k = n - i < CHUNK ? n - i : CHUNK;
+
+		err = pymem__read(&l->r->m, at + i * 8, v, k * 8);
+		for (uint64_t j = 0; !err && j < k; j++)
+			err = found(l, c, v[j]);
+	}
+	return err;
+}
+
+static int in_list(struct census_owners *l, struct child *c)
+{
+	const struct pylayout *y = l->r->m.l;
+	uint64_t head[2]; /* ob_size, ob_item */
+	int err = pymem__read(&l->r->m, c->of->obj + y->ob_size, head, sizeof(head));
+
+	strcpy(c->word, "[*]");
+	if (err || head[0] > PYOBJ_MAX_DICT * 16ull)
+		return err;
+	return array_of(l, c, head[1], head[0]);
+}
+
+static int in_tuple(struct census_owners *l, struct child *c)
+{
+	uint64_t n;
+	int err = pymem__u64(&l->r->m, c->of->obj + l->r->m.l->ob_size, &n);
+
+	strcpy(c->word, "[*]");
+	if (err || n > PYOBJ_MAX_DICT)
+		return err;
+	return array_of(l, c, c->of->obj + l->r->m.l->tuple_item, n);
+}
+
+/* {ob_size, leftblock, rightblock, leftindex, rightindex}; a block is {left, items[64], right}. */
+static int in_deque(struct census_owners *l, struct child *c)
+{
+	uint64_t head[5], block[DEQUE_BLOCK + 2], left;
+	int err = pymem__read(&l->r->m, c->of->obj + l->r->m.l->ob_size, head, sizeof(head));
+
+	strcpy(c->word, "[*]");
+	if (err || head[3] >= DEQUE_BLOCK)
+		return err;
+	left = head[0];
+	for (uint64_t at = head[1], i = head[3]; !err && left && at && !enough(l); at = block[DEQUE_BLOCK + 1], i = 0) {
+		err = pymem__read(&l->r->m, at, block, sizeof(block));
+		for (; !err && left && i < DEQUE_BLOCK; i++, left--)
+			err = found(l, c, block[1 + i]);
+	}
+	return err;
+}
+
+/* "['loss']", ".loss" of an object; "[*]" for what is no short word. */
+static void word_of(struct census_owners *l, uint64_t key, const char *before, const char *after, char *word, size_t size)
+{
+	char text[64];
+
+	if (pymem__check_kind(&l->r->m, key, PYTYPE_STR) || pystr__read(&l->r->m, key, text, sizeof(text), NULL) < 0 || !*text)
+		snprintf(word, size, "[*]");
+	else
+		snprintf(word, size, "%s%s%s", before, text, after);
+}
+
+static int in_items(struct census_owners *l, const struct node *of, const char *before, const char *after, bool words)
+{
+	int err = 0;
+
+	if (words) {
+		for (size_t i = 0; !err && i < l->it.n; i++) {
+			struct child c = { .of = of };
+			uint64_t type;
+			enum shape shape;
+
+			/* Most attributes are nothing that holds a tensor: no need for their names. */
+			err = shape_of(l, l->it.v[i].value, &type, &shape);
+			if (err || shape == SHAPE_NONE)
+				continue;
+			word_of(l, l->it.v[i].key, before, after, c.word, sizeof(c.word));
+			err = found(l, &c, l->it.v[i].value);
+		}
+		return err;
+	}
+	for (size_t i = 0; !err && i < l->it.n && !(i % CHUNK == 0 && enough(l)); i++) {
+		struct child c = { .of = of, .word = "[*]" };
+
+		err = found(l, &c, l->it.v[i].value);
+	}
+	return err;
+}
+
+static int in_dict(struct census_owners *l, const struct node *of)
+{
+	int err = pydict__items(&l->r->m, of->obj, &l->it);
+
+	return err ? err : in_items(l, of, "['", "']", l->it.n <= WORDS_MAX);
+}
+
+static int in_instance(struct census_owners *l, const struct node *of)
+{
+	int err = pydict__attrs(&l->r->m, of->obj, of->type, &l->it);
+
+	return err ? err : in_items(l, of, ".", "", true);
+}
+
+static uint16_t closure_at(const struct pylayout *l)
+{
+	return l->minor < 10 ? 48 : 72;
+}
+
+static int in_one(struct census_owners *l, struct child *c, uint64_t slot)
+{
+	uint64_t obj;
+	int err = pymem__u64(&l->r->m, slot, &obj);
+
+	return err || !obj ? err : found(l, c, obj);
+}
+
+/* What it closes over, by name: each such variable has a cell. */
+static int in_function(struct census_owners *l, const struct node *of)
+{
+	const struct pylayout *y = l->r->m.l;
+	uint64_t closure, code, n;
+	char name[64];
+	int err = pymem__u64(&l->r->m, of->obj + closure_at(y), &closure);
+
+	if (err || !closure || pymem__check_kind(&l->r->m, closure, PYTYPE_TUPLE))
+		return err;
+	err = pymem__u64(&l->r->m, closure + y->ob_size, &n);
+	if (!err)
+		err = pymem__u64(&l->r->m, of->obj + y->func_code, &code);
+	for (uint64_t i = 0; !err && i < n && i < CELLS_MAX; i++) {
+		struct child c = { .of = of };
+
+		if (pylocals__free_name(&l->r->m, code, i, name, sizeof(name)))
+			strcpy(name, "?");
+		snprintf(c.word, sizeof(c.word), "'s cell %s", name);
+		err = in_one(l, &c, closure + y->tuple_item + 8 * i);
+	}
+	return err;
+}
+
+static int in_node(struct census_owners *l, const struct node *n)
+{
+	struct child c = { .of = n };
+
+	switch (n->shape) {
+	case SHAPE_LIST:
+		return in_list(l, &c);
+	case SHAPE_TUPLE:
+		return in_tuple(l, &c);
+	case SHAPE_DEQUE:
+		return in_deque(l, &c);
+	case SHAPE_DICT:
+		return in_dict(l, n);
+	case SHAPE_INSTANCE:
+		return in_instance(l, n);
+	case SHAPE_FUNCTION:
+		return in_function(l, n);
+	case SHAPE_CELL:
+		return in_one(l, &c, n->obj + l->r->m.l->cell_ref);
+	case SHAPE_METHOD:
+		strcpy(c.word, ".__self__");
+		return in_one(l, &c, n->obj + l->r->m.l->ob_type + 16);
+	}
+	return 0;
+}
+
+/* ---- where it begins ---- */
+
+/* A variable of this name, with "" or what follows the path. */
+static int add_root(struct census_owners *l, const char *name, const char *suffix, uint64_t obj)
+{
+	struct node none = { .depth = 0 };
+	struct child c = { .of = &none };
+	int err = array__grow(&l->roots, &l->caproots, l->nroots + 1, sizeof(*l->roots));
+
+	if (err)
+		return err;
+	l->roots[l->nroots].suffix = strdup(suffix);
+	if (!l->roots[l->nroots].suffix)
+		return -ENOMEM;
+	none.root = l->nroots++;
+	none.path = 0; /* "" */
+	snprintf(c.word, sizeof(c.word), "%s", name);
+	return found(l, &c, obj);
+}
+
+static int add_globals(struct census_owners *l)
+{
+	struct reading *r = l->r;
+	uint64_t module, dict;
+	struct pyitems it = { 0 };
+	char name[64 + 8];
+	int err;
+
+	err = pyobj__module(r->c->py, "__main__", &module);
+	if (!err)
+		err = pymem__u64(&r->m, module + r->m.l->md_dict, &dict);
+	if (!err)
+		err = pydict__items(&r->m, dict, &it);
+	for (size_t i = 0; !err && i < it.n; i++) {
+		strcpy(name, "global ");
+		if (pystr__read(&r->m, it.v[i].key, name + 7, 64, NULL) >= 0)
+			err = add_root(l, name, "", it.v[i].value);
+		err = fatal(err) ? err : 0;
+	}
+	pyitems__fini(&it);
+	return fatal(err) ? err : 0;
+}
+
+static bool any(void *ctx, uint64_t obj)
+{
+	struct census_owners *l = ctx;
+	enum shape shape;
+	uint64_t type;
+
+	return !shape_of(l, obj, &type, &shape) && shape != SHAPE_NONE && shape != SHAPE_TENSOR;
+}
+
+static int add_locals(struct census_owners *l)
+{
+	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
+	struct pylocal *v = NULL;
+	size_t n = 0;
+	int err = pylocals__read(&l->r->m, any, l, &v, &n);
+
+	for (size_t i = 0; !err && i < n; i++) {
+		int at = snprintf(text, sizeof(text), "local ");
+
+		if (pylocal__text(&l->r->m, &v[i], text + at, sizeof(text) - at) || !(in = strstr(text, " in ")))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
+		err = add_root(l, name, in, v[i].obj);
+		err = fatal(err) ? err : 0;
+	}
+	free(v);
+	return err;
+}
+
+static void look__fini(struct census_owners *l)
+{
+	for (size_t i = 0; i < l->nroots; i++)
+		free(l->roots[i].suffix);
+	free(l->roots);
+	free(l->nodes);
+	free(l->owned);
+	free(l->text);
+	map64__free(l->types);
+	map64__free(l->visited);
+	pyitems__fini(&l->it);
+}
+
+/* One look at all of it. 0 or an error that ends the reading; what else cannot be read is left out. */
+static int look(struct reading *r, struct census_owners *l)
+{
+	uint64_t now = now_ns(), left = r->deadline > now ? (r->deadline - now) / SHARE : 0;
+	int err;
+
+	*l = (struct census_owners){ .r = r, .types = map64__new(), .visited = map64__new() };
+	l->deadline = now + (left < WITHIN ? left : WITHIN);
+	err = l->types && l->visited ? array__grow(&l->text, &l->text_cap, 1, 1) : -ENOMEM;
+	if (err)
+		return err;
+	l->text[l->text_len++] = '\0';
+	pymem__forget(&r->m);
+	memcache__forget(r->c->cache);
+	err = add_globals(l);
+	if (!err)
+		err = add_locals(l);
+	for (size_t i = 0; !err && i < l->nnodes && !enough(l); i++) {
+		struct node n = l->nodes[i]; /* the queue moves as it grows */
+
+		err = in_node(l, &n);
+		err = fatal(err) ? err : 0;
+		if (!err && i % 1024 == 0)
+			err = census__go_on(r);
+	}
+	return err;
+}
+
+int census__find_owners(struct reading *r, struct census_owners **ret)
+{
+	struct census_owners *l = calloc(1, sizeof(*l));
+	int err = l ? look(r, l) : -ENOMEM;
+
+	if (err) {
+		if (l)
+			look__fini(l);
+		free(l);
+		return err;
+	}
+	*ret = l;
+	return 0;
+}
+
+void census_owners__free(struct census_owners *o)
+{
+	if (o)
+		look__fini(o);
+	free(o);
+}
+
+static int index_owned(const struct census_owners *l, struct map64 *at)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < l->nowned; i++)
+		err = map64__set(at, l->owned[i].obj, i);
+	return err;
+}
+
+static bool same_owner(const struct census_owners *a, const struct owned *x, const struct census_owners *b, const struct owned *y)
+{
+	return !strcmp(a->text + x->path, b->text + y->path) &&
+	       !strcmp(a->roots[x->root].suffix, b->roots[y->root].suffix);
+}
+
+static int give_name(struct reading *r, struct label *label, const struct census_owners *l, const struct owned *o)
+{
+	char name[CENSUS_NAME_ROOM];
+
+	snprintf(name, sizeof(name), "%s%s", l->text + o->path, l->roots[o->root].suffix);
+	return census__add_text(r, name, &label->name);
+}
+
+int census__name_owners(struct reading *r, struct census_list *list, const struct census_owners *before)
+{
+	struct map64 *was = map64__new(), *is = map64__new();
+	struct census_owners after = { 0 };
+	uint64_t i, k;
+	int err = was && is ? index_owned(before, was) : -ENOMEM;
+
+	if (!err)
+		err = look(r, &after);
+	if (!err)
+		err = index_owned(&after, is);
+	for (size_t n = 0; !err && n < list->n; n++) {
+		const struct pytensor *t = &list->v[n];
+
+		if (!t->obj || t->state != PYTENSOR_OK || list->labels[n].kind != CENSUS_OTHER || list->labels[n].name ||
+		    !map64__get(was, t->obj, &i) || !map64__get(is, t->obj, &k) ||
+		    !same_owner(before, &before->owned[i], &after, &after.owned[k]))
+			continue;
+		err = give_name(r, &list->labels[n], before, &before->owned[i]);
+	}
+	look__fini(&after);
+	map64__free(was);
+	map64__free(is);
+	return err;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "process/arrival.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "process/elf.h"
+
+#define FILES_OPENED 8
+
+/* Of the libraries that come with one dlopen(); libtorch_global_deps, which torch loads before, is not one of them. */
+static const char *const libraries[] = { "libc10.", "libc10-", "libtorch_cpu.", "libtorch_cpu-", "libtorch_python." };
+
+static bool is_library(const struct map *m, size_t from, size_t to)
+{
+	const char *base = strrchr(m->path, '/');
+	size_t i;
+
+	if (!base || !m->inode)
+		return false;
+	for (i = from; i < to; i++) {
+		if (!strncmp(base + 1, libraries[i], strlen(libraries[i])))
+			return true;
+	}
+	return false;
+}
+
+bool arrival__torch(const struct maps *m)
+{
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		if (m->v[i].x && is_library(&m->v[i], 0, 2))
+			return true;
+	}
+	return false;
+}
+
+/* Of namespace c10, whatever the version. */
+static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
+{
+	(void)sym;
+	(void)ctx;
+	return !strncmp(name, "_ZN3c10", 7) || !strncmp(name, "_ZNK3c10", 8);
+}
+
+static bool has_c10(const struct proc *p, const struct map *m)
+{
+	struct elf *e = elf__open_map(p, m);
+	bool ret = e ? elf__each_dynsym(e, on_symbol, NULL) == 1 : errno != ENOEXEC;
+
+	elf__free(e);
+	return ret;
+}
+
+bool arrival__is_torch(const struct proc *p, const struct maps *m)
+{
+	int opened = 0;
+
+	/* A process with thousands of such names is no PyTorch, and we do not read all of them. */
+	for (size_t i = 0; i < m->n && opened < FILES_OPENED; i++) {
+		if (!m->v[i].x || !is_library(&m->v[i], 0, 2))
+			continue;
+		if (has_c10(p, &m->v[i]))
+			return true;
+		opened++;
+	}
+	return false;
+}
+
+/* first: the lowest mapping of the library. */
+static bool is_relocated(const struct proc *p, const struct maps *m, const struct map *first)
+{
+	uint64_t bias, addr, size, word, end = first->end;
+	const struct map *map;
+	bool known = false;
+	struct elf *e;
+
+	for (map = first; map < m->v + m->n; map++) {
+		if (map->inode == first->inode && !strcmp(map->path, first->path))
+			end = map->end;
+	}
+	e = elf__open_map(p, first);
+	if (!e)
+		return true;
+	known = !elf__bias(e, first->start, first->offset, &bias) && !elf__section(e, ".init_array", &addr, &size) &&
+		size >= sizeof(word) && !proc__read_u64(p, bias + addr, &word);
+	elf__free(e);
+	/* What cannot be known is no proof. */
+	return !known || (word >= first->start && word < end);
+}
+
+bool arrival__untouched(const struct proc *p, const struct maps *m)
+{
+	const char *last = "";
+	bool any = false;
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		const struct map *map = &m->v[i];
+
+		if (!is_library(map, 0, sizeof(libraries) / sizeof(libraries[0])) || !strcmp(map->path, last))
+			continue;
+		last = map->path;
+		any = true;
+		if (!is_relocated(p, m, map))
+			return true;
+	}
+	return !any;
+}

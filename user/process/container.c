@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "process/container.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define FILE_MAX (1u << 20)
+
+/* A regular file, whole; NULL if it is none or too long. Closes it. To be freed. */
+static char *read_open_file(int fd, size_t *len)
+{
+	struct stat st;
+	char *buf = NULL;
+	ssize_t got = 0;
+
+	*len = 0;
+	if (fd < 0)
+		return NULL;
+	if (!fstat(fd, &st) && S_ISREG(st.st_mode))
+		buf = malloc(FILE_MAX + 1);
+	while (buf && *len < FILE_MAX && (got = read(fd, buf + *len, FILE_MAX - *len)) > 0)
+		*len += (size_t)got;
+	close(fd);
+	if (buf && (got < 0 || *len == FILE_MAX)) {
+		free(buf);
+		return NULL;
+	}
+	if (buf)
+		buf[*len] = '\0';
+	return buf;
+}
+
+static char *read_file(const char *path, size_t *len)
+{
+	return read_open_file(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), len);
+}
+
+/* Below the root of a process, wherever the links in there point to. */
+static char *read_file_of(pid_t pid, const char *path, size_t *len)
+{
+	struct open_how how = { .flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+				.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	char root[48];
+	int dir, fd;
+
+	snprintf(root, sizeof(root), "/proc/%d/root", (int)pid);
+	dir = open(root, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	fd = dir < 0 ? -1 : (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+	if (dir >= 0)
+		close(dir);
+	return read_open_file(fd, len);
+}
+
+static void take(char *to, const char *from)
+{
+	if (from && from[0])
+		snprintf(to, CONTAINER_NAME_MAX, "%s", from);
+}
+
+static json_t *read_json(const char *path)
+{
+	size_t len;
+	char *text = read_file(path, &len);
+	json_t *j = text ? json_loadb(text, len, 0, NULL) : NULL;
+
+	free(text);
+	return j;
+}
+
+/* docker's own description of it. */
+static void ask_docker(const char *root, const char *id, struct container_names *n)
+{
+	char path[PATH_MAX];
+	const char *name;
+	json_t *j;
+
+	snprintf(path, sizeof(path), "%s/var/lib/docker/containers/%s/config.v2.json", root, id);
+	j = read_json(path);
+	name = json_string_value(json_object_get(j, "Name"));
+	if (name) {
+		take(n->name, name[0] == '/' ? name + 1 : name);
+		n->name_from = "docker";
+	}
+	json_decref(j);
+}
+
+/* What a runtime was told to run has annotations of whoever told it: containerd's CRI, CRI-O, nerdctl, podman. */
+static bool ask_bundle(const char *path, struct container_names *n)
+{
+	static const char *const names[] = { "io.kubernetes.cri.container-name", "io.kubernetes.container.name", "nerdctl/name",
+					     "io.podman.annotations.name" };
+	static const char *const pods[] = { "io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name" };
+	static const char *const spaces[] = { "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace" };
+	json_t *j = read_json(path), *a = json_object_get(j, "annotations");
+	size_t i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]) && !n->name[0]; i++)
+		take(n->name, json_string_value(json_object_get(a, names[i])));
+	for (i = 0; i < sizeof(pods) / sizeof(pods[0]) && !n->pod[0]; i++)
+		take(n->pod, json_string_value(json_object_get(a, pods[i])));
+	for (i = 0; i < sizeof(spaces) / sizeof(spaces[0]) && !n->space[0]; i++)
+		take(n->space, json_string_value(json_object_get(a, spaces[i])));
+	json_decref(j);
+	if (n->name[0])
+		n->name_from = "OCI bundle";
+	if (n->pod[0])
+		n->pod_from = "OCI bundle";
+	return n->name[0] || n->pod[0];
+}
+
+static void ask_bundles(const char *root, const char *id, struct container_names *n)
+{
+	static const char *const places[] = {
+		"%s/run/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json",
+		"%s/run/containerd/io.containerd.runtime.v2.task/default/%s/config.json",
+		"%s/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json",
+		"%s/run/containers/storage/overlay-containers/%s/userdata/config.json",
+		"%s/var/lib/containers/storage/overlay-containers/%s/userdata/config.json",
+	};
+	char path[PATH_MAX];
+	size_t i;
+
+	for (i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+		snprintf(path, sizeof(path), places[i], root, id);
+#pragma GCC diagnostic pop
+		if (ask_bundle(path, n))
+			return;
+	}
+}
+
+/* podman tells the container itself; the file is the container's, which could have another one there. */
+static void ask_containerenv(pid_t pid, struct container_names *n)
+{
+	char *text, *line;
+	size_t len;
+
+	text = read_file_of(pid, "/run/.containerenv", &len);
+	line = text ? strstr(text, "name=\"") : NULL;
+	if (line && (line == text || line[-1] == '\n')) {
+		line[6 + strcspn(line + 6, "\"\n")] = '\0';
+		take(n->name, line + 6);
+		n->name_from = n->name[0] ? "/run/.containerenv" : NULL;
+	}
+	free(text);
+}
+
+/* A pod's processes are started with its name as that of their host; POD_NAME is what people call it when they ask for it. */
+static void ask_environment(pid_t pid, struct container_names *n)
+{
+	static const char *const variables[] = { "POD_NAME=", "HOSTNAME=" };
+	static const char *const from[] = { "POD_NAME", "HOSTNAME" };
+	char path[48], *text, *p;
+	size_t len, i, size;
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	text = fd < 0 ? NULL : malloc(FILE_MAX + 1);
+	for (len = 0; text && len < FILE_MAX;) {
+		ssize_t got = read(fd, text + len, FILE_MAX - len);
+
+		if (got <= 0)
+			break;
+		len += (size_t)got;
+	}
+	if (fd >= 0)
+		close(fd);
+	if (!text)
+		return;
+	text[len] = '\0';
+	for (i = 0; i < 2 && !n->pod[0]; i++) {
+		for (p = text; p < text + len; p += strlen(p) + 1) {
+			size = strlen(variables[i]);
+			if (strncmp(p, variables[i], size))
+				continue;
+			take(n->pod, p + size);
+			n->pod_from = n->pod[0] ? from[i] : NULL;
+			break;
+		}
+	}
+	free(text);
+}
+
+void container__names(pid_t pid, const struct cgroup *c, const char *root, struct container_names *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	if (c->name[0]) {
+		take(ret->name, c->name);
+		ret->name_from = "cgroup";
+	}
+	if (c->container[0]) {
+		ask_docker(root, c->container, ret);
+		if (!ret->name[0])
+			ask_bundles(root, c->container, ret);
+		if (!ret->name[0])
+			ask_containerenv(pid, ret);
+	}
+	if (c->pod[0] && !ret->pod[0])
+		ask_environment(pid, ret);
+}

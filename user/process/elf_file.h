@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_PROCESS_ELF_FILE_H
+#define MT_PROCESS_ELF_FILE_H
+/* What elf.c (opening, addresses) and elfsym.c (symbols) share; for no one else. */
+#include <elf.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "process/elf.h"
+
+#define PIECES_MAX 16
+
+/* File offset and bytes of a table; len is already cut to the file's end. */
+struct span {
+	uint64_t off, len;
+};
+
+struct elf {
+	unsigned int users;
+	int fd;
+	uint64_t size;
+	/* Where the file cannot be opened, fd is /proc/PID/mem and this is where pieces of the file are in it. */
+	struct piece {
+		uint64_t addr, off, len;
+	} piece[PIECES_MAX];
+	size_t n_pieces;
+	uint16_t machine;
+	Elf64_Phdr *ph;
+	uint32_t ph_n;
+	Elf64_Shdr *sh; /* none when stripped away or not to be read: nothing needs them */
+	uint32_t sh_n;
+	struct span shstr;
+	struct span symtab; /* from its start to the end of its segment, or the section's own size */
+	uint64_t sym_n;	    /* as the section says; 0 unknown */
+	struct span strtab;
+	struct span gnu_hash;
+	struct span sysv_hash;
+	uint64_t symtab_vaddr;
+	char build_id[2 * 64 + 1];
+	char soname[256];
+};
+
+/* All reads of the file go through these. 0, -ERANGE beyond the file or the span, -EIO. */
+int elf__pread(const struct elf *e, uint64_t off, void *buf, size_t len);
+int elf__pread_in(const struct elf *e, const struct span *s, uint64_t off, void *buf, size_t len);
+
+#endif

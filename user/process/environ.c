@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "process/environ.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "process/elf.h"
+#include "process/proc.h"
+
+#define VARIABLES_MAX 8192
+#define PAGE 4096u
+
+/* Bytes up to a NUL or size, whichever is first, page by page: what follows the text may not be there. */
+static int read_text(const struct proc *p, uint64_t addr, char *buf, size_t size)
+{
+	size_t len = 0, part;
+	int err;
+
+	while (len < size) {
+		part = PAGE - (addr + len) % PAGE;
+		if (part > size - len)
+			part = size - len;
+		err = proc__read(p, addr + len, buf + len, part);
+		if (err)
+			return err;
+		if (memchr(buf + len, '\0', part))
+			return 0;
+		len += part;
+	}
+	return -E2BIG;
+}
+
+/* The variable `environ` of a file that defines it. 0: none. */
+static uint64_t variable_in(const struct proc *p, const struct map *map)
+{
+	uint64_t bias, addr = 0;
+	struct elf_sym sym;
+	struct elf *e;
+
+	e = elf__open_map(p, map);
+	if (!e)
+		return 0;
+	if (elf__dynsym(e, "environ", &sym) == 0 && elf__bias(e, map->start, map->offset, &bias) == 0)
+		addr = sym.value + bias;
+	elf__free(e);
+	return addr;
+}
+
+static bool is_libc(const char *path)
+{
+	const char *base = strrchr(path, '/');
+
+	return base && (!strncmp(base, "/libc.so.", 9) || !strncmp(base, "/libc-2.", 8) ||
+			!strncmp(base, "/ld-musl-", 9));
+}
+
+/* A program that refers to it directly has its own, and the C library then uses that. */
+static uint64_t find_variable(const struct proc *p, const struct maps *m)
+{
+	char link[64], exe[4096];
+	uint64_t addr = 0;
+	ssize_t n;
+	size_t i;
+
+	snprintf(link, sizeof(link), "/proc/%d/exe", (int)proc__pid(p));
+	n = readlink(link, exe, sizeof(exe) - 1);
+	exe[n > 0 ? n : 0] = '\0';
+	for (i = 0; i < m->n && !addr; i++)
+		if (m->v[i].inode && !strcmp(m->v[i].path, exe)) {
+			addr = variable_in(p, &m->v[i]);
+			break;
+		}
+	for (i = 0; i < m->n && !addr; i++)
+		if (m->v[i].inode && is_libc(m->v[i].path)) {
+			addr = variable_in(p, &m->v[i]);
+			break;
+		}
+	return addr;
+}
+
+int environ__get(const struct proc *p, const struct maps *m, const char *name, char *buf, size_t size)
+{
+	uint64_t at = find_variable(p, m), v, text;
+	size_t len = strlen(name), i;
+	char head[128];
+	int err;
+
+	if (!at || len + 2 > sizeof(head))
+		return -ENOTSUP;
+	err = proc__read_u64(p, at, &v);
+	for (i = 0; !err && v && i < VARIABLES_MAX; i++) {
+		err = proc__read_u64(p, v + i * 8, &text);
+		if (err || !text)
+			break;
+		err = read_text(p, text, head, len + 1);
+		if (err && err != -E2BIG)
+			return err;
+		err = 0;
+		if (!memcmp(head, name, len) && head[len] == '=')
+			return read_text(p, text + len + 1, buf, size);
+	}
+	return err ? err : i == VARIABLES_MAX ? -E2BIG : -ENOENT;
+}

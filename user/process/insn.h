@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_PROCESS_INSN_H
+#define MT_PROCESS_INSN_H
+/*
+ * x86-64 instructions, as far as choosing a probe site needs them: their length, where they go,
+ * and which general registers they may write. Not a disassembler.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum insn_flow {
+	INSN_NEXT = 0, /* on to the next one */
+	INSN_JMP,      /* jmp rel */
+	INSN_JCC,      /* conditional jmp rel, loop, jrcxz, xbegin */
+	INSN_CALL,     /* call rel */
+	INSN_JMP_INDIRECT,
+	INSN_CALL_INDIRECT,
+	INSN_RET,
+	INSN_TRAP, /* int, syscall, hlt, ud2: not of a straight line */
+};
+
+enum insn_map { INSN_MAP_1 = 0, INSN_MAP_0F, INSN_MAP_0F38, INSN_MAP_0F3A, INSN_MAP_VEX, INSN_MAP_EVEX };
+
+struct insn {
+	uint8_t length;
+	uint8_t map;	/* enum insn_map */
+	uint8_t opcode; /* the last opcode byte */
+	uint8_t rex;	/* 0 none */
+	uint8_t modrm;
+	uint8_t sib;
+	uint8_t prefixes; /* count of the legacy ones */
+	bool has_modrm, has_sib;
+	bool p66, p67, pf2, pf3, lock;
+	bool segment;	  /* cs, ds, es or ss: the kernel refuses to probe these */
+	uint8_t flow;	  /* enum insn_flow */
+	bool has_target;
+	int32_t relative; /* of the target, from the instruction's end */
+	uint16_t writes;  /* bit n: may write general register n, in whole or in part */
+};
+
+#define INSN_WRITES_ANY 0xffffu
+
+/* Decodes the instruction at code. 0, or -EINVAL: unknown, or it does not end within size. */
+int insn__decode(const uint8_t *code, size_t size, struct insn *ret);
+/* Any of the instructions whose purpose is to do nothing, of whatever length (not endbr64). */
+bool insn__is_nop(const struct insn *in);
+
+#endif

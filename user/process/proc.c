@@ -1,0 +1,864 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "process/proc.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define CMDLINE_MAX (128u << 10)
+#define MAPS_TEXT_MAX (256u << 20) /* maps__parse has the same limit */
+#define MAPS_TEXT_FIRST (256u << 10)
+#define STAT_PF_KTHREAD 0x00200000u
+#define FIRST_PID_NAMESPACE 0xEFFFFFFCu /* PROC_PID_INIT_INO */
+
+/*
+ * Two handles keep a reused PID out. The pidfd says whether the process has ended; a PID is free
+ * for reuse only after that. The directory handle on /proc/PID belongs to the process that had the
+ * PID when it was opened, and everything under it fails with ESRCH once that one is gone.
+ */
+struct proc {
+	pid_t pid;
+	int pidfd;
+	int dirfd; /* /proc/PID */
+	int memfd; /* /proc/PID/mem, or -1 */
+	uint64_t start_time;
+	char comm[64];
+	char *cmdline;
+	size_t cmdline_len;
+};
+
+struct stat_line {
+	char state;
+	uint32_t flags;
+	uint64_t start_time;
+};
+
+/* Reads a small file under dirfd whole, at most max bytes; *ret is malloc'd and NUL-terminated. */
+static int read_file(int dirfd, const char *name, size_t first, size_t max, char **ret, size_t *ret_len)
+{
+	size_t cap = first, len = 0;
+	char *buf, *bigger;
+	ssize_t got;
+	int err, fd;
+
+	fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		return -errno;
+	buf = malloc(cap + 1);
+	if (!buf) {
+		err = -ENOMEM;
+		goto out;
+	}
+	for (;;) {
+		if (len == cap) {
+			if (cap == max) {
+				err = -EFBIG;
+				goto out;
+			}
+			cap = cap > max / 2 ? max : cap * 2;
+			bigger = realloc(buf, cap + 1);
+			if (!bigger) {
+				err = -ENOMEM;
+				goto out;
+			}
+			buf = bigger;
+		}
+		got = read(fd, buf + len, cap - len);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0) {
+			err = -errno;
+			goto out;
+		}
+		if (got == 0)
+			break;
+		len += (size_t)got;
+	}
+	buf[len] = '\0';
+	*ret = buf;
+	*ret_len = len;
+	close(fd);
+	return 0;
+out:
+	free(buf);
+	close(fd);
+	return err;
+}
+
+/* A name in brackets may hold spaces and brackets itself: the fields begin after the last one. */
+static int read_stat_of(int dirfd, const char *name, struct stat_line *ret)
+{
+	unsigned long long start;
+	unsigned int flags;
+	char *text, *p;
+	size_t len;
+	char state;
+	int err, n;
+
+	err = read_file(dirfd, name, 1024, 64 << 10, &text, &len);
+	if (err)
+		return err;
+	p = strrchr(text, ')');
+	n = p ? sscanf(p + 1,
+		       " %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state,
+		       &flags, &start)
+	      : 0;
+	free(text);
+	if (n != 3)
+		return -EIO;
+	ret->state = state;
+	ret->flags = flags;
+	ret->start_time = start;
+	return 0;
+}
+
+static int read_stat(int dirfd, struct stat_line *ret)
+{
+	return read_stat_of(dirfd, "stat", ret);
+}
+
+static bool pidfd_ended(int pidfd)
+{
+	struct pollfd pfd = { .fd = pidfd, .events = POLLIN };
+	int n;
+
+	do {
+		n = poll(&pfd, 1, 0);
+	} while (n < 0 && errno == EINTR);
+	return n != 0;
+}
+
+/*
+ * Inside a container that sees the host's /proc, the number would mean one process to system
+ * calls and another one to /proc. The pidfd's fdinfo gives the number that this /proc uses.
+ */
+static int check_namespace(int pidfd, pid_t pid)
+{
+	char name[64], *text;
+	const char *line;
+	size_t len;
+	int err;
+
+	snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", pidfd);
+	err = read_file(AT_FDCWD, name, 1024, 64 << 10, &text, &len);
+	if (err)
+		return err;
+	line = strstr(text, "\nPid:");
+	/* -1 stands for a process that has ended */
+	if (line && atol(line + 5) != pid)
+		err = atol(line + 5) == -1 ? -ESRCH : -EXDEV;
+	free(text);
+	return err;
+}
+
+static int read_comm(int dirfd, const char *name, char *buf, size_t size)
+{
+	char *text, *end;
+	size_t len;
+	int err;
+
+	if (!size)
+		return -EINVAL;
+	err = read_file(dirfd, name, 64, 4096, &text, &len);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	end = memrchr(text, '\n', len);
+	if (end)
+		*end = '\0';
+	snprintf(buf, size, "%s", text);
+	free(text);
+	return 0;
+}
+
+/* The argument vector, cut at CMDLINE_MAX: it is for people, and the process chooses its length. */
+static int read_cmdline(struct proc *p)
+{
+	size_t len = 0;
+	ssize_t got;
+	int fd, err = 0;
+
+	fd = openat(p->dirfd, "cmdline", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	p->cmdline = malloc(CMDLINE_MAX + 1);
+	if (!p->cmdline) {
+		close(fd);
+		return -ENOMEM;
+	}
+	while (len < CMDLINE_MAX) {
+		got = read(fd, p->cmdline + len, CMDLINE_MAX - len);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			err = -errno;
+		if (got <= 0)
+			break;
+		len += (size_t)got;
+	}
+	p->cmdline[len] = '\0';
+	p->cmdline_len = len;
+	close(fd);
+	return err;
+}
+
+/* Opening maps asks the kernel whether its content may be seen at all. */
+static int check_access(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "maps", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	close(fd);
+	return 0;
+}
+
+static int open_handles(struct proc *p)
+{
+	char name[32];
+
+	p->pidfd = (int)syscall(SYS_pidfd_open, p->pid, 0u);
+	/* EINVAL and, on later kernels, ENOENT: the number is a thread's, not a process's */
+	if (p->pidfd < 0)
+		return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
+	snprintf(name, sizeof(name), "/proc/%d", p->pid);
+	p->dirfd = open(name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (p->dirfd < 0)
+		return errno == ENOENT ? -ESRCH : -errno;
+	return check_namespace(p->pidfd, p->pid);
+}
+
+static int look_at(struct proc *p)
+{
+	struct stat_line st;
+	int err;
+
+	err = read_stat(p->dirfd, &st);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	if (st.flags & STAT_PF_KTHREAD)
+		return -EINVAL;
+	if (st.state == 'Z' || st.state == 'X')
+		return -ESRCH;
+	p->start_time = st.start_time;
+	err = read_comm(p->dirfd, "comm", p->comm, sizeof(p->comm));
+	if (!err)
+		err = check_access(p);
+	if (!err)
+		err = read_cmdline(p);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	p->memfd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC); /* the spare way to read: may be refused */
+	/* Still running: then the directory, opened after the pidfd, was this process's all along. */
+	return proc__alive(p) ? 0 : -ESRCH;
+}
+
+struct proc *proc__open(pid_t pid)
+{
+	struct proc *p;
+	int err;
+
+	if (pid <= 0) {
+		errno = ESRCH;
+		return NULL;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	p->pid = pid;
+	p->pidfd = p->dirfd = p->memfd = -1;
+	err = open_handles(p);
+	if (!err)
+		err = look_at(p);
+	if (err) {
+		proc__free(p);
+		errno = -err;
+		return NULL;
+	}
+	return p;
+}
+
+uint32_t proc__pid_namespace(void)
+{
+	struct stat st;
+
+	return stat("/proc/self/ns/pid", &st) || st.st_ino == FIRST_PID_NAMESPACE ? 0 : (uint32_t)st.st_ino;
+}
+
+struct proc *proc__ended(pid_t pid, const struct proc *like)
+{
+	struct proc *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->pid = pid;
+	p->dirfd = p->memfd = -1; /* of no use to anything that asks */
+	p->pidfd = eventfd(1, EFD_CLOEXEC); /* readable, as that of one that has ended */
+	memcpy(p->comm, like->comm, sizeof(p->comm));
+	p->cmdline = malloc(like->cmdline_len + 1);
+	if (p->pidfd < 0 || !p->cmdline) {
+		proc__free(p);
+		errno = ENOMEM;
+		return NULL;
+	}
+	memcpy(p->cmdline, like->cmdline, like->cmdline_len);
+	p->cmdline[like->cmdline_len] = '\0';
+	p->cmdline_len = like->cmdline_len;
+	return p;
+}
+
+void proc__free(struct proc *p)
+{
+	if (!p)
+		return;
+	if (p->pidfd >= 0)
+		close(p->pidfd);
+	if (p->dirfd >= 0)
+		close(p->dirfd);
+	if (p->memfd >= 0)
+		close(p->memfd);
+	free(p->cmdline);
+	free(p);
+}
+
+pid_t proc__pid(const struct proc *p)
+{
+	return p->pid;
+}
+
+int proc__pidfd(const struct proc *p)
+{
+	return p->pidfd;
+}
+
+bool proc__alive(const struct proc *p)
+{
+	struct stat_line st;
+
+	if (pidfd_ended(p->pidfd))
+		return false;
+	return read_stat(p->dirfd, &st) == 0 && st.start_time == p->start_time;
+}
+
+uint64_t proc__started(const struct proc *p)
+{
+	return p->start_time * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
+int proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
+{
+	struct stat_line st;
+	char name[48];
+	int err;
+
+	snprintf(name, sizeof(name), "task/%d/stat", tid);
+	err = read_stat_of(p->dirfd, name, &st);
+	*ret = err ? 0 : st.start_time;
+	return err;
+}
+
+bool proc__lost_leader(pid_t pid)
+{
+	struct stat_line st;
+	struct dirent *d;
+	char name[48];
+	size_t n = 0;
+	DIR *dir;
+	int err;
+
+	snprintf(name, sizeof(name), "/proc/%d/stat", (int)pid);
+	err = read_stat_of(AT_FDCWD, name, &st);
+	if (err || st.state != 'Z')
+		return false;
+	snprintf(name, sizeof(name), "/proc/%d/task", (int)pid);
+	dir = opendir(name);
+	while (dir && (d = readdir(dir)))
+		n += d->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return n > 1;
+}
+
+bool proc__says_shadow_stack(const char *status)
+{
+	static const char key[] = "x86_Thread_features:";
+	const char *line = strstr(status, key), *end = line ? strchr(line, '\n') : NULL, *at = line ? strstr(line, "shstk") : NULL;
+
+	return at && (!end || at < end) && (line == status || line[-1] == '\n');
+}
+
+bool proc__shadow_stack(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "status", O_RDONLY | O_CLOEXEC);
+	char text[8192];
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	text[n > 0 ? n : 0] = '\0';
+	return proc__says_shadow_stack(text);
+}
+
+int proc__image(const struct proc *p)
+{
+	int fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+
+	return fd < 0 ? -errno : fd;
+}
+
+bool proc__image_gone(int image)
+{
+	char c;
+
+	/* Of memory that nobody has any more everything reads as the end; of memory in use this address as an error. */
+	return pread(image, &c, 1, 0) == 0;
+}
+
+int proc__pages(const struct proc *p, uint64_t *ret)
+{
+	unsigned long long pages;
+	char buf[128];
+	ssize_t n;
+	int fd = openat(p->dirfd, "statm", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return -errno;
+	n = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	if (n <= 0)
+		return n ? -EIO : -ESRCH;
+	buf[n] = '\0';
+	if (sscanf(buf, "%llu", &pages) != 1)
+		return -EIO;
+	*ret = pages;
+	return 0;
+}
+
+const char *proc__comm(const struct proc *p)
+{
+	return p->comm;
+}
+
+const char *proc__cmdline(const struct proc *p, size_t *len)
+{
+	*len = p->cmdline_len;
+	return p->cmdline;
+}
+
+int proc__root_path(const struct proc *p, const char *path, char *buf, size_t size)
+{
+	int n;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	/* measured first: the buffer is left alone when it is too small */
+	n = snprintf(NULL, 0, "/proc/%d/root%s", p->pid, path);
+	if (n < 0 || (size_t)n >= size)
+		return -ENAMETOOLONG;
+	snprintf(buf, size, "/proc/%d/root%s", p->pid, path);
+	return 0;
+}
+
+int proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size)
+{
+	char name[48];
+
+	snprintf(name, sizeof(name), "task/%d/comm", tid);
+	return read_comm(p->dirfd, name, buf, size);
+}
+
+int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret)
+{
+	char name[48], text[256], *word;
+	uint64_t sp;
+	ssize_t n;
+	int fd;
+
+	snprintf(name, sizeof(name), "task/%d/syscall", tid);
+	fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	n = read(fd, text, sizeof(text) - 1);
+	if (n < 0)
+		n = -errno;
+	close(fd);
+	if (n < 0)
+		return n;
+	text[n] = '\0';
+	if (!strncmp(text, "running", 7))
+		return -EBUSY;
+	/* A number, in a system call its six arguments, then the stack pointer and where it goes on. */
+	word = strrchr(text, ' ');
+	if (!word)
+		return -EIO;
+	while (word > text && word[-1] != ' ')
+		word--;
+	if (sscanf(word, "%" SCNx64, &sp) != 1)
+		return -EIO;
+	*ret = sp;
+	return 0;
+}
+
+int proc__maps(const struct proc *p, struct maps *ret)
+{
+	size_t len;
+	char *text;
+	int err;
+
+	err = read_file(p->dirfd, "maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len);
+	if (err)
+		return err == -ENOENT ? -ESRCH : err;
+	if (!len || pidfd_ended(p->pidfd)) {
+		free(text);
+		return -ESRCH;
+	}
+	err = maps__parse(text, len, ret);
+	free(text);
+	return err;
+}
+
+/* ---- files ---- */
+
+/* Closes fd and says -errno unless it is a regular file. */
+static int only_regular(int fd, struct stat *st)
+{
+	if (fstat(fd, st)) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	if (!S_ISREG(st->st_mode)) {
+		close(fd);
+		return -EINVAL;
+	}
+	return fd;
+}
+
+static bool same_inode(const struct map *a, uint64_t inode, uint32_t dev_major, uint32_t dev_minor)
+{
+	return a->inode == inode && a->dev_major == dev_major && a->dev_minor == dev_minor;
+}
+
+/*
+ * What maps would say of this file. Where that is not what stat() says: overlayfs, which containers have, before Linux 6.8 shows
+ * the file below it, and btrfs the device of a volume.
+ */
+static bool is_mapped_as(int fd, const struct map *m)
+{
+	void *p = mmap(NULL, 1, PROT_READ, MAP_PRIVATE, fd, 0);
+	const struct map *own;
+	struct maps maps;
+	char *text = NULL;
+	size_t len = 0;
+	bool ret = false;
+
+	if (p == MAP_FAILED)
+		return false;
+	if (!read_file(AT_FDCWD, "/proc/self/maps", MAPS_TEXT_FIRST, MAPS_TEXT_MAX, &text, &len) && !maps__parse(text, len, &maps)) {
+		own = maps__find(&maps, (uintptr_t)p);
+		ret = own && same_inode(own, m->inode, m->dev_major, m->dev_minor);
+		maps__free(&maps);
+	}
+	free(text);
+	munmap(p, 1);
+	return ret;
+}
+
+static bool same_file(int fd, const struct stat *st, const struct map *m)
+{
+	return same_inode(m, st->st_ino, major(st->st_dev), minor(st->st_dev)) || is_mapped_as(fd, m);
+}
+
+/* Symbolic links are resolved below the target's root: an absolute one must not lead into ours. */
+static int open_any_in_root(const struct proc *p, const char *path, uint64_t flags)
+{
+	struct open_how how = { .flags = flags | O_CLOEXEC, .resolve = RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS };
+	int root, fd, err;
+
+	if (path[0] != '/')
+		return -EINVAL;
+	root = openat(p->dirfd, "root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return -errno;
+	fd = (int)syscall(SYS_openat2, root, path, &how, sizeof(how));
+	err = -errno;
+	close(root);
+	return fd < 0 ? err : fd;
+}
+
+static int open_in_root(const struct proc *p, const char *path, struct stat *st)
+{
+	int fd = open_any_in_root(p, path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
+
+	return fd < 0 ? fd : only_regular(fd, st);
+}
+
+/* A map of a process that has changed its root has paths from the namespace's root on. What is left from its own on, or NULL. */
+static const char *below_root(const struct proc *p, const char *path)
+{
+	char root[PATH_MAX];
+	ssize_t n = readlinkat(p->dirfd, "root", root, sizeof(root));
+
+	return n > 1 && n < (ssize_t)sizeof(root) && !strncmp(path, root, (size_t)n) && path[n] == '/' ? path + n : NULL;
+}
+
+int proc__open_file(const struct proc *p, const char *path)
+{
+	struct stat st;
+	int fd = open_in_root(p, path, &st);
+
+	if (fd == -ENOENT) {
+		path = below_root(p, path);
+		fd = path ? open_in_root(p, path, &st) : fd;
+	}
+	return fd;
+}
+
+int proc__char_device(const struct proc *p, const char *path, uint32_t *dev_major, uint32_t *dev_minor)
+{
+	int fd = open_any_in_root(p, path, O_PATH), err = 0;
+	struct stat st;
+
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st))
+		err = -errno;
+	else if (!S_ISCHR(st.st_mode))
+		err = -ENODEV;
+	close(fd);
+	if (err)
+		return err;
+	*dev_major = major(st.st_rdev);
+	*dev_minor = minor(st.st_rdev);
+	return 0;
+}
+
+int proc__open_map(const struct proc *p, const struct map *m)
+{
+	struct stat st;
+	char name[64];
+	int fd, err;
+
+	if (!m->inode)
+		return -ENOENT;
+	snprintf(name, sizeof(name), "map_files/%" PRIx64 "-%" PRIx64, m->start, m->end);
+	fd = openat(p->dirfd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd >= 0)
+		return only_regular(fd, &st);
+	err = -errno;
+	/* not privileged, or the mapping was split or moved since */
+	if (m->deleted || m->path[0] != '/')
+		return err;
+	fd = open_in_root(p, m->path, &st);
+	if (fd < 0)
+		return fd;
+	if (!same_file(fd, &st, m)) {
+		close(fd);
+		return -ESTALE;
+	}
+	return fd;
+}
+
+int proc__map_path(const struct proc *p, const struct map *m, char *buf, size_t size)
+{
+	char name[96], path[PATH_MAX];
+	const char *use = name;
+	struct stat st;
+	int fd, err;
+
+	if (!m->inode)
+		return -ENOENT;
+	snprintf(name, sizeof(name), "/proc/%d/map_files/%" PRIx64 "-%" PRIx64, p->pid, m->start, m->end);
+	if (stat(name, &st)) {
+		err = -errno;
+		/* Closed even to root, as a FUSE mount of another user's is: the kernel goes by the link, which is this mapping's. */
+		if (err == -EACCES && readlink(name, path, sizeof(path)) > 0) {
+			if (strlen(name) >= size)
+				return -ENAMETOOLONG;
+			memcpy(buf, name, strlen(name) + 1);
+			return 0;
+		}
+		if (m->deleted || m->path[0] != '/')
+			return err;
+		err = proc__root_path(p, m->path, path, sizeof(path));
+		if (err)
+			return err;
+		/* resolved here in just the way the kernel is going to resolve it */
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+		if (fd < 0)
+			return -errno;
+		err = fstat(fd, &st) ? -errno : same_file(fd, &st, m) ? 0 : -ESTALE;
+		close(fd);
+		if (err)
+			return err;
+		use = path;
+	}
+	if (!S_ISREG(st.st_mode))
+		return -EINVAL;
+	if (strlen(use) >= size)
+		return -ENAMETOOLONG;
+	memcpy(buf, use, strlen(use) + 1);
+	return 0;
+}
+
+/* ---- memory ---- */
+
+static int read_mem_file(int fd, uint64_t addr, char *buf, size_t len)
+{
+	size_t done = 0;
+	ssize_t got;
+
+	while (done < len) {
+		got = pread(fd, buf + done, len - done, (off_t)(addr + done));
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return errno == EIO ? -EFAULT : -errno;
+		if (got == 0)
+			return -ESRCH; /* that address space is gone */
+		done += (size_t)got;
+	}
+	return 0;
+}
+
+/* The kept handle belongs to the address space of its time: after an exec a new one is needed. */
+static int read_mem(const struct proc *p, uint64_t addr, void *buf, size_t len)
+{
+	int fd, err;
+
+	if (addr > INT64_MAX)
+		return -EFAULT;
+	if (p->memfd >= 0) {
+		err = read_mem_file(p->memfd, addr, buf, len);
+		if (err != -ESRCH)
+			return err;
+	}
+	fd = openat(p->dirfd, "mem", O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? -ESRCH : errno == EACCES ? -EPERM : -errno;
+	err = read_mem_file(fd, addr, buf, len);
+	close(fd);
+	return err;
+}
+
+int proc__read(const struct proc *p, uint64_t addr, void *buf, size_t len)
+{
+	struct iovec local = { .iov_base = buf, .iov_len = len };
+	struct iovec remote = { .iov_len = len };
+	uint64_t end;
+	ssize_t got;
+	int err;
+
+	if (!len)
+		return 0;
+	if (__builtin_add_overflow(addr, len - 1, &end) || len > SSIZE_MAX)
+		return -EFAULT;
+	remote.iov_base = (void *)(uintptr_t)addr;
+	got = process_vm_readv(p->pid, &local, 1, &remote, 1, 0);
+	if (got == (ssize_t)len)
+		err = 0;
+	else if (got >= 0 || errno == EFAULT)
+		err = -EFAULT;
+	else if (errno == EPERM || errno == ENOSYS)
+		err = read_mem(p, addr, buf, len); /* a filter of our own may forbid that call */
+	else
+		err = -errno;
+	/* Ended by now: the bytes may be of whoever got the number next. Not ended: they are not. */
+	return pidfd_ended(p->pidfd) ? -ESRCH : err;
+}
+
+int proc__read_u64(const struct proc *p, uint64_t addr, uint64_t *ret)
+{
+	uint64_t v;
+	int err = proc__read(p, addr, &v, sizeof(v));
+
+	if (!err)
+		*ret = v;
+	return err;
+}
+
+int proc__read_u32(const struct proc *p, uint64_t addr, uint32_t *ret)
+{
+	uint32_t v;
+	int err = proc__read(p, addr, &v, sizeof(v));
+
+	if (!err)
+		*ret = v;
+	return err;
+}
+
+/* IOV_MAX, which the kernel holds callers to */
+#define PIECES_AT_ONCE 1024u
+
+static bool piece_ok(const struct proc_piece *v)
+{
+	uint64_t end;
+
+	return v->len && v->len <= SSIZE_MAX / PIECES_AT_ONCE && !__builtin_add_overflow(v->addr, v->len - 1, &end);
+}
+
+/* Some pieces, at most PIECES_AT_ONCE. How many of them are dealt with, or -errno. */
+static ssize_t read_pieces(const struct proc *p, struct proc_piece *v, size_t n)
+{
+	struct iovec local[PIECES_AT_ONCE], remote[PIECES_AT_ONCE];
+	size_t i, want = 0;
+	ssize_t got;
+
+	for (i = 0; i < n && i < PIECES_AT_ONCE && piece_ok(&v[i]); i++) {
+		local[i].iov_base = v[i].buf;
+		remote[i].iov_base = (void *)(uintptr_t)v[i].addr;
+		local[i].iov_len = remote[i].iov_len = v[i].len;
+		want += v[i].len;
+		v[i].err = 0;
+	}
+	if (!i) {
+		v[0].err = v[0].len ? -EFAULT : 0;
+		return 1;
+	}
+	n = i;
+	got = process_vm_readv(p->pid, local, n, remote, n, 0);
+	if (got == (ssize_t)want)
+		return (ssize_t)n;
+	if (got < 0 && (errno == EPERM || errno == ENOSYS)) {
+		v[0].err = read_mem(p, v[0].addr, v[0].buf, v[0].len);
+		return v[0].err && v[0].err != -EFAULT ? v[0].err : 1;
+	}
+	if (got < 0 && errno != EFAULT)
+		return -errno;
+	/* What was read ends inside the first piece that cannot be. */
+	want = got > 0 ? (size_t)got : 0;
+	for (i = 0; want >= v[i].len; i++)
+		want -= v[i].len;
+	v[i].err = -EFAULT;
+	return (ssize_t)i + 1;
+}
+
+int proc__readv(const struct proc *p, struct proc_piece *v, size_t n)
+{
+	ssize_t done;
+
+	while (n) {
+		done = read_pieces(p, v, n);
+		if (done < 0)
+			return (int)done;
+		v += done;
+		n -= (size_t)done;
+	}
+	return pidfd_ended(p->pidfd) ? -ESRCH : 0;
+}

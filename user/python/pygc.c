@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * An object of the collector's has PyGC_Head {next, prev} in front; the low bits of both words are flags. The lists are
+ * circular through a head that lies in the interpreter's state (3.9 on) or the runtime's (3.8):
+ *
+ *   struct { PyGC_Head head; int threshold, count; } generations[3];
+ *   PyGC_Head *generation0;                           always &generations[0].head, which is how they are found
+ *   struct { PyGC_Head head; ... } permanent_generation;
+ *
+ * Debian 13's Python 3.13 aligns PyGC_Head to 4 bytes instead of 8 (_PyObject_MIN_ALIGNMENT), so 4 bytes of padding may
+ * follow the generations.
+ */
+#include "python/pygc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "process/memcache.h"
+#include "process/proc.h"
+#include "python/pylayout.h"
+#include "python/python.h"
+
+#define HEAD_SIZE 16
+#define GENERATION 24
+#define GENERATIONS (3 * GENERATION) /* bytes */
+#define HEAD_ALIGN 4u
+#define SEARCH_MAX (512u << 10)			/* bytes of an interpreter's state: 3.13's has some 100 KiB */
+#define STEP 4096u
+#define LOOKS 8
+#define SEARCHES 8 /* while the collector may be at work, */
+#define PAUSE 5000000 /* ns between them */
+#define FLAGS 3ull
+#define MAX_OBJECTS (256u << 20)
+#define MAX_REPAIRS 10000u
+#define CLOCK_EVERY 16384u
+
+struct link {
+	uint64_t next, prev;
+};
+
+struct object {
+	struct link link;
+	uint64_t refs, type;
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
+}
+
+static bool is_link(uint64_t p)
+{
+	return p && p % HEAD_ALIGN == 0 && p < 1ull << 56;
+}
+
+/*
+ * Whether its neighbours know of it. The program is at work there, most of all at the youngest list's end, so more than one
+ * look, and each neighbour by itself.
+ */
+static int is_head(const struct proc *p, uint64_t head, bool both)
+{
+	bool next_knows = false, prev_knows = false;
+	uint64_t back;
+	struct link l;
+	int err;
+
+	for (int i = 0; i < LOOKS && !(next_knows && prev_knows); i++) {
+		err = proc__read(p, head, &l, sizeof(l));
+		if (err)
+			return err;
+		l.next &= ~FLAGS;
+		l.prev &= ~FLAGS;
+		if (!is_link(l.next) || !is_link(l.prev))
+			return -ENOENT;
+		err = proc__read_u64(p, l.next + 8, &back);
+		next_knows |= !err && (back & ~FLAGS) == head;
+		if (err != -ESRCH && err != -EPERM)
+			err = proc__read_u64(p, l.prev, &back);
+		prev_knows |= !err && (back & ~FLAGS) == head;
+		if (err == -ESRCH || err == -EPERM)
+			return err;
+	}
+	return both ? (next_knows && prev_knows ? 0 : -ENOENT) : (next_knows || prev_knows ? 0 : -ENOENT);
+}
+
+/* first: address of the youngest generation; generation0: of the pointer to it, which the permanent generation follows. */
+static int check_lists(const struct proc *p, uint64_t first, uint64_t generation0, struct pygc *ret)
+{
+	struct pygc gc;
+	int err = 0;
+
+	for (size_t i = 0; !err && i < PYGC_LISTS; i++) {
+		gc.head[i] = i < 3 ? first + i * GENERATION : generation0 + 8;
+		err = is_head(p, gc.head[i], i > 0);
+	}
+	if (!err)
+		*ret = gc;
+	return err;
+}
+
+/* A pointer behind three generations that points to the first of them, with or without padding between. */
+static bool is_generation0(uint64_t addr, uint64_t value)
+{
+	return addr >= GENERATIONS + HEAD_ALIGN && (value == addr - GENERATIONS || value == addr - GENERATIONS - HEAD_ALIGN);
+}
+
+int pygc__search(const struct proc *p, uint64_t base, struct pygc *ret)
+{
+	uint64_t w[STEP / 8];
+	int err;
+
+	for (size_t at = 0; at < SEARCH_MAX; at += STEP) {
+		err = proc__read(p, base + at, w, sizeof(w));
+		if (err)
+			return err == -EFAULT ? -ENOENT : err;
+		for (size_t i = 0; i < STEP / 8; i++) {
+			uint64_t addr = base + at + 8 * i;
+
+			if (!is_generation0(addr, w[i]))
+				continue;
+			err = check_lists(p, w[i], addr, ret);
+			if (err != -ENOENT && err != -EFAULT)
+				return err;
+		}
+	}
+	return -ENOENT;
+}
+
+int pygc__find(const struct python *py, struct pygc *ret)
+{
+	static const struct timespec pause = { .tv_nsec = PAUSE };
+	const struct pylayout *l = python__layout(py);
+	const struct proc *p = python__proc(py);
+	uint64_t base = python__runtime(py);
+	int err = 0;
+
+	if (l->minor >= 14)
+		return -ENOTSUP;
+	if (l->minor > 8)
+		err = proc__read_u64(p, python__runtime(py) + l->rt_interp_main, &base);
+	if (err)
+		return err;
+	for (int i = 0; i < SEARCHES; i++) {
+		if (i)
+			nanosleep(&pause, NULL);
+		err = is_link(base) ? pygc__search(p, base, ret) : -ENOENT;
+		if (err != -ENOENT)
+			break;
+	}
+	return err == -ENOENT && python__ended(py) ? -ESRCH : err;
+}
+
+struct walk {
+	struct memcache *c;
+	int (*fn)(uint64_t obj, uint64_t type, void *ctx);
+	void *ctx;
+	struct pygc_stats *stats;
+	uint64_t deadline, since_clock;
+};
+
+static int tell(struct walk *w, uint64_t at, const struct object *o)
+{
+	if (++w->stats->objects > MAX_OBJECTS)
+		return -E2BIG;
+	if (++w->since_clock >= CLOCK_EVERY) {
+		w->since_clock = 0;
+		if (now_ns() > w->deadline)
+			return -ETIME;
+	}
+	return w->fn(at + HEAD_SIZE, o->type, w->ctx);
+}
+
+static bool fatal(int err)
+{
+	return err == -ESRCH || err == -EPERM;
+}
+
+/*
+ * The link from `from` is not what was remembered of it. Looks at both ends as they are now; *to is the neighbour then.
+ * -EAGAIN: the lost place is no longer in this list.
+ */
+static int repair(struct walk *w, uint64_t from, uint64_t *to, struct object *o, bool back)
+{
+	struct link l;
+	int err;
+
+	for (int i = 0; i < 3 && w->stats->repairs < MAX_REPAIRS; i++) {
+		w->stats->repairs++;
+		err = memcache__read_now(w->c, from, &l, sizeof(l));
+		if (err)
+			return fatal(err) ? err : -EAGAIN;
+		*to = (back ? l.prev : l.next) & ~FLAGS;
+		if (!is_link(*to))
+			return -EAGAIN;
+		err = memcache__read_now(w->c, *to, o, sizeof(*o));
+		if (fatal(err))
+			return err;
+		if (!err && ((back ? o->link.next : o->link.prev) & ~FLAGS) == from)
+			return 0;
+	}
+	return -EAGAIN;
+}
+
+/*
+ * From the head on in one direction; *last is how far it came. -EAGAIN: it lost its way. What is remembered is of different
+ * moments, so that links may lead in a ring although each fits the next: the way must not come back to the mark, which is set
+ * anew each time that it has become twice as long.
+ */
+static int walk_list(struct walk *w, uint64_t head, bool back, uint64_t stop, uint64_t *last)
+{
+	uint64_t from = head, to, mark = 0, steps = 0, until = 64;
+	struct object o;
+	struct link l;
+	int err;
+
+	err = memcache__read_now(w->c, head, &l, sizeof(l));
+	if (err)
+		return fatal(err) ? err : -EAGAIN;
+	to = (back ? l.prev : l.next) & ~FLAGS;
+	for (;;) {
+		*last = from;
+		if (to == head)
+			return 0;
+		if (is_link(to)) {
+			err = memcache__read(w->c, to, &o, sizeof(o));
+			if (fatal(err))
+				return err;
+		}
+		if (!is_link(to) || err || ((back ? o.link.next : o.link.prev) & ~FLAGS) != from) {
+			err = repair(w, from, &to, &o, back);
+			if (err)
+				return err;
+			if (to == head)
+				return 0;
+		}
+		if (to == stop)
+			return 0;
+		if (to == mark)
+			return -EAGAIN;
+		if (++steps == until) {
+			mark = to;
+			steps = 0;
+			until *= 2;
+		}
+		err = tell(w, to, &o);
+		if (err)
+			return err;
+		from = to;
+		to = (back ? o.link.prev : o.link.next) & ~FLAGS;
+	}
+}
+
+int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
+	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx, struct pygc_stats *stats)
+{
+	struct walk w = { .c = c, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline };
+	uint64_t last, end;
+	int err;
+
+	memset(stats, 0, sizeof(*stats));
+	/* Objects move from younger to older lists, so none is missed that way. */
+	for (size_t i = 0; i < PYGC_LISTS; i++) {
+		err = walk_list(&w, gc->head[i], false, 0, &last);
+		if (err == -EAGAIN)
+			err = walk_list(&w, gc->head[i], true, last, &end);
+		if (err && err != -EAGAIN)
+			return err;
+		/* From the other end it met the place where the way was lost, or it did not. */
+		stats->torn |= err == -EAGAIN;
+	}
+	return 0;
+}

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The table of layouts. tests/data/pylayout_measure.c prints these numbers from a version's own headers;
+ * tests/data/layout-3.N.txt is what it printed, and the unit test holds the table against them.
+ */
+#include <stddef.h>
+
+#include "python/pylayout.h"
+
+#define NONE PYLAYOUT_NONE
+
+/* The same in all versions that we know. */
+#define OBJECTS                                                                                              \
+	.major = 3, .ob_type = 8, .ob_size = 16, .tp_name = 24, .tp_basicsize = 32, .tp_dealloc = 48,        \
+	.tp_call = 128, .tp_flags = 168, .tp_members = 240, .tp_base = 256, .tp_dict = 264,                  \
+	.tp_dictoffset = 288, .tp_mro = 344, .str_length = 16, .str_state = 32, .bytes_val = 32,             \
+	.cell_ref = 16, .ma_used = 16, .ma_keys = 32, .ma_values = 40, .md_dict = 16, .ts_next = 8,          \
+	.ts_interp = 16
+
+/* Frames as objects on the heap, code objects that point to their bytecode. */
+#define TO_3_10                                                                                              \
+	OBJECTS, .rt_interp_head = 32, .rt_interp_main = 40, .is_next = 0, .is_threads = 8, .ts_frame = 24,  \
+		 .ts_thread_id = 176, .ts_native_id = NONE, .cframe_current = NONE, .fr_code = 32,           \
+		 .fr_prev = 24, .fr_owner = NONE, .shim_owner = 0, .tag_mask = UINT64_MAX,                   \
+		 .co_argcount = 16, .co_flags = 36, .co_firstlineno = 40, .co_filename = 104,                \
+		 .co_name = 112, .co_qualname = NONE, .co_linetable = 120, .co_code_adaptive = NONE,         \
+		 .str_ascii_size = 48, .str_compact_size = 72, .tuple_item = 24
+
+/* Frames in the thread's own stack of chunks, bytecode at the end of the code object. */
+#define FROM_3_11                                                                                            \
+	OBJECTS, .fr_instr = 56, .lasti_scale = 0, .co_flags = 48, .co_filename = 112, .co_name = 120,       \
+		 .co_qualname = 128, .co_linetable = 136, .func_code = 48
+
+/* Frames of the interpreter itself between the callers' and the callees'. */
+#define FROM_3_12                                                                                            \
+	FROM_3_11, .fr_code = 0, .fr_prev = 8, .shim_owner = 3, .co_argcount = 52, .co_firstlineno = 68,     \
+		   .ht_cached_keys = 880, .str_ascii_size = 40, .str_compact_size = 56
+
+/* Versions that also describe themselves: _Py_DebugOffsets. */
+#define FROM_3_13                                                                                            \
+	FROM_3_12, .ts_frame = 72, .ts_thread_id = 152, .ts_native_id = 160, .cframe_current = NONE,         \
+		   .is_threads = 7344
+
+static const struct pylayout rows[] = {
+	{
+		TO_3_10,
+		.minor = 8,
+		.rt_tss_key = 1392,
+		.is_modules = 56,
+		.fr_instr = 104,
+		.fr_local0 = 360,
+		.lasti_scale = 1,
+		.ht_cached_keys = 872,
+		.func_code = 16,
+	},
+	{
+		TO_3_10,
+		.minor = 9,
+		.rt_tss_key = 584,
+		.is_modules = 856,
+		.fr_instr = 104,
+		.fr_local0 = 360,
+		.lasti_scale = 1,
+		.ht_cached_keys = 864,
+		.func_code = 16,
+	},
+	{
+		TO_3_10,
+		.minor = 10,
+		.rt_tss_key = 584,
+		.is_modules = 856,
+		.fr_instr = 96,
+		.fr_local0 = 352,
+		.lasti_scale = 2,
+		.ht_cached_keys = 872,
+		.func_code = 48,
+	},
+	{
+		FROM_3_11,
+		.minor = 11,
+		.rt_interp_head = 40,
+		.rt_interp_main = 48,
+		.rt_tss_key = 592,
+		.is_next = 0,
+		.is_threads = 16,
+		.is_modules = 888,
+		.ts_frame = 56,
+		.ts_thread_id = 152,
+		.ts_native_id = 160,
+		.cframe_current = 8,
+		.fr_code = 32,
+		.fr_prev = 48,
+		.fr_owner = 69,
+		.fr_local0 = 72,
+		.shim_owner = 0,
+		.tag_mask = UINT64_MAX,
+		.co_argcount = 56,
+		.co_firstlineno = 72,
+		.co_code_adaptive = 184,
+		.ht_cached_keys = 872,
+		.str_ascii_size = 48,
+		.str_compact_size = 72,
+		.tuple_item = 24,
+	},
+	{
+		FROM_3_12,
+		.minor = 12,
+		.rt_interp_head = 40,
+		.rt_interp_main = 48,
+		.rt_tss_key = 1544,
+		.is_next = 0,
+		.is_threads = 72,
+		.is_modules = 944,
+		.ts_frame = 56,
+		.ts_thread_id = 136,
+		.ts_native_id = 144,
+		.cframe_current = 0,
+		.fr_owner = 70,
+		.fr_local0 = 72,
+		.tag_mask = UINT64_MAX,
+		.co_code_adaptive = 192,
+		.tuple_item = 24,
+	},
+	{
+		FROM_3_13,
+		.minor = 13,
+		.rt_interp_head = 632,
+		.rt_interp_main = 640,
+		.rt_tss_key = 2160,
+		.is_next = 7264,
+		.is_modules = 7656,
+		.fr_owner = 70,
+		.fr_local0 = 72,
+		.tag_mask = UINT64_MAX,
+		.co_code_adaptive = 200,
+		.tuple_item = 24,
+	},
+	{
+		FROM_3_13,
+		.minor = 14,
+		.rt_interp_head = 808,
+		.rt_interp_main = 816,
+		.rt_tss_key = 2336,
+		.is_next = 7272,
+		.is_modules = 7688,
+		.fr_owner = 74,
+		.fr_local0 = 80,
+		.tag_mask = ~3ULL, /* low bits say how the reference is held; NULL is 1 */
+		.co_code_adaptive = 208,
+		.tuple_item = 32,
+	},
+};
+
+const struct pylayout *pylayout__find(int major, int minor)
+{
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		if (rows[i].major == major && rows[i].minor == minor)
+			return &rows[i];
+	}
+	return NULL;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_PYTHON_PYLAYOUT_H
+#define MT_PYTHON_PYLAYOUT_H
+/*
+ * Where CPython keeps what: one row a minor version, 3.8 to 3.14, default (GIL) builds, x86-64. Byte
+ * offsets into the named C structures; NONE where a version has no such field. Measured against the
+ * headers of each version (CPython's Include/internal and Include/cpython); patch releases agree.
+ * From 3.13 on the interpreter describes itself (_Py_DebugOffsets) and that wins over this table.
+ */
+#include <stdint.h>
+
+#define PYLAYOUT_NONE UINT16_MAX
+
+struct pylayout {
+	uint8_t major, minor;
+	/* _PyRuntimeState */
+	uint16_t rt_interp_head, rt_interp_main, rt_tss_key;
+	/* PyInterpreterState */
+	uint16_t is_next, is_threads, is_modules /* sys.modules dict */;
+	/* PyThreadState */
+	uint16_t ts_next, ts_interp, ts_frame /* frame, cframe or current_frame */, ts_thread_id, ts_native_id;
+	uint16_t cframe_current; /* _PyCFrame.current_frame, 3.11 and 3.12 only */
+	/* PyFrameObject (to 3.10) or _PyInterpreterFrame */
+	uint16_t fr_code, fr_prev, fr_instr, fr_owner, fr_local0;
+	uint8_t lasti_scale; /* bytes per unit of f_lasti: 1 (3.8, 3.9), 2 (3.10); 0: fr_instr is a pointer */
+	uint8_t shim_owner;  /* frames with owner >= this are the interpreter's own; 0: there are none */
+	uint64_t tag_mask;   /* and-mask for object references in frames: ~3 on 3.14 */
+	/* PyCodeObject */
+	uint16_t co_argcount, co_flags, co_firstlineno, co_filename, co_name, co_qualname, co_linetable, co_code_adaptive;
+	/* PyObject, PyTypeObject, PyHeapTypeObject */
+	uint16_t ob_type, ob_size, tp_name, tp_basicsize, tp_dealloc, tp_call, tp_flags, tp_members, tp_dict, tp_base,
+		tp_dictoffset, tp_mro, ht_cached_keys;
+	/* PyUnicodeObject, PyBytesObject, PyTupleObject, PyCellObject, PyDictObject, PyModuleObject, PyFunctionObject */
+	uint16_t str_length, str_state, str_ascii_size, str_compact_size, bytes_val, tuple_item, cell_ref;
+	uint16_t ma_used, ma_keys, ma_values, md_dict, func_code;
+};
+
+/* The row of a version, or NULL where there is none. Read-only. */
+const struct pylayout *pylayout__find(int major, int minor);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Each walker goes through its table from the start, as CPython's PyCode_Addr2Line does; lines are kept in 64
+ * bits, which no table within memory can overflow, and judged once at the end.
+ */
+#include <stdbool.h>
+
+#include "python/pyline.h"
+
+/* A line that cannot be one (hostile deltas) is no line. */
+static uint32_t line_or_none(int64_t line)
+{
+	return line > 0 && line <= INT32_MAX ? (uint32_t)line : 0;
+}
+
+/* To 3.9: pairs {bytes further, lines further (signed)}; the last line goes on without end. */
+static uint32_t find_lnotab(const uint8_t *table, size_t len, int64_t line, int64_t at)
+{
+	int64_t addr = 0;
+
+	for (size_t i = 0; i + 1 < len; i += 2) {
+		addr += table[i];
+		if (addr > at)
+			break;
+		line += (int8_t)table[i + 1];
+	}
+	return line_or_none(line);
+}
+
+/* 3.10: pairs {bytes that the line covers, lines further (signed)}; -128 covers bytes without a line. */
+static uint32_t find_linetable(const uint8_t *table, size_t len, int64_t line, int64_t at)
+{
+	int64_t end = 0;
+
+	for (size_t i = 0; i + 1 < len; i += 2) {
+		int8_t delta = (int8_t)table[i + 1];
+
+		end += table[i];
+		if (delta != INT8_MIN)
+			line += delta;
+		if (at < end)
+			return delta == INT8_MIN ? 0 : line_or_none(line);
+	}
+	return 0;
+}
+
+/* Six bits a byte, low ones first, bit 6: more follow; the lowest bit of the number is its sign. */
+static bool signed_varint(const uint8_t *p, const uint8_t *end, int64_t *ret)
+{
+	uint64_t v = 0;
+
+	for (unsigned shift = 0; p < end && shift <= 30; shift += 6, p++) {
+		v |= (uint64_t)(*p & 63) << shift;
+		if (!(*p & 64)) {
+			*ret = v & 1 ? -(int64_t)(v >> 1) : (int64_t)(v >> 1);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Lines that an entry of the location table moves on by. False when the entry is torn. */
+static bool location_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
+{
+	unsigned code = (*p >> 3) & 15;
+
+	switch (code) {
+	case 13: /* no columns */
+	case 14: /* long form */
+		return signed_varint(p + 1, end, ret);
+	case 10: /* one line, wide columns */
+	case 11:
+	case 12:
+		*ret = code - 10;
+		return true;
+	default: /* 15: no line; 0 to 9: the same line */
+		*ret = 0;
+		return true;
+	}
+}
+
+/* From 3.11: entries that begin with a byte that has bit 7, which no other byte of an entry has. */
+static uint32_t find_location(const uint8_t *table, size_t len, int64_t line, int64_t at)
+{
+	const uint8_t *p = table, *end = table + len;
+	int64_t upto = 0, delta;
+
+	while (p < end) {
+		if (!(*p & 128) || !location_delta(p, end, &delta))
+			return 0;
+		line += delta;
+		upto += ((*p & 7) + 1) * 2;
+		if (at < upto)
+			return ((*p >> 3) & 15) == 15 ? 0 : line_or_none(line);
+		do
+			p++;
+		while (p < end && !(*p & 128));
+	}
+	return 0;
+}
+
+uint32_t pyline__find(int minor, const uint8_t *table, size_t len, uint32_t firstlineno, int32_t at)
+{
+	if (at < 0)
+		return firstlineno;
+	if (!len)
+		return minor <= 9 ? line_or_none(firstlineno) : 0;
+	if (minor <= 9)
+		return find_lnotab(table, len, firstlineno, at);
+	if (minor == 10)
+		return find_linetable(table, len, firstlineno, at);
+	return find_location(table, len, firstlineno, at);
+}

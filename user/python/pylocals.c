@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * PyCodeObject has the names of all variables in a tuple, right in front of its file's name and of the bytes that say what each
+ * variable is (3.11 on), or some words in front of it, and of the names of those that are shared (to 3.10).
+ */
+#include "python/pylocals.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/array.h"
+#include "process/proc.h"
+#include "python/pydict.h"
+#include "python/pyobj.h"
+#include "python/pystr.h"
+
+#define MAX_FRAMES 512
+#define MAX_VARIABLES 1024u
+#define MAX_LOCALS (1u << 16)
+#define MAX_THREADS 4096u
+#define KIND_LOCAL 0x20 /* CO_FAST_LOCAL */
+#define KIND_FREE 0x80   /* CO_FAST_FREE */
+#define KIND_SHARED 0xc0 /* CO_FAST_CELL, CO_FAST_FREE */
+
+struct locals {
+	struct pylocal *v;
+	size_t n, cap;
+};
+
+static bool fatal(int err)
+{
+	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
+}
+
+/* The tuple of names, and how many of them are in the frame's first slots. */
+static int names_of(struct pymem *m, uint64_t code, uint64_t *tuple, uint64_t *n, uint8_t *kinds)
+{
+	unsigned at = m->l->co_filename - (m->l->minor >= 11 ? 16u : 32u);
+	uint64_t bytes, len;
+	int err;
+
+	err = pymem__u64(m, code + at, tuple);
+	if (!err)
+		err = pymem__check_kind(m, *tuple, PYTYPE_TUPLE);
+	if (!err)
+		err = pymem__u64(m, *tuple + m->l->ob_size, n);
+	if (err || *n > MAX_VARIABLES)
+		return err ? err : -E2BIG;
+	memset(kinds, KIND_LOCAL, *n);
+	if (m->l->minor < 11)
+		return 0;
+	err = pymem__u64(m, code + at + 8, &bytes);
+	if (!err)
+		err = pymem__check_kind(m, bytes, PYTYPE_BYTES);
+	if (!err)
+		err = pymem__u64(m, bytes + m->l->ob_size, &len);
+	if (err || len != *n)
+		return err ? err : -EBADMSG;
+	return pymem__read(m, bytes + m->l->bytes_val, kinds, *n);
+}
+
+static int add(struct locals *l, const struct pylocal *x)
+{
+	int err;
+
+	if (l->n >= MAX_LOCALS)
+		return 0;
+	err = array__grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
+	if (!err)
+		l->v[l->n++] = *x;
+	return err;
+}
+
+static int read_frame(struct pymem *m, const struct pythread *t, const struct pyframe *f, struct locals *l,
+		      bool (*wanted)(void *ctx, uint64_t obj), void *ctx)
+{
+	uint64_t slots[MAX_VARIABLES], tuple, n, obj;
+	uint8_t kinds[MAX_VARIABLES];
+	int err;
+
+	err = names_of(m, f->code, &tuple, &n, kinds);
+	if (!err && n)
+		err = proc__read(m->proc, f->addr + m->l->fr_local0, slots, n * sizeof(slots[0]));
+	for (uint64_t i = 0; !err && i < n; i++) {
+		obj = slots[i] & m->l->tag_mask;
+		if (!obj || !(kinds[i] & KIND_LOCAL) || (kinds[i] & KIND_SHARED) || !wanted(ctx, obj))
+			continue;
+		err = add(l, &(struct pylocal){
+			.obj = obj, .slot = f->addr + m->l->fr_local0 + i * sizeof(slots[0]), .frame = f->addr, .code = f->code,
+			.thread = *t, .number = (uint32_t)i,
+		});
+	}
+	return fatal(err) ? err : 0;
+}
+
+int pylocals__read(struct pymem *m, bool (*wanted)(void *ctx, uint64_t obj), void *ctx, struct pylocal **ret, size_t *n)
+{
+	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
+	struct locals l = { 0 };
+	struct pythread *t = NULL;
+	size_t threads = 0;
+	int err = frames ? python__threads(m->py, &t, &threads) : -ENOMEM;
+
+	if (err && !fatal(err))
+		threads = err = 0;
+	for (size_t i = 0; !err && i < threads && i < MAX_THREADS; i++) {
+		int depth = python__stack(m->py, &t[i], frames, MAX_FRAMES);
+
+		err = fatal(depth) ? depth : 0;
+		while (!err && depth-- > 0)
+			err = read_frame(m, &t[i], &frames[depth], &l, wanted, ctx);
+	}
+	free(frames);
+	free(t);
+	if (err) {
+		free(l.v);
+		return err;
+	}
+	*ret = l.v;
+	*n = l.n;
+	return 0;
+}
+
+/* A call that is over leaves its variables lying about. */
+static bool is_running(const struct pyframe *frames, int depth, const struct pylocal *x)
+{
+	for (int i = 0; i < depth; i++)
+		if (frames[i].addr == x->frame)
+			return frames[i].code == x->code;
+	return false;
+}
+
+int pylocals__check(struct pymem *m, const struct pylocal *v, size_t n, bool *holds)
+{
+	struct pyframe *frames = calloc(MAX_FRAMES, sizeof(*frames));
+	uint64_t word;
+	int depth = 0, err = frames ? 0 : -ENOMEM;
+
+	for (size_t i = 0; !err && i < n; i++) {
+		if (!i || v[i].thread.tstate != v[i - 1].thread.tstate)
+			depth = python__stack(m->py, &v[i].thread, frames, MAX_FRAMES);
+		err = fatal(depth) ? depth : 0;
+		holds[i] = !err && is_running(frames, depth, &v[i]);
+		if (!holds[i])
+			continue;
+		err = proc__read_u64(m->proc, v[i].slot, &word);
+		holds[i] = !err && (word & m->l->tag_mask) == v[i].obj;
+		err = fatal(err) ? err : 0;
+	}
+	free(frames);
+	return err;
+}
+
+int pylocal__text(struct pymem *m, const struct pylocal *l, char *buf, size_t size)
+{
+	uint64_t tuple, n, str;
+	uint8_t kinds[MAX_VARIABLES];
+	struct pycode code;
+	const char *file;
+	char name[256];
+	int err;
+
+	err = names_of(m, l->code, &tuple, &n, kinds);
+	if (!err)
+		err = l->number < n ? pymem__u64(m, tuple + m->l->tuple_item + 8ull * l->number, &str) : -EBADMSG;
+	if (!err) {
+		err = pystr__read(m, str, name, sizeof(name), NULL);
+		err = err < 0 ? err : 0;
+	}
+	if (!err)
+		err = pyobj__code(m->py, l->code, &code);
+	if (err)
+		return err;
+	file = strrchr(code.file, '/');
+	snprintf(buf, size, "%s in %s (%s:%u)", name, code.name, file ? file + 1 : code.file, code.firstlineno);
+	pycode__free(&code);
+	/* Not a variable of the program's: "<listcomp>"'s argument, or one that a tool made. */
+	return name[0] == '.' || !name[0] ? -EBADMSG : 0;
+}
+
+/* Which of the names is the i-th of those that are free. To 3.10 these have a tuple of their own, behind the other. */
+static int find_free(struct pymem *m, uint64_t code, uint64_t i, uint64_t *tuple, uint64_t *at)
+{
+	uint8_t kinds[MAX_VARIABLES];
+	uint64_t n;
+	int err;
+
+	if (m->l->minor < 11) {
+		err = pymem__u64(m, code + m->l->co_filename - 24, tuple);
+		if (!err)
+			err = pymem__check_kind(m, *tuple, PYTYPE_TUPLE);
+		if (!err)
+			err = pymem__u64(m, *tuple + m->l->ob_size, &n);
+		*at = i;
+		return err ? err : i < n ? 0 : -ENOENT;
+	}
+	err = names_of(m, code, tuple, &n, kinds);
+	for (*at = 0; !err && *at < n; ++*at)
+		if ((kinds[*at] & KIND_FREE) && !i--)
+			return 0;
+	return err ? err : -ENOENT;
+}
+
+int pylocals__free_name(struct pymem *m, uint64_t code, uint64_t i, char *buf, size_t size)
+{
+	uint64_t tuple, at, str;
+	int err = find_free(m, code, i, &tuple, &at);
+
+	if (!err)
+		err = pymem__u64(m, tuple + m->l->tuple_item + 8ull * at, &str);
+	if (err)
+		return err;
+	err = pystr__read(m, str, buf, size, NULL);
+	return err < 0 ? err : 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Which file in the process is the interpreter, where it lies, and what it exports. */
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "python/pyinternal.h"
+#include "python/pyobj.h"
+
+#define MAX_FILES 4096 /* mapped files looked into; torch brings a few hundred */
+
+int python__refuse(const char **why, int err, const char *fmt, ...)
+{
+	static _Thread_local char text[320];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	*why = text;
+	return err;
+}
+
+/* Path of the process's executable as its maps have it, "" where the kernel will not say. */
+static void exe_path(const struct proc *p, char *buf, size_t size)
+{
+	char link[64];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/%d/exe", (int)proc__pid(p));
+	n = readlink(link, buf, size - 1);
+	buf[n > 0 ? n : 0] = '\0';
+	if (n > 10 && !strcmp(buf + n - 10, " (deleted)"))
+		buf[n - 10] = '\0';
+}
+
+static bool same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor &&
+	       !strcmp(a->path, b->path);
+}
+
+/* Order to look into files: the executable, files named like an interpreter, any other library. */
+static int rank_of(const struct map *m, const char *exe)
+{
+	const char *base = strrchr(m->path, '/');
+
+	if (*exe && !strcmp(m->path, exe))
+		return 0;
+	if (base && (!strncmp(base, "/libpython", 10) || !strncmp(base, "/python", 7)))
+		return 1;
+	return 2;
+}
+
+struct candidate {
+	const struct map *map;
+	int rank;
+	size_t at; /* keeps the order of the maps within a rank */
+};
+
+static int by_rank(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	return x->rank != y->rank ? x->rank - y->rank : (x->at > y->at) - (x->at < y->at);
+}
+
+/* One executable mapping of each file: every file with code has one, and data files drop out. */
+static size_t list_candidates(const struct proc *p, const struct maps *m, struct candidate *list)
+{
+	const struct map *last = NULL;
+	char exe[PATH_MAX];
+	size_t n = 0;
+
+	exe_path(p, exe, sizeof(exe));
+	for (size_t i = 0; i < m->n && n < MAX_FILES; i++) {
+		const struct map *map = &m->v[i];
+
+		if (!map->x || !map->inode || map->path[0] != '/' || (last && same_file(last, map)))
+			continue;
+		last = map;
+		list[n].map = map;
+		list[n].rank = rank_of(map, exe);
+		list[n].at = n;
+		n++;
+	}
+	qsort(list, n, sizeof(*list), by_rank);
+	return n;
+}
+
+/* 0 when the file defines the symbol: *ret is then filled and the caller's. */
+static int open_file(const struct proc *p, const struct map *map, const char *symbol, struct pyfile *ret)
+{
+	struct elf_sym sym;
+	struct pyfile f;
+	int err;
+
+	f.elf = elf__open_map(p, map);
+	if (!f.elf)
+		return -errno;
+	err = elf__dynsym(f.elf, symbol, &sym);
+	if (!err)
+		err = elf__bias(f.elf, map->start, map->offset, &f.bias);
+	if (!err) {
+		f.path = strdup(map->path);
+		if (!f.path)
+			err = -ENOMEM;
+	}
+	if (err) {
+		elf__free(f.elf);
+		return err;
+	}
+	*ret = f;
+	return 0;
+}
+
+/* The first file that defines the symbol. -ENOENT, or why the likeliest file could not be opened. */
+static int find_file(const struct proc *p, const struct candidate *list, size_t n, const char *symbol,
+		     struct pyfile *ret)
+{
+	int err, worst = -ENOENT;
+
+	for (size_t i = 0; i < n; i++) {
+		err = open_file(p, list[i].map, symbol, ret);
+		if (!err || err == -ENOMEM || err == -ESRCH)
+			return err;
+		if (list[i].rank < 2 && err != -ENOENT && err != -ENOEXEC)
+			worst = err;
+	}
+	return worst;
+}
+
+static int find_files(struct python *py, const struct maps *m, const char **why)
+{
+	struct candidate *list = calloc(MAX_FILES, sizeof(*list));
+	struct elf_sym sym;
+	size_t n;
+	int err;
+
+	if (!list)
+		return python__refuse(why, -ENOMEM, "out of memory");
+	n = list_candidates(py->proc, m, list);
+	err = find_file(py->proc, list, n, "_PyRuntime", &py->file[0]);
+	if (err == -ENOENT) {
+		python__refuse(why, err,
+			       "no Python in the process: none of its %zu mapped programs and "
+			       "libraries defines _PyRuntime",
+			       n);
+		goto out;
+	}
+	if (err) {
+		python__refuse(why, err, "the process's files cannot be read: %s", strerror(-err));
+		goto out;
+	}
+	py->nr_files = 1;
+	if (elf__dynsym(py->file[0].elf, "PyCode_Type", &sym)) {
+		err = find_file(py->proc, list, n, "PyCode_Type", &py->file[1]);
+		if (err) {
+			python__refuse(why, err == -ENOENT ? -ENOTSUP : err,
+				       "%s has _PyRuntime, but no mapped file exports PyCode_Type",
+				       py->file[0].path);
+			err = err == -ENOENT ? -ENOTSUP : err;
+			goto out;
+		}
+		py->nr_files = 2;
+	}
+	py->runtime = python__symbol(py, "_PyRuntime");
+out:
+	free(list);
+	return err;
+}
+
+/* The code is for x86-64 offsets and thread blocks alone. */
+static int check_machine(const struct python *py, const char **why)
+{
+	uint16_t machine = elf__machine(py->file[0].elf);
+
+	if (machine == ELF_X86_64)
+		return 0;
+	return python__refuse(why, -ENOTSUP, "Python for another machine (ELF machine %u); known: x86-64",
+			      machine);
+}
+
+struct python *python__open(const struct proc *p, const struct maps *m, const char **why)
+{
+	struct python *py = calloc(1, sizeof(*py));
+	const char *text = "out of memory";
+	int err = -ENOMEM;
+
+	if (py) {
+		py->proc = p;
+		py->micro = -1;
+		err = find_files(py, m, &text);
+	}
+	if (!err)
+		err = check_machine(py, &text);
+	if (!err)
+		err = python__identify(py, &text);
+	if (!err)
+		err = python__cross_check(py, &text);
+	if (!err)
+		return py;
+	python__free(py);
+	if (why)
+		*why = text;
+	errno = -err;
+	return NULL;
+}
+
+struct python *python__forked(const struct python *parent, const struct proc *p)
+{
+	struct python *py = malloc(sizeof(*py));
+
+	if (!py)
+		return NULL;
+	*py = *parent;
+	py->proc = p;
+	for (size_t i = 0; i < py->nr_files; i++) {
+		py->file[i].elf = elf__share(py->file[i].elf);
+		py->file[i].path = strdup(parent->file[i].path);
+		if (!py->file[i].path) {
+			py->nr_files = i + 1;
+			memset(&py->file[i + 1], 0, (1 - i) * sizeof(py->file[0]));
+			python__free(py);
+			return NULL;
+		}
+	}
+	return py;
+}
+
+void python__free(struct python *py)
+{
+	if (!py)
+		return;
+	for (size_t i = 0; i < 2; i++) {
+		elf__free(py->file[i].elf);
+		free(py->file[i].path);
+	}
+	free(py);
+}
+
+const struct proc *python__proc(const struct python *py)
+{
+	return py->proc;
+}
+
+const struct pylayout *python__layout(const struct python *py)
+{
+	return &py->layout;
+}
+
+void python__version(const struct python *py, int *major, int *minor, int *micro)
+{
+	*major = py->major;
+	*minor = py->minor;
+	*micro = py->micro;
+}
+
+const char *python__file(const struct python *py)
+{
+	return py->file[0].path;
+}
+
+uint64_t python__runtime(const struct python *py)
+{
+	return py->runtime;
+}
+
+uint64_t python__symbol(const struct python *py, const char *name)
+{
+	struct elf_sym sym;
+
+	for (size_t i = 0; i < py->nr_files; i++) {
+		if (!elf__dynsym(py->file[i].elf, name, &sym))
+			return sym.value + py->file[i].bias;
+	}
+	return 0;
+}
+
+uint64_t python__modules(const struct python *py)
+{
+	uint64_t interp, modules;
+
+	if (proc__read_u64(py->proc, py->runtime + py->layout.rt_interp_main, &interp) || !interp)
+		return 0;
+	if (proc__read_u64(py->proc, interp + py->layout.is_modules, &modules))
+		return 0;
+	return modules;
+}
+
+int python__stdlib(const struct python *py, char *buf, size_t size)
+{
+	char path[PYOBJ_MAX_STRING];
+	uint64_t module, file;
+	char *slash;
+
+	if (pyobj__module(py, "os", &module) || pyobj__module_attr(py, module, "__file__", &file) ||
+	    pyobj__str(py, file, path, sizeof(path)))
+		return -ENOENT;
+	slash = strrchr(path, '/');
+	if (!slash || slash == path || path[0] != '/')
+		return -ENOENT;
+	*slash = '\0';
+	if ((size_t)(slash - path) >= size)
+		return -ENAMETOOLONG;
+	memcpy(buf, path, (size_t)(slash - path) + 1);
+	return 0;
+}

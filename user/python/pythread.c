@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The interpreter's threads: which there are, how each finds its own state, and what it is running. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "python/pyinternal.h"
+
+#define MAX_INTERPS 64
+#define MAX_THREADS 65536
+#define MAX_VOTERS 256 /* threads that the slot is looked for in */
+#define LIST_TRIES 5   /* the lists are read while the process changes them */
+
+/* glibc's struct pthread, x86-64; it lies at the thread pointer. Constant from 2.21 on. */
+#define GLIBC_SELF 16 /* header.self */
+#define GLIBC_TID 720
+#define GLIBC_BLOCK1 784  /* specific_1stblock: 32 pairs {seq, data} */
+#define GLIBC_BLOCKS 1296 /* specific[]: 32 pointers to such blocks, [0] to the one above */
+#define BLOCK_KEYS 32
+#define PAIR 16
+#define GLIBC_KEYS (BLOCK_KEYS * BLOCK_KEYS)
+/* musl's, 1.2.2 on: a pointer to an array of values. */
+#define MUSL_TSD 128
+#define MUSL_KEYS 128
+
+#define NR_KEYS (GLIBC_KEYS + MUSL_KEYS) /* musl's keys come after glibc's in what follows */
+
+static uint64_t word_of(const void *block, size_t pos)
+{
+	uint64_t v;
+
+	memcpy(&v, (const uint8_t *)block + pos, sizeof(v));
+	return v;
+}
+
+/* A thread_id that is the address of a struct pthread of glibc, with the known place of its key blocks. */
+static bool is_glibc(const struct python *py, uint64_t pthread)
+{
+	uint64_t self, block;
+
+	return pthread && !(pthread & 7) && !proc__read_u64(py->proc, pthread + GLIBC_SELF, &self) &&
+	       self == pthread && !proc__read_u64(py->proc, pthread + GLIBC_BLOCKS, &block) &&
+	       block == pthread + GLIBC_BLOCK1;
+}
+
+struct threads {
+	struct pythread *v;
+	size_t n, cap;
+};
+
+static int add_thread(struct threads *list, const struct pythread *t)
+{
+	struct pythread *bigger;
+
+	if (list->n == MAX_THREADS)
+		return -E2BIG;
+	if (list->n == list->cap) {
+		size_t cap = list->cap ? list->cap * 2 : 16;
+
+		bigger = realloc(list->v, cap * sizeof(*bigger));
+		if (!bigger)
+			return -ENOMEM;
+		list->v = bigger;
+		list->cap = cap;
+	}
+	list->v[list->n++] = *t;
+	return 0;
+}
+
+static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp, struct pythread *ret,
+		       uint64_t *next)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t owner, native = 0;
+	uint32_t tid = 0;
+	int err;
+
+	err = proc__read_u64(py->proc, tstate + l->ts_interp, &owner);
+	if (!err)
+		err = proc__read_u64(py->proc, tstate + l->ts_next, next);
+	if (!err)
+		err = proc__read_u64(py->proc, tstate + l->ts_thread_id, &ret->thread_id);
+	if (!err && l->ts_native_id != PYLAYOUT_NONE)
+		err = proc__read_u64(py->proc, tstate + l->ts_native_id, &native);
+	if (err)
+		return err;
+	if (owner != interp)
+		return -EAGAIN; /* freed and used for something else meanwhile */
+	if (l->ts_native_id == PYLAYOUT_NONE && is_glibc(py, ret->thread_id) &&
+	    !proc__read_u32(py->proc, ret->thread_id + GLIBC_TID, &tid))
+		native = tid;
+	ret->tstate = tstate;
+	ret->tid = native <= INT32_MAX ? (uint32_t)native : 0;
+	return 0;
+}
+
+static int list_threads(const struct python *py, struct threads *list)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t interp, tstate, next;
+	struct pythread t;
+	int err;
+
+	err = proc__read_u64(py->proc, py->runtime + l->rt_interp_head, &interp);
+	for (size_t i = 0; !err && interp; i++) {
+		if (i == MAX_INTERPS)
+			return -E2BIG;
+		err = proc__read_u64(py->proc, interp + l->is_threads, &tstate);
+		while (!err && tstate) {
+			err = read_thread(py, tstate, interp, &t, &next);
+			if (!err)
+				err = add_thread(list, &t);
+			tstate = next;
+		}
+		if (!err)
+			err = proc__read_u64(py->proc, interp + l->is_next, &interp);
+	}
+	return err;
+}
+
+int python__threads(const struct python *py, struct pythread **ret, size_t *n)
+{
+	struct threads list;
+	int err = -EAGAIN;
+
+	for (int i = 0; i < LIST_TRIES; i++) {
+		list = (struct threads){0};
+		err = list_threads(py, &list);
+		if (!err) {
+			*ret = list.v;
+			*n = list.n;
+			return 0;
+		}
+		free(list.v);
+		if (err == -ENOMEM || err == -ESRCH || err == -EPERM)
+			break;
+	}
+	return err;
+}
+
+bool python__ended(const struct python *py)
+{
+	uint64_t interp;
+	int err = proc__read_u64(py->proc, py->runtime + py->layout.rt_interp_head, &interp);
+
+	return err == -ESRCH || !proc__alive(py->proc) || (!err && !interp);
+}
+
+/* How many threads have their state under each key, and of how many it was looked for. */
+struct votes {
+	uint32_t key[NR_KEYS];
+	uint32_t threads;
+};
+
+static void vote_block(const struct python *py, uint64_t block, uint64_t tstate, uint32_t *keys)
+{
+	uint8_t pairs[BLOCK_KEYS * PAIR];
+
+	if (proc__read(py->proc, block, pairs, sizeof(pairs)))
+		return;
+	for (size_t i = 0; i < BLOCK_KEYS; i++)
+		keys[i] += word_of(pairs, i * PAIR + 8) == tstate;
+}
+
+static void vote_glibc(const struct python *py, const struct pythread *t, struct votes *v)
+{
+	uint64_t blocks[BLOCK_KEYS];
+
+	vote_block(py, t->thread_id + GLIBC_BLOCK1, t->tstate, v->key);
+	if (proc__read(py->proc, t->thread_id + GLIBC_BLOCKS, blocks, sizeof(blocks)))
+		return;
+	for (size_t i = 1; i < BLOCK_KEYS; i++) {
+		if (blocks[i])
+			vote_block(py, blocks[i], t->tstate, v->key + i * BLOCK_KEYS);
+	}
+}
+
+static bool vote_musl(const struct python *py, const struct pythread *t, struct votes *v)
+{
+	uint64_t self, tsd, values[MUSL_KEYS];
+
+	if (!t->thread_id || proc__read_u64(py->proc, t->thread_id, &self) || self != t->thread_id ||
+	    proc__read_u64(py->proc, t->thread_id + MUSL_TSD, &tsd) || !tsd ||
+	    proc__read(py->proc, tsd, values, sizeof(values)))
+		return false;
+	for (size_t i = 0; i < MUSL_KEYS; i++)
+		v->key[GLIBC_KEYS + i] += values[i] == t->tstate;
+	return true;
+}
+
+/*
+ * A thread with states of several interpreters has one of them under the key, so each state votes, but the
+ * thread counts once. Threads that have ended, or not begun, are no pthread and do not count.
+ */
+static void collect_votes(const struct python *py, const struct pythread *t, size_t n, struct votes *v)
+{
+	for (size_t i = 0; i < n && i < MAX_VOTERS; i++) {
+		size_t k = 0;
+
+		if (is_glibc(py, t[i].thread_id))
+			vote_glibc(py, &t[i], v);
+		else if (!vote_musl(py, &t[i], v))
+			continue;
+		while (k < i && t[k].thread_id != t[i].thread_id)
+			k++;
+		v->threads += k == i;
+	}
+}
+
+/* The key that the runtime says it uses; UINT32_MAX where what it says cannot be one. */
+static uint32_t key_of_runtime(const struct python *py)
+{
+	uint32_t tss[2]; /* Py_tss_t: is it made, and the key */
+
+	if (proc__read(py->proc, py->runtime + py->layout.rt_tss_key, tss, sizeof(tss)) || tss[0] != 1 ||
+	    tss[1] >= GLIBC_KEYS)
+		return UINT32_MAX;
+	return tss[1];
+}
+
+/*
+ * Extension modules keep the thread state under keys of their own too (pybind11 does), so the runtime's own
+ * key goes first if any thread confirms it. Failing that, the key that most threads agree on, if they can.
+ * UINT32_MAX: none.
+ */
+static uint32_t elect(const struct votes *v, uint32_t key)
+{
+	uint32_t need = v->threads > 1 ? 2 : 1, best = UINT32_MAX;
+
+	if (key < GLIBC_KEYS && v->key[key])
+		return key;
+	if (key < MUSL_KEYS && v->key[GLIBC_KEYS + key])
+		return GLIBC_KEYS + key;
+	for (uint32_t i = 0; i < NR_KEYS; i++) {
+		if (v->key[i] >= need && (best == UINT32_MAX || v->key[i] > v->key[best]))
+			best = i;
+	}
+	return best;
+}
+
+static struct pyslot slot_of(uint32_t key)
+{
+	struct pyslot s = {0};
+
+	if (key < BLOCK_KEYS) {
+		s.off1 = GLIBC_BLOCK1 + PAIR * (int64_t)key + 8;
+	} else if (key < GLIBC_KEYS) {
+		s.indirect = true;
+		s.off1 = GLIBC_BLOCKS + 8 * (int64_t)(key / BLOCK_KEYS);
+		s.off2 = PAIR * (int64_t)(key % BLOCK_KEYS) + 8;
+	} else {
+		s.indirect = true;
+		s.off1 = MUSL_TSD;
+		s.off2 = 8 * (int64_t)(key - GLIBC_KEYS);
+	}
+	return s;
+}
+
+int python__slot(const struct python *py, struct pyslot *ret, const char **why)
+{
+	struct pythread *threads = NULL;
+	const char *unused;
+	struct votes *v;
+	uint32_t key;
+	size_t n = 0;
+	int err;
+
+	if (!why)
+		why = &unused;
+	v = calloc(1, sizeof(*v));
+	if (!v)
+		return python__refuse(why, -ENOMEM, "out of memory");
+	err = python__threads(py, &threads, &n);
+	if (err) {
+		python__refuse(why, err, "the interpreter's threads cannot be listed: %s", strerror(-err));
+		goto out;
+	}
+	collect_votes(py, threads, n, v);
+	key = elect(v, key_of_runtime(py));
+	if (key != UINT32_MAX)
+		*ret = slot_of(key);
+	else if (!v->threads)
+		err = python__refuse(why, -ENOENT, "no Python thread has begun to run");
+	else
+		err = python__refuse(
+			why, -ENOENT,
+			"no thread-specific key, of glibc's or musl's, holds the thread state of "
+			"enough of the %u Python threads",
+			v->threads);
+out:
+	free(threads);
+	free(v);
+	return err;
+}
+
+/* The innermost frame's address, 0 where the thread runs no Python. */
+static int innermost(const struct python *py, uint64_t tstate, uint64_t *ret)
+{
+	const struct pylayout *l = &py->layout;
+	uint64_t frame;
+	int err;
+
+	err = proc__read_u64(py->proc, tstate + l->ts_frame, &frame);
+	if (!err && frame && l->cframe_current != PYLAYOUT_NONE)
+		err = proc__read_u64(py->proc, frame + l->cframe_current, &frame);
+	if (!err)
+		*ret = frame;
+	return err;
+}
+
+/* Byte offset of the frame's instruction. False when it cannot be one of this code object's. */
+static bool instruction_of(const struct pylayout *l, const uint8_t *frame, uint64_t code, int32_t *ret)
+{
+	int32_t lasti;
+	int64_t at;
+
+	if (l->lasti_scale) {
+		memcpy(&lasti, frame + l->fr_instr, sizeof(lasti));
+		at = lasti < 0 ? -1 : (int64_t)lasti * l->lasti_scale;
+	} else {
+		at = (int64_t)(word_of(frame, l->fr_instr) - (code + l->co_code_adaptive));
+		if (at == -2) /* 3.11, 3.12: one unit before the first instruction */
+			at = -1;
+	}
+	if (at < -1 || at > INT32_MAX)
+		return false;
+	*ret = (int32_t)at;
+	return true;
+}
+
+struct link {
+	uint64_t prev;
+	bool shim;
+	struct pyframe f;
+};
+
+/* 0, or -errno where this is not a whole frame (any more). */
+static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type, struct link *ret)
+{
+	const struct pylayout *l = &py->layout;
+	uint8_t frame[512];
+	uint64_t type, local0;
+	int err;
+
+	if (l->fr_local0 > sizeof(frame) || l->fr_prev + 8u > l->fr_local0 ||
+	    l->fr_code + 8u > l->fr_local0 || l->fr_instr + 8u > l->fr_local0 ||
+	    (l->fr_owner != PYLAYOUT_NONE && l->fr_owner >= l->fr_local0))
+		return -EBADMSG;
+	err = proc__read(py->proc, addr, frame, l->fr_local0);
+	if (err)
+		return err;
+	ret->prev = word_of(frame, l->fr_prev);
+	ret->shim = l->shim_owner && frame[l->fr_owner] >= l->shim_owner;
+	if (ret->shim)
+		return 0;
+	ret->f.addr = addr;
+	ret->f.code = word_of(frame, l->fr_code) & l->tag_mask;
+	err = proc__read_u64(py->proc, ret->f.code + l->ob_type, &type);
+	if (err)
+		return err;
+	if (type != code_type || !instruction_of(l, frame, ret->f.code, &ret->f.at))
+		return -EBADMSG;
+	/* a frame without locals may end with its mapping */
+	ret->f.local0 = proc__read_u64(py->proc, addr + l->fr_local0, &local0) ? 0 : local0 & l->tag_mask;
+	return 0;
+}
+
+int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames, size_t max)
+{
+	uint64_t code_type = python__symbol(py, "PyCode_Type"), frame;
+	size_t n = 0, visits;
+	struct link link;
+	int err;
+
+	if (max > INT32_MAX / 4)
+		max = INT32_MAX / 4;
+	err = innermost(py, t->tstate, &frame);
+	if (err)
+		return err;
+	/* shims come at most one a frame; a list that goes in circles ends here too */
+	for (visits = 0; frame && n < max && visits < 3 * max + 64; visits++) {
+		err = read_frame(py, frame, code_type, &link);
+		if (err)
+			return n ? (int)n : err;
+		if (!link.shim)
+			frames[n++] = link.f;
+		frame = link.prev;
+	}
+	return (int)n;
+}

@@ -1,0 +1,474 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Names come from trees, one for each outermost module that was seen. A tree is read when its root is first
+ * asked for and again when a module is missing from it, but a target that makes modules all the time must not
+ * make us read all the time: each tree has a pause after it, and all of them together a share of our time.
+ */
+#include "torch/nnmodule.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/map64.h"
+#include "python/pydict.h"
+#include "python/pymem.h"
+#include "python/pytype.h"
+#include "torch/nntree.h"
+
+#define MAX_ROOTS 256
+#define MAX_STRAYS 4096
+#define PAUSE_NS 50000000ull   /* a tree is not read again sooner, */
+#define PAUSE_COSTS 20	       /* nor sooner than this many times what reading it took */
+#define SHARE 10	       /* all reading takes at most 1/SHARE of the time, */
+#define SAVED_NS 2000000000ull /* after this much at once */
+
+struct root {
+	uint64_t addr, type;
+	struct nntree *tree;
+	uint64_t next_read; /* ns */
+	uint64_t used;	    /* for the choice of the one to drop */
+	bool alone;	    /* said to be nobody else's by nnmodules__model() */
+};
+
+/* A module that no tree has, and what it was called. */
+struct stray {
+	uint64_t addr, root, type;
+	char *name;
+};
+
+struct nnmodules {
+	struct pymem m;
+	struct root roots[MAX_ROOTS];
+	size_t nroots;
+	struct stray strays[MAX_STRAYS];
+	size_t nstrays;
+	struct map64 *stray_at; /* address -> index */
+	uint64_t credit, credit_at, uses;
+	bool changed; /* a name that was given is another now */
+	bool found_holder; /* so it is for a root that was called before the model that has it */
+	char name[NN_MAX_NAME + 1], cls[NN_MAX_CLASS], root_cls[NN_MAX_CLASS];
+	char name_a[NN_MAX_NAME + 1], name_b[NN_MAX_NAME + 1]; /* being compared */
+};
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ull + ts.tv_nsec;
+}
+
+struct nnmodules *nnmodules__new(const struct python *py)
+{
+	struct nnmodules *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return NULL;
+	n->stray_at = map64__new();
+	if (!n->stray_at) {
+		free(n);
+		errno = ENOMEM;
+		return NULL;
+	}
+	pymem__init(&n->m, py, true);
+	n->credit = SAVED_NS;
+	n->credit_at = now_ns();
+	return n;
+}
+
+static void forget_strays(struct nnmodules *n)
+{
+	for (size_t i = 0; i < n->nstrays; i++)
+		free(n->strays[i].name);
+	n->nstrays = 0;
+	map64__clear(n->stray_at);
+}
+
+void nnmodules__free(struct nnmodules *n)
+{
+	if (!n)
+		return;
+	for (size_t i = 0; i < n->nroots; i++)
+		nntree__free(n->roots[i].tree);
+	forget_strays(n);
+	map64__free(n->stray_at);
+	pymem__fini(&n->m);
+	free(n);
+}
+
+/* Whether a module that was named has another name in the new tree; marks those that keep theirs there. */
+static bool compare(struct nnmodules *n, const struct nntree *old, struct nntree *new)
+{
+	bool same_root = !strcmp(nntree__root_class(old), nntree__root_class(new)), changed = false;
+
+	for (size_t i = 0; i < nntree__count(old); i++) {
+		size_t j;
+
+		if (!nntree__marked(old, i))
+			continue;
+		if (same_root && nntree__find(new, nntree__addr(old, i), &j) &&
+		    nntree__type(old, i) == nntree__type(new, j) &&
+		    !strcmp(nntree__class(old, i), nntree__class(new, j)) &&
+		    !strcmp(nntree__name(old, i, n->name_a), nntree__name(new, j, n->name_b)))
+			nntree__mark(new, j);
+		else
+			changed = true;
+	}
+	return changed;
+}
+
+static bool any_marked(const struct nntree *t)
+{
+	for (size_t i = 0; i < nntree__count(t); i++)
+		if (nntree__marked(t, i))
+			return true;
+	return false;
+}
+
+static void drop_root(struct nnmodules *n, struct root *r)
+{
+	if (r->tree && any_marked(r->tree))
+		n->changed = true;
+	nntree__free(r->tree);
+	*r = n->roots[--n->nroots];
+}
+
+static struct root *find_root(struct nnmodules *n, uint64_t addr)
+{
+	for (size_t i = 0; i < n->nroots; i++) {
+		if (n->roots[i].addr == addr) {
+			n->roots[i].used = ++n->uses;
+			return &n->roots[i];
+		}
+	}
+	return NULL;
+}
+
+static struct root *add_root(struct nnmodules *n, uint64_t addr)
+{
+	struct root *r;
+
+	if (n->nroots == MAX_ROOTS) {
+		struct root *oldest = &n->roots[0];
+
+		for (size_t i = 1; i < n->nroots; i++)
+			if (n->roots[i].used < oldest->used)
+				oldest = &n->roots[i];
+		drop_root(n, oldest);
+	}
+	r = &n->roots[n->nroots++];
+	*r = (struct root){.addr = addr, .used = ++n->uses};
+	return r;
+}
+
+/* Does it have a root further down that was said to be nobody's? */
+static bool has_lonely(const struct nnmodules *n, const struct nntree *t)
+{
+	size_t at;
+
+	for (size_t i = 0; i < n->nroots; i++) {
+		const struct root *r = &n->roots[i];
+
+		if (r->alone && nntree__find(t, r->addr, &at) && at && nntree__type(t, at) == r->type)
+			return true;
+	}
+	return false;
+}
+
+/* Reads a root's tree again, or for the first time. On failure, or if the root is torn, what was known stays.
+ */
+static int read_root(struct nnmodules *n, struct root *r)
+{
+	uint64_t start = now_ns(), end, cost;
+	struct nntree *t;
+	int err;
+
+	err = nntree__read(&n->m, r->addr, &t);
+	end = now_ns();
+	cost = end - start;
+	n->credit -= cost < n->credit ? cost : n->credit;
+	r->next_read = end + (PAUSE_COSTS * cost > PAUSE_NS ? PAUSE_COSTS * cost : PAUSE_NS);
+	if (err)
+		return err;
+	if (r->tree && nntree__torn(t) && nntree__type(t, 0) == r->type) {
+		nntree__free(t);
+		return 0;
+	}
+	if (r->tree && compare(n, r->tree, t))
+		n->changed = true;
+	else if (!r->tree && has_lonely(n, t))
+		n->found_holder = true;
+	nntree__free(r->tree);
+	r->tree = t;
+	r->type = nntree__type(t, 0);
+	return 0;
+}
+
+static bool may_read(struct nnmodules *n)
+{
+	uint64_t now = now_ns();
+
+	n->credit += (now - n->credit_at) / SHARE;
+	n->credit = n->credit < SAVED_NS ? n->credit : SAVED_NS;
+	n->credit_at = now;
+	return n->credit > 0;
+}
+
+/* The tree below a module, *ret NULL where it may not be read now. */
+static int get_root(struct nnmodules *n, uint64_t addr, struct root **ret)
+{
+	struct root *r = find_root(n, addr);
+	uint64_t type;
+	int err;
+
+	err = pymem__type(&n->m, addr, &type);
+	if (r && (err || r->type != type)) {
+		drop_root(n, r);
+		r = NULL;
+	}
+	if (err)
+		return err;
+	if (!r && may_read(n)) {
+		r = add_root(n, addr);
+		err = read_root(n, r);
+		if (err) {
+			drop_root(n, r);
+			return err;
+		}
+	}
+	*ret = r;
+	return 0;
+}
+
+/* Looks a module up in a tree, which is read again if it may be. */
+static bool look_up(struct nnmodules *n, struct root *r, uint64_t self, uint64_t type, size_t *ret)
+{
+	for (int again = 0; again < 2; again++) {
+		if (nntree__find(r->tree, self, ret) && nntree__type(r->tree, *ret) == type)
+			return true;
+		if (again || now_ns() < r->next_read || !may_read(n) || read_root(n, r))
+			return false;
+	}
+	return false;
+}
+
+static int class_name(struct nnmodules *n, uint64_t type, char *buf)
+{
+	int err;
+
+	pymem__forget(&n->m);
+	err = nnmodules__is_type(&n->m, type);
+	if (err <= 0)
+		return err && err != -EAGAIN ? err : -EBADMSG;
+	return pytype__name(&n->m, type, buf, NN_MAX_CLASS);
+}
+
+static const struct stray *find_stray(const struct nnmodules *n, uint64_t addr, uint64_t root)
+{
+	uint64_t i;
+
+	if (!map64__get(n->stray_at, addr, &i) || n->strays[i].root != root)
+		return NULL;
+	return &n->strays[i];
+}
+
+static int keep_stray(struct nnmodules *n, uint64_t addr, uint64_t root, uint64_t type, const char *name)
+{
+	char *copy = strdup(name);
+	struct stray *s;
+	uint64_t i;
+
+	if (!copy)
+		return -ENOMEM;
+	if (map64__get(n->stray_at, addr, &i)) {
+		s = &n->strays[i];
+		free(s->name);
+	} else {
+		if (n->nstrays == MAX_STRAYS)
+			forget_strays(n);
+		if (map64__set(n->stray_at, addr, n->nstrays)) {
+			free(copy);
+			return -ENOMEM;
+		}
+		s = &n->strays[n->nstrays++];
+	}
+	*s = (struct stray){.addr = addr, .root = root, .type = type, .name = copy};
+	return 0;
+}
+
+/* Joins two names into n->name; where that is too long, what is unknown gets shorter, not wrong. */
+static void join(struct nnmodules *n, const char *a, const char *b)
+{
+	size_t la = strlen(a), lb = strlen(b);
+
+	if (la + lb + 1 > NN_MAX_NAME) {
+		strcpy(n->name, "?");
+		return;
+	}
+	memmove(n->name, a, la);
+	if (la)
+		n->name[la++] = '.';
+	memcpy(n->name + la, b, lb + 1);
+}
+
+/*
+ * A module that the root's tree does not have: the parent's name and "?". Or the parent is not in the tree
+ * either but has the module below it: then its path from there.
+ */
+static int name_stray(struct nnmodules *n, uint64_t self, uint64_t type, struct root *root,
+		      uint64_t root_addr, uint64_t parent)
+{
+	const struct stray *known;
+	char base[NN_MAX_NAME + 1] = "?";
+	struct root *r = NULL;
+	uint64_t parent_type;
+	size_t i;
+
+	strcpy(n->name, "?");
+	if (!parent || parent == self || pymem__type(&n->m, parent, &parent_type))
+		return keep_stray(n, self, root_addr, type, n->name);
+	if (root && nntree__find(root->tree, parent, &i) && nntree__type(root->tree, i) == parent_type) {
+		join(n, nntree__name(root->tree, i, base), "?");
+		return keep_stray(n, self, root_addr, type, n->name);
+	}
+	known = find_stray(n, parent, root_addr);
+	if (known && known->type == parent_type)
+		strcpy(base, known->name);
+	/* From here on root may be gone: roots make room for one another. */
+	if (!get_root(n, parent, &r) && r && look_up(n, r, self, type, &i))
+		join(n, base, nntree__name(r->tree, i, n->name_a));
+	else
+		join(n, base, "?");
+	return keep_stray(n, self, root_addr, type, n->name);
+}
+
+/* NULL: no other root is known to have it. */
+static struct root *holder_of(struct nnmodules *n, uint64_t addr, uint64_t type)
+{
+	struct root *best = NULL;
+	size_t at;
+
+	for (size_t i = 0; i < n->nroots; i++) {
+		struct root *r = &n->roots[i];
+
+		if (r->addr != addr && nntree__find(r->tree, addr, &at) && nntree__type(r->tree, at) == type &&
+		    (!best || nntree__count(r->tree) > nntree__count(best->tree)))
+			best = r;
+	}
+	return best;
+}
+
+uint64_t nnmodules__model(struct nnmodules *n, uint64_t root)
+{
+	struct root *r = NULL, *holder;
+	uint64_t type;
+
+	if (pymem__type(&n->m, root, &type))
+		return root;
+	holder = holder_of(n, root, type);
+	if (holder)
+		return holder->addr;
+	if (!get_root(n, root, &r) && r)
+		r->alone = true;
+	return root;
+}
+
+int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent, struct nnmodule *ret)
+{
+	uint64_t type, root_type;
+	struct root *r = NULL;
+	size_t i;
+	int err;
+
+	err = pymem__type(&n->m, self, &type);
+	if (!err)
+		err = get_root(n, root, &r);
+	if (err)
+		return err;
+	if (r && look_up(n, r, self, type, &i)) {
+		nntree__mark(r->tree, i);
+		ret->name = nntree__name(r->tree, i, n->name);
+		ret->cls = strcpy(n->cls, nntree__class(r->tree, i));
+		ret->root = strcpy(n->root_cls, nntree__root_class(r->tree));
+		return 0;
+	}
+	err = class_name(n, type, n->cls);
+	if (err)
+		return err;
+	if (r) {
+		strcpy(n->root_cls, nntree__root_class(r->tree));
+	} else {
+		err = pymem__type(&n->m, root, &root_type);
+		if (!err)
+			err = class_name(n, root_type, n->root_cls);
+	}
+	if (!err)
+		err = name_stray(n, self, type, r, root, parent);
+	if (err)
+		return err;
+	*ret = (struct nnmodule){.name = n->name, .cls = n->cls, .root = n->root_cls};
+	return 0;
+}
+
+/* Forgets strays that are gone. True if one has a place in a tree by now. */
+static bool recheck_strays(struct nnmodules *n)
+{
+	bool changed = false;
+	uint64_t type;
+
+	for (size_t i = 0; i < n->nstrays;) {
+		struct stray *s = &n->strays[i];
+		struct root *r = find_root(n, s->root);
+		bool gone = pymem__type(&n->m, s->addr, &type) || type != s->type, placed;
+		size_t at;
+
+		placed = !gone && r && nntree__find(r->tree, s->addr, &at) &&
+			 nntree__type(r->tree, at) == type;
+		changed |= placed;
+		if (!gone && !placed) {
+			i++;
+			continue;
+		}
+		map64__del(n->stray_at, s->addr, NULL);
+		free(s->name);
+		*s = n->strays[--n->nstrays];
+		/* The slot is there already: setting it again takes no memory. */
+		if (i < n->nstrays)
+			map64__set(n->stray_at, s->addr, i);
+	}
+	return changed;
+}
+
+bool nnmodules__is_urgent(const struct nnmodules *n)
+{
+	return n->found_holder;
+}
+
+bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns)
+{
+	uint64_t start = now_ns();
+	bool changed;
+
+	for (size_t i = 0; i < n->nroots;) {
+		if (read_root(n, &n->roots[i]))
+			drop_root(n, &n->roots[i]);
+		else
+			i++;
+	}
+	for (size_t i = 0; i < n->nroots; i++) {
+		struct root *r = &n->roots[i];
+
+		if (!r->alone || !holder_of(n, r->addr, r->type))
+			continue;
+		r->alone = false;
+		n->changed = true;
+	}
+	changed = recheck_strays(n);
+	changed |= n->changed | n->found_holder;
+	n->changed = n->found_holder = false;
+	if (cost_ns)
+		*cost_ns = now_ns() - start;
+	return changed;
+}

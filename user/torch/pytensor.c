@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "torch/pytensor.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+#include "process/proc.h"
+#include "torch/pytensor_internal.h"
+
+#define AT_ONCE 2048u /* tensors in one round of reads */
+#define TRIES 4
+
+struct pytensors *pytensors__new(const struct proc *p)
+{
+	struct pytensors *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return NULL;
+	t->proc = p;
+	t->vtables = map64__new();
+	if (!t->vtables) {
+		free(t);
+		return NULL;
+	}
+	return t;
+}
+
+void pytensors__free(struct pytensors *t)
+{
+	if (!t)
+		return;
+	map64__free(t->vtables);
+	free(t);
+}
+
+bool pytensors__calibrated(const struct pytensors *t)
+{
+	return t->calibrated;
+}
+
+bool pytensors__know_grad(const struct pytensors *t)
+{
+	return t->l.grad != 0;
+}
+
+unsigned pytensors__storage_at(const struct pytensors *t)
+{
+	return t->l.storage;
+}
+
+/* c10::ScalarType's order (c10/core/ScalarType.h); numbers are never used again for another type. */
+static const struct dtype {
+	const char *name;
+	uint8_t bits;
+} dtypes[] = {
+	{ "uint8", 8 }, { "int8", 8 }, { "int16", 16 }, { "int32", 32 }, { "int64", 64 }, { "float16", 16 },
+	{ "float32", 32 }, { "float64", 64 }, { "complex32", 32 }, { "complex64", 64 }, { "complex128", 128 },
+	{ "bool", 8 }, { "qint8", 8 }, { "quint8", 8 }, { "qint32", 32 }, { "bfloat16", 16 }, { "quint4x2", 0 },
+	{ "quint2x4", 0 }, { "bits1x8", 8 }, { "bits2x4", 8 }, { "bits4x2", 8 }, { "bits8", 8 }, { "bits16", 16 },
+	{ "float8_e5m2", 8 }, { "float8_e4m3fn", 8 }, { "float8_e5m2fnuz", 8 }, { "float8_e4m3fnuz", 8 },
+	{ "uint16", 16 }, { "uint32", 32 }, { "uint64", 64 },
+};
+
+#define N_DTYPES (sizeof(dtypes) / sizeof(dtypes[0]))
+
+const char *pytensor__dtype(uint8_t dtype, char *buf, size_t size)
+{
+	if (dtype < N_DTYPES)
+		return dtypes[dtype].name;
+	snprintf(buf, size, "dtype %u", dtype);
+	return buf;
+}
+
+unsigned pytensor__dtype_bits(uint8_t dtype)
+{
+	return dtype < N_DTYPES ? dtypes[dtype].bits : 0;
+}
+
+static uint64_t word(const uint8_t *p)
+{
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
+}
+
+/* One round: the pieces that are read at once, and what came of them. */
+struct round {
+	struct pytensors *t;
+	struct proc_piece *pieces;
+	uint32_t *whose; /* tensor of a piece */
+	int *err;	 /* of a tensor's piece */
+	size_t n;	 /* pieces */
+	uint8_t (*impl)[IMPL_BYTES];
+	uint8_t (*storage)[STORAGE_BYTES];
+	uint8_t (*meta)[META_BYTES];
+	uint64_t *words;
+	size_t impl_len;
+};
+
+static void round__free(struct round *r)
+{
+	free(r->pieces);
+	free(r->whose);
+	free(r->err);
+	free(r->impl);
+	free(r->storage);
+	free(r->meta);
+	free(r->words);
+}
+
+static int round__init(struct round *r, struct pytensors *t)
+{
+	memset(r, 0, sizeof(*r));
+	r->t = t;
+	r->pieces = calloc(AT_ONCE, sizeof(*r->pieces));
+	r->whose = calloc(AT_ONCE, sizeof(*r->whose));
+	r->err = calloc(AT_ONCE, sizeof(*r->err));
+	r->impl = calloc(AT_ONCE, sizeof(*r->impl));
+	r->storage = calloc(AT_ONCE, sizeof(*r->storage));
+	r->meta = calloc(AT_ONCE, sizeof(*r->meta));
+	r->words = calloc(AT_ONCE, sizeof(*r->words));
+	r->impl_len = t->l.sizes + SIZES_BYTES + 24u;
+	if (r->pieces && r->whose && r->err && r->impl && r->storage && r->meta && r->words)
+		return 0;
+	round__free(r);
+	return -ENOMEM;
+}
+
+static bool is_pointer(uint64_t p)
+{
+	return p >= 4096 && p % 8 == 0 && p < 1ull << 56;
+}
+
+/* Tensor i's part of what is to be read next, if there is an address. */
+static void want(struct round *r, size_t i, uint64_t addr, void *buf, size_t len)
+{
+	r->err[i] = -EFAULT;
+	if (!is_pointer(addr))
+		return;
+	r->whose[r->n] = (uint32_t)i;
+	r->pieces[r->n++] = (struct proc_piece){ .addr = addr, .buf = buf, .len = len };
+}
+
+static int read_wanted(struct round *r)
+{
+	int err = proc__readv(r->t->proc, r->pieces, r->n);
+
+	for (size_t i = 0; i < r->n; i++)
+		r->err[r->whose[i]] = r->pieces[i].err;
+	r->n = 0;
+	return err;
+}
+
+static int read_links(struct round *r, struct pytensor *v, size_t n)
+{
+	int err;
+
+	for (size_t i = 0; i < n; i++)
+		want(r, i, v[i].obj ? v[i].obj + r->t->l.cdata : 0, &r->words[i], 8);
+	err = read_wanted(r);
+	for (size_t i = 0; !err && i < n; i++)
+		if (v[i].obj)
+			v[i].impl = r->err[i] ? 0 : r->words[i];
+	return err;
+}
+
+/* What a TensorImpl says; state is BAD unless it is one. */
+static int take_impl(struct round *r, struct pytensor *v, size_t i)
+{
+	const uint8_t *impl = r->impl[i];
+	enum cxx_kind kind;
+	int err;
+
+	v->state = PYTENSOR_BAD;
+	v->storage = v->addr = v->size = v->grad = v->grad_fn = v->pyobj = 0;
+	if (r->err[i])
+		return 0;
+	err = cxx__kind(r->t, word(impl), &kind);
+	if (err)
+		return err;
+	if (kind == CXX_UNDEFINED)
+		v->state = PYTENSOR_NO_STORAGE;
+	if (kind != CXX_TENSOR || !impl__parse(impl, r->t->l.sizes, r->t->l.flag_first, v))
+		return 0;
+	v->state = PYTENSOR_NO_STORAGE;
+	v->storage = word(impl + r->t->l.storage);
+	if (r->t->l.pyobj)
+		v->pyobj = word(impl + r->t->l.pyobj) & ~3ull;
+	return 0;
+}
+
+static int read_impls(struct round *r, struct pytensor *v, size_t n)
+{
+	int err;
+
+	for (size_t i = 0; i < n; i++)
+		want(r, i, v[i].impl, r->impl[i], r->impl_len);
+	err = read_wanted(r);
+	for (size_t i = 0; !err && i < n; i++)
+		err = take_impl(r, &v[i], i);
+	return err;
+}
+
+static int take_storage(struct round *r, struct pytensor *v, size_t i)
+{
+	const uint8_t *s = r->storage[i];
+	unsigned data = r->t->l.data;
+	enum cxx_kind kind;
+	uint64_t need;
+	int err;
+
+	if (v->state != PYTENSOR_NO_STORAGE || !v->storage)
+		return 0;
+	v->state = PYTENSOR_BAD;
+	if (r->err[i])
+		return 0;
+	err = cxx__kind(r->t, word(s), &kind);
+	if (err || kind != CXX_STORAGE)
+		return err;
+	/* The device is told twice; and no tensor is larger than what it lies in, but for one whose storage was emptied. */
+	if (s[data + 24] != v->device_type || (v->device_type && s[data + 25] != v->device_index))
+		return 0;
+	v->addr = word(s + data);
+	v->size = word(s + data + 32);
+	/* Allocators of memory have its address as the context, whose place among the two words depends on std::tuple. */
+	v->context = word(s + data + 8) != v->addr && word(s + data + 16) != v->addr;
+	if (!v->addr || !v->size) {
+		v->state = PYTENSOR_NO_STORAGE;
+		return 0;
+	}
+	need = impl__extent(r->impl[i], r->t->l.sizes, v);
+	if (v->size <= 1ull << 50 && need <= v->size)
+		v->state = PYTENSOR_OK;
+	return 0;
+}
+
+static int read_storages(struct round *r, struct pytensor *v, size_t n)
+{
+	int err;
+
+	for (size_t i = 0; i < n; i++)
+		want(r, i, v[i].state == PYTENSOR_NO_STORAGE ? v[i].storage : 0, r->storage[i], r->t->l.data + 40u);
+	err = read_wanted(r);
+	for (size_t i = 0; !err && i < n; i++)
+		err = take_storage(r, &v[i], i);
+	return err;
+}
+
+/* Sizes that do not lie in the tensor itself. What cannot be read stays 0: they are for people only. */
+static int read_long_shapes(struct round *r, struct pytensor *v, size_t n)
+{
+	uint64_t at;
+	int err;
+
+	for (size_t i = 0; i < n; i++) {
+		if (v[i].state == PYTENSOR_BAD || v[i].ndim <= INLINE_DIMS)
+			continue;
+		memset(v[i].sizes, 0, sizeof(v[i].sizes));
+		at = word(r->impl[i] + r->t->l.sizes + 8);
+		if (!is_pointer(at))
+			continue;
+		err = proc__read(r->t->proc, at, v[i].sizes, 8 * (v[i].ndim < PYTENSOR_DIMS ? v[i].ndim : PYTENSOR_DIMS));
+		if (err && err != -EFAULT)
+			return err;
+		if (err)
+			memset(v[i].sizes, 0, sizeof(v[i].sizes));
+	}
+	return 0;
+}
+
+static int read_grads(struct round *r, struct pytensor *v, size_t n)
+{
+	enum cxx_kind kind;
+	int err;
+
+	if (!r->t->l.grad)
+		return 0;
+	for (size_t i = 0; i < n; i++)
+		want(r, i, v[i].state == PYTENSOR_BAD ? 0 : word(r->impl[i] + r->t->l.meta), r->meta[i], r->t->l.grad + 16u);
+	err = read_wanted(r);
+	for (size_t i = 0; !err && i < n; i++) {
+		if (r->err[i])
+			continue;
+		err = cxx__kind(r->t, word(r->meta[i]), &kind);
+		if (err || kind != CXX_AUTOGRAD)
+			continue;
+		/* AutogradMeta {.., Variable grad_, std::shared_ptr<Node> grad_fn_} */
+		v[i].grad = word(r->meta[i] + r->t->l.grad);
+		v[i].grad_fn = word(r->meta[i] + r->t->l.grad + 8);
+		if (!is_pointer(v[i].grad))
+			v[i].grad = 0;
+		if (!is_pointer(v[i].grad_fn))
+			v[i].grad_fn = 0;
+	}
+	return err;
+}
+
+static int read_once(struct round *r, struct pytensor *v, size_t n)
+{
+	int err;
+
+	err = read_links(r, v, n);
+	if (!err)
+		err = read_impls(r, v, n);
+	if (!err)
+		err = read_storages(r, v, n);
+	if (!err)
+		err = read_long_shapes(r, v, n);
+	return err ? err : read_grads(r, v, n);
+}
+
+/* What matters is as it was. A gradient that came or went in between is none that stays. */
+static bool same(const struct pytensor *a, const struct pytensor *b)
+{
+	return a->obj == b->obj && a->impl == b->impl && a->storage == b->storage && a->addr == b->addr && a->size == b->size &&
+	       a->state == b->state && a->grad == b->grad;
+}
+
+/* A round: all, and all once more; what is not the same is read again. again has room for n. */
+static int read_round(struct round *r, struct pytensor *v, struct pytensor *again, size_t n)
+{
+	int err;
+
+	err = read_once(r, v, n);
+	for (size_t i = 0; i < n; i++)
+		again[i] = v[i];
+	if (!err)
+		err = read_once(r, again, n);
+	for (size_t i = 0; !err && i < n; i++) {
+		int tries;
+
+		for (tries = 0; !err && tries < TRIES && !same(&v[i], &again[i]); tries++) {
+			v[i] = again[i];
+			err = read_once(r, &again[i], 1);
+		}
+		if (tries == TRIES)
+			v[i].state = PYTENSOR_TORN;
+	}
+	return err;
+}
+
+int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n)
+{
+	struct pytensor *again;
+	struct round r;
+	int err;
+
+	if (!t->calibrated)
+		return -EINVAL;
+	err = round__init(&r, t);
+	if (err)
+		return err;
+	again = calloc(AT_ONCE, sizeof(*again));
+	err = again ? 0 : -ENOMEM;
+	for (size_t i = 0; !err && i < n; i += AT_ONCE)
+		err = read_round(&r, v + i, again, n - i < AT_ONCE ? n - i : AT_ONCE);
+	free(again);
+	round__free(&r);
+	return err;
+}

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "torch/torch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "process/elf.h"
+
+#define FILES_MAX 4096u
+#define VERSION_TEXT_MAX (16u << 10)
+#define CODE_MAX (64u << 10) /* of one function; the probed ones have some hundred bytes */
+
+#define ARG(n) (1u << (n))
+#define AT_ENTRY 4 /* bytes: of an endbr64; behind it the stack is as it was */
+
+/* The functions of torch's libraries. args: the argument registers that the probe's program reads. */
+static const struct want {
+	enum hook_id id;
+	bool required;
+	unsigned args;
+	const char *symbols[3]; /* by version, newest first; totals were signed before torch 2.0 */
+	const char *missing;
+} wants[] = {
+	{ HOOK_REPORT, true, ARG(0) | ARG(1) | ARG(2) | ARG(3) | ARG(4),
+	  { "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE",
+	    "_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE" },
+	  "no mapped file exports it (torch before 1.10, or torch not loaded yet)" },
+	{ HOOK_OOM, false, ARG(0) | ARG(1) | ARG(2) | ARG(3),
+	  { "_ZN3c1027reportOutOfMemoryToProfilerElmmNS_6DeviceE",
+	    "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE",
+	    "_ZN3c1027reportOutOfMemoryToProfilerElllNS_6DeviceE" },
+	  "no mapped file exports it (torch before 1.13)" },
+	{ HOOK_CPU_NEW, true, ARG(1) | ARG(2),
+	  { "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm" }, "no mapped file exports it" },
+	{ HOOK_CPU_DELETE, true, ARG(1),
+	  { "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv" }, "no mapped file exports it" },
+	{ HOOK_EDGE, false, ARG(1), { "_ZN5torch8autograd4impl17set_gradient_edgeERKN2at6TensorENS0_4EdgeE" },
+	  "no mapped file exports it: backward memory is not traced to lines of forward" },
+	{ HOOK_EVALUATE, false, ARG(2),
+	  { "_ZN5torch8autograd6Engine17evaluate_functionERSt10shared_ptrINS0_9GraphTaskEEPNS0_4NodeERNS0_11InputBufferE"
+	    "RKS2_INS0_10ReadyQueueEE" },
+	  "no mapped file exports it: backward memory is not traced to lines of forward" },
+};
+#define WANTS (sizeof(wants) / sizeof(wants[0]))
+#define SYMBOLS (sizeof(wants[0].symbols) / sizeof(wants[0].symbols[0]))
+
+/* A mapped file, once: the mapping stands for all of its mappings. */
+struct file {
+	const struct map *map;
+	int rank; /* lower is looked at first */
+};
+
+static const char *base_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool starts(const char *s, const char *prefix)
+{
+	return !strncmp(s, prefix, strlen(prefix));
+}
+
+static bool same_file(const struct map *a, const struct map *b)
+{
+	return a->inode == b->inode && a->dev_major == b->dev_major && a->dev_minor == b->dev_minor;
+}
+
+/* ---- which of several ---- */
+
+/* The folder of the libtorch_python in use, with its last slash; of *len bytes. NULL: none is mapped. */
+static const char *python_folder(const struct maps *m, size_t *len)
+{
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		if (m->v[i].x && starts(base_name(m->v[i].path), "libtorch_python")) {
+			*len = (size_t)(base_name(m->v[i].path) - m->v[i].path);
+			return m->v[i].path;
+		}
+	}
+	return NULL;
+}
+
+static int rank_of(const char *path, const char *folder, size_t len)
+{
+	const char *base = base_name(path);
+
+	if (!starts(base, "libc10") && !starts(base, "libtorch"))
+		return 2;
+	return folder && (size_t)(base - path) == len && !memcmp(path, folder, len) ? 0 : 1;
+}
+
+int torch__rank(const struct maps *m, const char *path)
+{
+	size_t len = 0;
+	const char *folder = python_folder(m, &len);
+
+	return rank_of(path, folder, len);
+}
+
+bool torch__is_other(const struct maps *m, const char *path)
+{
+	size_t len = 0;
+	const char *folder = python_folder(m, &len);
+
+	return folder && rank_of(path, folder, len) == 1;
+}
+
+/* ---- version ---- */
+
+/* Characters of a version; anything else ends the text. */
+static bool version_char(char c)
+{
+	return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+	       c == '+' || c == '-' || c == '_' || c == '!';
+}
+
+/* line: "__version__ = '2.1.0'", also "__version__: str = ...". Anything but a plain literal is none. */
+static bool parse_version_line(const char *line, const char *end, char *buf, size_t size)
+{
+	static const char name[] = "__version__";
+	const char *p = line + sizeof(name) - 1, *eq;
+	size_t n = 0;
+	char quote;
+
+	if ((size_t)(end - line) < sizeof(name) - 1 || memcmp(line, name, sizeof(name) - 1))
+		return false;
+	while (p < end && (*p == ' ' || *p == '\t'))
+		p++;
+	if (p == end || (*p != '=' && *p != ':'))
+		return false;
+	eq = memchr(p, '=', (size_t)(end - p));
+	if (!eq)
+		return false;
+	p = eq + 1;
+	while (p < end && (*p == ' ' || *p == '\t'))
+		p++;
+	if (p == end || (*p != '\'' && *p != '"'))
+		return false;
+	quote = *p++;
+	while (p + n < end && version_char(p[n]))
+		n++;
+	if (!n || n >= size || p + n == end || p[n] != quote)
+		return false;
+	memcpy(buf, p, n);
+	buf[n] = '\0';
+	return true;
+}
+
+static void parse_version(const char *text, size_t len, char *buf, size_t size)
+{
+	const char *p = text, *end = text + len, *eol;
+
+	while (p < end) {
+		eol = memchr(p, '\n', (size_t)(end - p));
+		if (!eol)
+			eol = end;
+		if (parse_version_line(p, eol, buf, size))
+			return;
+		p = eol + 1;
+	}
+}
+
+static void read_version(const struct proc *p, const char *path, char *buf, size_t size)
+{
+	size_t len = 0;
+	ssize_t got;
+	char *text;
+	int fd;
+
+	fd = proc__open_file(p, path);
+	if (fd < 0)
+		return;
+	text = malloc(VERSION_TEXT_MAX);
+	while (text && len < VERSION_TEXT_MAX) {
+		got = read(fd, text + len, VERSION_TEXT_MAX - len);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got <= 0)
+			break;
+		len += (size_t)got;
+	}
+	if (text)
+		parse_version(text, len, buf, size);
+	free(text);
+	close(fd);
+}
+
+/* ".../torch/lib/libtorch_cpu.so" or ".../torch/_C.cpython-312.so" -> ".../torch/version.py" */
+static bool version_path(const char *lib, char *buf, size_t size)
+{
+	const char *base = base_name(lib);
+	size_t dir = (size_t)(base - lib);
+	int n;
+
+	if (starts(base, "_C.") && dir >= 7 && !memcmp(base - 7, "/torch/", 7))
+		;
+	else if ((starts(base, "libtorch") || starts(base, "libc10")) && dir >= 11 &&
+		 !memcmp(base - 11, "/torch/lib/", 11))
+		dir -= 4;
+	else
+		return false;
+	n = snprintf(buf, size, "%.*sversion.py", (int)dir, lib);
+	return n > 0 && (size_t)n < size;
+}
+
+/* Of the files of the lowest rank alone. Deleted: PyTorch was replaced under the process, and the file there is of another version. */
+static void find_version(const struct proc *p, const struct maps *m, char *buf, size_t size)
+{
+	const char *last = "";
+	char path[4096];
+	size_t i, len = 0;
+	const char *folder = python_folder(m, &len);
+	bool any = false;
+	int rank;
+
+	for (rank = 0; rank <= 2 && !any; rank++) {
+		for (i = 0; i < m->n && !buf[0]; i++) {
+			const struct map *map = &m->v[i];
+
+			if (map->path[0] != '/' || !strcmp(map->path, last) || rank_of(map->path, folder, len) != rank ||
+			    !version_path(map->path, path, sizeof(path)))
+				continue;
+			last = map->path;
+			any = true;
+			if (!map->deleted)
+				read_version(p, path, buf, size);
+		}
+	}
+}
+
+int torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret)
+{
+	struct torch_info info = { 0 };
+	const char *base, *last = "";
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		const struct map *map = &m->v[i];
+
+		if (map->path[0] != '/' || !strcmp(map->path, last))
+			continue;
+		last = map->path;
+		base = base_name(map->path);
+		if (starts(base, "libc10_cuda.") || starts(base, "libc10_cuda-"))
+			info.cuda = true;
+		else if (starts(base, "libc10.") || starts(base, "libc10-"))
+			info.found = true;
+		if (starts(base, "libcudart") && !info.cuda_runtime[0])
+			snprintf(info.cuda_runtime, sizeof(info.cuda_runtime), "%s", base);
+	}
+	find_version(p, m, info.version, sizeof(info.version));
+	*ret = info;
+	return 0;
+}
+
+const char *hook__name(enum hook_id id)
+{
+	static const char *const names[HOOK_NR] = {
+		[HOOK_REPORT] = "report",	  [HOOK_OOM] = "out of memory",
+		[HOOK_CPU_NEW] = "cpu new",	  [HOOK_CPU_DELETE] = "cpu delete",
+		[HOOK_SCOPE_END] = "scope end",	  [HOOK_CODE_GONE] = "code gone",
+		[HOOK_MODULE_CALL] = "module call", [HOOK_EDGE] = "autograd edge",
+		[HOOK_EVALUATE] = "autograd node",
+	};
+
+	return (unsigned)id < HOOK_NR ? names[id] : "unknown";
+}
+
+/* ---- one hook ---- */
+
+static void name_file(const struct map *map, char *buf, size_t size)
+{
+	const char *mark = map->deleted ? " (deleted)" : "", *path = map->path;
+	const char *cut = "";
+	size_t len = strlen(path), room = size - 1 - strlen(mark);
+	int n;
+
+	if (len > room) {
+		cut = "...";
+		path += len - (room - 3);
+	}
+	n = snprintf(buf, size, "%s%s", cut, path);
+	if (n > 0 && (size_t)n < size)
+		snprintf(buf + n, size - (size_t)n, "%s", mark);
+}
+
+/*
+ * The function's code as the file has it: in memory, others' breakpoints may stand in it. Reading
+ * it here also brings its page in, which the kernel is happier to put a breakpoint into.
+ */
+static int pick_site(const struct elf *e, uint64_t vaddr, uint64_t func_size, unsigned args, struct site *ret)
+{
+	static const size_t guesses[] = { 256, 64, 16 }; /* of an unknown size: what the segment holds */
+	uint8_t *code;
+	size_t len, i;
+	int err;
+
+	len = func_size && func_size < CODE_MAX ? func_size : func_size ? CODE_MAX : guesses[0];
+	code = malloc(len);
+	if (!code)
+		return -ENOMEM;
+	err = elf__read(e, vaddr, code, len);
+	for (i = 1; err == -ERANGE && !func_size && i < sizeof(guesses) / sizeof(guesses[0]); i++) {
+		len = guesses[i];
+		err = elf__read(e, vaddr, code, len);
+	}
+	if (!err)
+		err = site__pick(code, len, func_size, args, ret);
+	free(code);
+	return err;
+}
+
+static int fail(struct hook *h, int err, const char *why)
+{
+	h->found = false;
+	h->why_not = why;
+	return err;
+}
+
+/* map: the executable mapping that holds the function; offset: the function's, in the file. */
+static int fill_hook(const struct proc *p, const struct elf *e, const struct map *map, uint64_t vaddr,
+		     uint64_t offset, uint64_t func_size, unsigned args, struct hook *h)
+{
+	char path[sizeof(h->path)];
+	struct site site;
+	int err;
+
+	if (elf__machine(e) != ELF_X86_64)
+		return fail(h, -ENOEXEC, "its file is not x86-64 code");
+	err = pick_site(e, vaddr, func_size, args | (proc__shadow_stack(p) ? SITE_NO_CALLS : 0), &site);
+	if (err == -ENOTSUP)
+		return fail(h, err, "it begins with a nop that the kernel may turn into a call, which would break forked children, "
+				    "and nothing behind it can be probed");
+	if (err == -EINVAL)
+		return fail(h, err, "no instruction that can be probed at its beginning");
+	if (err)
+		return fail(h, err, "its code cannot be read from its file");
+	err = proc__map_path(p, map, path, sizeof(path));
+	if (err)
+		return fail(h, -ESTALE, "its file cannot be named to the kernel: it was replaced on disk, and map_files cannot be read");
+	memcpy(h->path, path, sizeof(path));
+	h->inode = map->inode;
+	h->dev_major = map->dev_major;
+	h->dev_minor = map->dev_minor;
+	name_file(map, h->file, sizeof(h->file));
+	h->offset = offset + site.offset;
+	h->site = site;
+	h->why_not = NULL;
+	h->found = true;
+	return 0;
+}
+
+/* ---- torch's own ---- */
+
+static const struct map *exec_map_at(const struct maps *m, const struct map *file, uint64_t offset)
+{
+	const struct map *map;
+	size_t i;
+
+	for (i = 0; i < m->n; i++) {
+		map = &m->v[i];
+		if (map->x && same_file(map, file) && offset >= map->offset &&
+		    offset - map->offset < map->end - map->start)
+			return map;
+	}
+	return NULL;
+}
+
+/* 0, -ESTALE where it is there and its file cannot be named to the kernel, -errno where it is there and of no use. */
+static int hook_from_file(const struct proc *p, const struct maps *m, const struct elf *e,
+			   const struct map *file, const struct want *w, struct hook *h)
+{
+	const struct map *map;
+	struct elf_sym sym;
+	const char *name;
+	uint64_t offset;
+	unsigned i;
+	int err;
+
+	for (i = 0; i < SYMBOLS && (name = w->symbols[i]); i++)
+		if (!elf__dynsym(e, name, &sym) && sym.type == 2 /* STT_FUNC */)
+			break;
+	if (i == SYMBOLS || !name)
+		return 0;
+	if (h->found) {
+		h->others++;
+		return 0;
+	}
+	snprintf(h->symbol, sizeof(h->symbol), "%s", name);
+	map = elf__vaddr_to_offset(e, sym.value, &offset) ? NULL : exec_map_at(m, file, offset);
+	if (!map)
+		return fail(h, -ENOENT, "its code is not mapped");
+	err = fill_hook(p, e, map, sym.value, offset, sym.size, w->args, h);
+	if (!err && w->id == HOOK_EVALUATE && h->site.offset > AT_ENTRY)
+		return fail(h, -EINVAL, "no instruction that can be probed cheaply while its return address is on top of the stack");
+	return err;
+}
+
+static int file_cmp(const void *a, const void *b)
+{
+	const struct file *x = a, *y = b;
+
+	if (x->rank != y->rank)
+		return x->rank - y->rank;
+	return x->map < y->map ? -1 : x->map > y->map;
+}
+
+/* The distinct files with an executable mapping, best first. */
+static size_t list_files(const struct maps *m, struct file *files, size_t max)
+{
+	size_t n = 0, len = 0, i, k;
+	const char *folder = python_folder(m, &len);
+
+	for (i = 0; i < m->n && n < max; i++) {
+		const struct map *map = &m->v[i];
+
+		if (!map->x || !map->inode || map->path[0] != '/')
+			continue;
+		for (k = 0; k < n && !same_file(files[k].map, map); k++)
+			;
+		if (k == n)
+			files[n++] = (struct file){ map, rank_of(map->path, folder, len) };
+	}
+	qsort(files, n, sizeof(*files), file_cmp);
+	return n;
+}
+
+static bool all_found(const struct hook *hooks)
+{
+	size_t i;
+
+	for (i = 0; i < WANTS; i++)
+		if (wants[i].required && !hooks[wants[i].id].found)
+			return false;
+	return true;
+}
+
+static void init_hooks(struct hook *hooks)
+{
+	size_t i;
+
+	memset(hooks, 0, HOOK_NR * sizeof(*hooks));
+	for (i = 0; i < HOOK_NR; i++) {
+		hooks[i].id = (enum hook_id)i;
+		hooks[i].why_not = "lies in the interpreter, which was not looked at";
+	}
+	for (i = 0; i < WANTS; i++) {
+		hooks[wants[i].id].required = wants[i].required;
+		hooks[wants[i].id].why_not = wants[i].missing;
+		snprintf(hooks[wants[i].id].symbol, sizeof(hooks[0].symbol), "%s", wants[i].symbols[0]);
+	}
+}
+
+static void explain_unopened(struct hook *hooks, int err)
+{
+	const char *why = err == -EACCES || err == -EPERM ? "torch's library cannot be opened: no permission (a FUSE mount of another user is closed to root, too)" :
+			  err == -ESTALE || err == -ENOENT ? "torch's library cannot be opened: replaced, and "
+							     "map_files is not permitted" :
+							     "torch's library cannot be opened";
+	size_t i;
+
+	for (i = 0; i < WANTS; i++)
+		if (!hooks[wants[i].id].found)
+			hooks[wants[i].id].why_not = why;
+}
+
+int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks)
+{
+	int unopened = 0;
+	struct file *files;
+	size_t n, i, k;
+	struct elf *e;
+
+	init_hooks(hooks);
+	files = calloc(FILES_MAX, sizeof(*files));
+	if (!files)
+		return -ENOMEM;
+	n = list_files(m, files, FILES_MAX);
+	for (i = 0; i < n; i++) {
+		if (files[i].rank == 2 && all_found(hooks))
+			break;
+		e = elf__open_map(p, files[i].map);
+		if (!e && files[i].rank < 2 && errno != ENOEXEC)
+			unopened = -errno;
+		for (k = 0; e && k < WANTS; k++)
+			if (hook_from_file(p, m, e, files[i].map, &wants[k], &hooks[wants[k].id]) == -ESTALE)
+				unopened = unopened ?: -ESTALE;
+		elf__free(e);
+	}
+	free(files);
+	if (all_found(hooks))
+		return 0;
+	if (!proc__alive(p))
+		return -ESRCH;
+	if (unopened)
+		explain_unopened(hooks, unopened);
+	return unopened == -EACCES || unopened == -EPERM ? -EPERM : unopened ? -ESTALE : -ENOENT;
+}
+
+/* ---- found by data ---- */
+
+int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr, unsigned args, struct hook *h)
+{
+	const struct map *map = maps__find(m, addr);
+	uint64_t bias = 0, vaddr, offset, start, size;
+	struct elf *e;
+	int err;
+
+	if (!map || !map->x)
+		return fail(h, -EFAULT, "its address is not in mapped code");
+	if (!map->inode)
+		return fail(h, -ENOENT, "its code is not from a file");
+	e = elf__open_map(p, map);
+	if (!e)
+		return fail(h, -errno, errno == ENOEXEC || errno == EIO ? "its file is not an ELF file that can be read" : "its file cannot be opened");
+	err = elf__bias(e, map->start, map->offset, &bias);
+	vaddr = addr - bias;
+	/* must come out as the mapping says, or the probe would go somewhere else */
+	if (err || elf__vaddr_to_offset(e, vaddr, &offset) || offset != addr - map->start + map->offset) {
+		elf__free(e);
+		return fail(h, -ERANGE, "its file does not match its mapping");
+	}
+	if (elf__function(e, vaddr, &start, &size))
+		size = 0;
+	else if (start != vaddr)
+		err = fail(h, -EINVAL, "its address is not where a function begins");
+	if (!err)
+		err = fill_hook(p, e, map, vaddr, offset, size, args, h);
+	elf__free(e);
+	return err;
+}
