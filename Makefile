@@ -37,8 +37,8 @@ BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
 	-I$(OUTPUT)/gen -Ibpf -MMD -MP
 
-OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd_serve.c $(wildcard user/serve/*.c) $(shell grep -ls '"serve/' tests/unit/*.c tests/fuzz/*.c))
-SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c))
+OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd_serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -ls '"serve/' tests/unit/*.c tests/fuzz/*.c))
+SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c user/*/*/*.c))
 OBJS := $(SRCS:%.c=$(OUTPUT)/obj/%.o)
 LIBOBJS := $(filter-out $(OUTPUT)/obj/user/main.o,$(OBJS))
 TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(filter-out $(OF_SERVE),$(wildcard tests/unit/test_*.c)))
@@ -119,11 +119,11 @@ $(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/embed.sh
 	$(Q)tools/embed.sh asset_page_html $< >$@
 
 # What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
-DASH := user/serve/page
+DASH := user/serve/web/page
 DASH_STYLES := $(PAGE)/page.css $(wildcard $(DASH)/*.css)
 DASH_FIRST := user/export/assets/words.js $(PAGE)/kit.js $(DASH)/base.js $(PAGE)/list.js $(DASH)/grid.js
 DASH_SCRIPTS := $(DASH_FIRST) $(filter-out $(DASH_FIRST) $(DASH)/main.js,$(sort $(wildcard $(DASH)/*.js))) $(DASH)/main.js
-DOCS := user/serve/docs
+DOCS := user/serve/web/docs
 DOCS_FILES := swagger-ui-dist/swagger-ui-bundle.js swagger-ui-dist/swagger-ui.css swagger-ui-dist/LICENSE swagger-ui-dist/NOTICE \
 	swagger-ui-dist/swagger-ui-bundle.js.LICENSE.txt redoc/bundles/redoc.standalone.js redoc/LICENSE redoc/bundles/redoc.standalone.js.LICENSE.txt
 comma := ,

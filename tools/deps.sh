@@ -455,10 +455,10 @@ bundled_dir() {
 }
 
 page() { bundled page user/export/page uPlot; }
-docs() { bundled docs user/serve/docs "swagger-ui and redoc"; }
+docs() { bundled docs user/serve/web/docs "swagger-ui and redoc"; }
 
 bundled_packages() {
-	[ -e "$(bundled_dir page user/export/page)/.complete" ] && [ -e "$(bundled_dir docs user/serve/docs)/.complete" ] ||
+	[ -e "$(bundled_dir page user/export/page)/.complete" ] && [ -e "$(bundled_dir docs user/serve/web/docs)/.complete" ] ||
 		packages nodejs:node npm:npm
 }
 

@@ -14,7 +14,7 @@
 
 #include "lib/log.h"
 #include "process/proc.h"
-#include "serve/broker.h"
+#include "serve/broker/broker.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/validate.h"
-#include "serve/web.h"
+#include "serve/web/validate.h"
+#include "serve/web/web.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

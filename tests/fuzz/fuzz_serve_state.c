@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "serve/link.h"
-#include "serve/metrics.h"
 #include "serve/state.h"
 #include "serve/summary.h"
+#include "serve/web/metrics.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

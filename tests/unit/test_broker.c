@@ -16,7 +16,7 @@
 /* after the headers that it needs */
 #include <cmocka.h>
 
-#include "serve/broker.h"
+#include "serve/broker/broker.h"
 
 static struct serve_args args = {
 	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "no-such-command-line" }, { .name = "gpt", .kind = TARGET_COMMAND, .text = "false" } },

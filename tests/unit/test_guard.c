@@ -15,8 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "serve/guard.h"
-#include "serve/route.h"
+#include "serve/web/guard.h"
+#include "serve/web/route.h"
 #include "terminal.h"
 
 #define SECOND UINT64_C(1000000000)

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #define look__run look__run_of_test /* the rest of it is static */
-#include "serve/looker.c"
+#include "serve/broker/looker.c"
 
 static struct serve_args args = {
 	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "x" }, { .kind = TARGET_ALL, .text = "" } },

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/metrics.h"
 #include "serve/state.h"
+#include "serve/web/metrics.h"
 
 static char *written(const struct state *s, const struct metrics *m, bool openmetrics)
 {

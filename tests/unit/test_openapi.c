@@ -8,9 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/openapi.h"
-#include "serve/validate.h"
-#include "serve/web.h"
+#include "serve/web/openapi.h"
+#include "serve/web/validate.h"
+#include "serve/web/web.h"
 
 static json_t *schema(const char *limits, const char *cookie)
 {

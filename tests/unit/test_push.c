@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "lib/log.h"
-#include "serve/push.h"
+#include "serve/push/push.h"
 
 /* ---- documents ---- */
 

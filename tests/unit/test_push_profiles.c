@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/log.h"
-#include "serve/push.h"
+#include "serve/push/push.h"
 
 #define SECOND 1000000000ULL
 

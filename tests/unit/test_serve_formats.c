@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "export/export.h"
-#include "serve/formats.h"
+#include "serve/web/formats.h"
 
 static void test_formats(void **state)
 {

@@ -12,7 +12,7 @@
 /* after the headers that it needs */
 #include <cmocka.h>
 
-#include "serve/spawn.h"
+#include "serve/broker/spawn.h"
 
 static const char *words_of(const char *text)
 {

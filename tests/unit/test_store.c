@@ -15,7 +15,7 @@
 /* after the headers that it needs */
 #include <cmocka.h>
 
-#include "serve/store.h"
+#include "serve/broker/store.h"
 
 static char root[] = "/tmp/test-store-XXXXXX";
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serve/validate.h"
+#include "serve/web/validate.h"
 
 static const char *const colours[] = { "red", "green", NULL };
 static const struct field fields[] = {

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "lib/text.h"
-#include "serve/guard.h"
+#include "serve/web/guard.h"
 
 #define PEM_MAX 1048576
 #define CHAIN 16 /* certificates of a file that are looked at */

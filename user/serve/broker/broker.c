@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/broker/broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "child.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+#define TELL_EVERY UINT64_C(500000000)	   /* ns */
+#define ENDS_WITHIN UINT64_C(6000000000)   /* ns, what captures when we end */
+#define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns */
+#define FILES_WANTED 4096
+
+uint64_t broker__now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+double broker__date(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+/* ---- before anything runs ---- */
+
+static bool maps_own_ids(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	unsigned long long first, count;
+	bool all = false;
+
+	while (f && !all && fscanf(f, "%llu %*u %llu", &first, &count) == 2)
+		all = first <= BROKER_IDS && first + count >= (unsigned long long)BROKER_IDS + BROKER_IDS_NR;
+	if (f)
+		fclose(f);
+	return all;
+}
+
+void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
+{
+	uint16_t random = 0;
+	bool taken = true;
+
+	*uid = b->uid;
+	*gid = b->gid;
+	if (!b->own_ids)
+		return;
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+		random = (uint16_t)broker__now();
+	while (taken) {
+		*uid = BROKER_IDS + random++;
+		taken = jobs__uses(b, *uid);
+		for (int k = 0; k < PEER_NR; k++)
+			taken |= b->peers[k].pid > 0 && b->peers[k].uid == *uid;
+	}
+	*gid = *uid;
+}
+
+/* Whom those become who have no rights. 0 or an exit code, logged. */
+static int choose_user(struct broker *b)
+{
+	struct child_user u = { .uid = geteuid(), .gid = getegid() };
+	const char *name = b->args->user ? b->args->user : "nobody";
+
+	b->uid = u.uid;
+	b->gid = u.gid;
+	if (geteuid()) {
+		if (b->args->user) {
+			log_err("--user: only root can become somebody else");
+			return EXIT_NOT_PERMITTED;
+		}
+		return 0;
+	}
+	b->own_ids = !b->args->user && maps_own_ids("/proc/self/uid_map") && maps_own_ids("/proc/self/gid_map");
+	if (b->own_ids)
+		return 0;
+	if (!b->args->user)
+		log_warn("this user namespace has no user IDs from %u on: what has no rights runs as nobody, as other services may; --user NAME", BROKER_IDS);
+	if (child_user__named(&u, name) || !u.uid) {
+		log_err("--user: %s: %s", name, u.uid ? "no such user" : "has to be one who is not root");
+		return EXIT_USAGE;
+	}
+	b->uid = u.uid;
+	b->gid = u.gid;
+	return 0;
+}
+
+/* Whom commands are run as: never as root unless that was said. */
+static int choose_command_user(struct broker *b)
+{
+	struct child_user u;
+	bool sudo = false;
+
+	if (geteuid())
+		return 0;
+	if (b->args->command_user) {
+		if (child_user__named(&u, b->args->command_user)) {
+			log_err("--command-user: no such user: %s", b->args->command_user);
+			return EXIT_USAGE;
+		}
+		snprintf(b->command_user, sizeof(b->command_user), "%s", u.name);
+		return 0;
+	}
+	if (!child_user__behind_sudo(&u, &sudo) && sudo)
+		snprintf(b->command_user, sizeof(b->command_user), "%s", u.name);
+	else
+		snprintf(b->command_user, sizeof(b->command_user), "%s", b->args->user ? b->args->user : "nobody");
+	return 0;
+}
+
+static void find_out_whether_we_may(struct broker *b)
+{
+	const char *missing = caps__missing();
+
+	if (!b->args->n_targets)
+		snprintf(b->why, sizeof(b->why), "no target was named: --target, --command or --all");
+	else if (*missing)
+		snprintf(b->why, sizeof(b->why), "not permitted: %s needed; run it with sudo", missing);
+	else
+		b->can_trace = true;
+}
+
+static int open_listens(struct broker *b)
+{
+	const struct serve_args *a = b->args;
+	const struct listen_opts lo = { .uid = a->user ? b->uid : (uid_t)-1, .gid = a->user ? b->gid : (gid_t)-1 };
+	char why[LISTEN_WHY];
+
+	for (size_t i = 0; i < a->n_listen; i++) {
+		int err = listen__open(a->listen[i], a->secrets.cert != NULL, &lo, &b->listens[i], why);
+
+		if (err) {
+			log_err("--listen: %s", why);
+			return err == -EINVAL ? EXIT_USAGE : err == -EACCES || err == -EPERM ? EXIT_NOT_PERMITTED : EXIT_FAILED;
+		}
+		b->n_listens++;
+	}
+	return 0;
+}
+
+static void allow_files(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur >= FILES_WANTED)
+		return;
+	rl.rlim_cur = rl.rlim_max < FILES_WANTED ? rl.rlim_max : FILES_WANTED;
+	setrlimit(RLIMIT_NOFILE, &rl);
+}
+
+static int open_signals(void)
+{
+	static const int numbers[] = { SIGINT, SIGTERM, SIGHUP, SIGCHLD };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(numbers) / sizeof(*numbers); i++)
+		sigaddset(&set, numbers[i]);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* systemd's protocol is one datagram: sd_notify(3). */
+static void notify(const char *text)
+{
+	const char *path = getenv("NOTIFY_SOCKET");
+	struct sockaddr_un un = { .sun_family = AF_UNIX };
+	size_t len = path ? strlen(path) : 0;
+	int fd;
+
+	if (!len || len >= sizeof(un.sun_path) || (*path != '/' && *path != '@'))
+		return;
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	memcpy(un.sun_path, path, len);
+	if (*path == '@')
+		un.sun_path[0] = '\0';
+	if (sendto(fd, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
+		log_debug("systemd could not be told: %s", strerror(errno));
+	close(fd);
+}
+
+static void say_ready(const struct broker *b)
+{
+	for (size_t i = 0; i < b->n_listens; i++) {
+		log_event(LOG_INFO, "listening", LOG_FIELDS(LOG_STRING("url", b->listens[i].url)), "listening on %s", b->listens[i].url);
+		if (!b->listens[i].local && !b->args->secrets.cert)
+			log_warn("%s is open to the network without TLS: who listens there reads the token; --tls-cert and --tls-key", b->listens[i].url);
+	}
+	if (!b->can_trace && !b->args->n_files && !b->n_traces)
+		log_warn("nothing can be traced: %s", b->why);
+	notify("READY=1");
+}
+
+/* ---- the loop ---- */
+
+static void read_signals(struct broker *b)
+{
+	struct signalfd_siginfo si;
+
+	while (read(b->signals, &si, sizeof(si)) == sizeof(si))
+		if (si.ssi_signo != SIGCHLD)
+			b->quit = true;
+}
+
+static void pump_all(struct broker *b)
+{
+	uint64_t now = broker__now();
+	bool tell = now >= b->next_tell;
+
+	for (int k = 0; k < PEER_NR; k++) {
+		struct peer *p = &b->peers[k];
+
+		peer__pump(p);
+		if (peer__ended(p)) {
+			b->quit = true;
+			b->status = EXIT_FAILED;
+		}
+		if (!p->pid && p->again && now >= p->again && !b->quit && peer__start(b, k))
+			p->again = now + UINT64_C(60000000000);
+	}
+	/* A trace may go while it is looked at. */
+	for (size_t i = b->n_traces; i-- > 0;) {
+		struct trace *t = b->traces[i];
+
+		if (!capture__runs(t))
+			continue;
+		capture__pump(b, t, now);
+		if (tell && i < b->n_traces && b->traces[i] == t && capture__runs(t))
+			trace__tell(b, t, true);
+	}
+	jobs__pump(b, now);
+	if (b->scanning && now >= b->scan_until)
+		broker__release(b);
+	if (tell)
+		b->next_tell = now + TELL_EVERY;
+}
+
+static size_t poll_what(struct broker *b, struct pollfd *fds, size_t room)
+{
+	size_t n = 0;
+
+	fds[n++] = (struct pollfd){ .fd = b->signals, .events = POLLIN };
+	for (int k = 0; k < PEER_NR; k++) {
+		const struct peer *p = &b->peers[k];
+
+		if (p->link)
+			fds[n++] = (struct pollfd){ .fd = link__fd(p->link), .events = link__events(p->link) };
+		if (p->pidfd >= 0)
+			fds[n++] = (struct pollfd){ .fd = p->pidfd, .events = POLLIN };
+	}
+	for (size_t i = 0; i < b->n_traces && n + 3 <= room; i++) {
+		const struct trace *t = b->traces[i];
+
+		if (!capture__runs(t))
+			continue;
+		fds[n++] = (struct pollfd){ .fd = t->run.pidfd, .events = POLLIN };
+		if (t->run.said >= 0)
+			fds[n++] = (struct pollfd){ .fd = t->run.said, .events = POLLIN };
+		if (t->tell >= 0)
+			fds[n++] = (struct pollfd){ .fd = t->tell, .events = POLLIN };
+	}
+	return n + jobs__poll(b, fds + n, room - n);
+}
+
+/* Until somebody has something to say; while something runs, twice a second, for what has had its time. */
+static int patience(const struct broker *b)
+{
+	if (b->jobs || b->scanning || capture__count(b))
+		return 250;
+	for (int k = 0; k < PEER_NR; k++)
+		if (!b->peers[k].pid && b->peers[k].again)
+			return 500;
+	return -1;
+}
+
+static void loop(struct broker *b)
+{
+	struct pollfd fds[512];
+
+	while (!b->quit) {
+		size_t n = poll_what(b, fds, sizeof(fds) / sizeof(*fds));
+
+		if (poll(fds, n, patience(b)) < 0 && errno != EINTR) {
+			log_err("cannot wait: %s", strerror(errno));
+			b->status = EXIT_FAILED;
+			return;
+		}
+		read_signals(b);
+		pump_all(b);
+	}
+}
+
+/* What captures is ended, and written as far as it came. */
+static void end_captures(struct broker *b)
+{
+	uint64_t until = broker__now() + ENDS_WITHIN;
+
+	for (size_t i = 0; i < b->n_traces; i++)
+		if (capture__runs(b->traces[i]))
+			capture__stop(b, b->traces[i]);
+	while (capture__count(b) && broker__now() < until) {
+		uint64_t now = broker__now();
+
+		for (size_t i = b->n_traces; i-- > 0;)
+			if (capture__runs(b->traces[i]))
+				capture__pump(b, b->traces[i], now);
+		nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+	}
+}
+
+/* Who asks as soon as we listen is to find the processes that are there already. */
+static void await_first_look(struct broker *b)
+{
+	uint64_t until = broker__now() + FIRST_LOOK_WITHIN;
+	struct peer *p = &b->peers[PEER_LOOK];
+
+	while (p->link && !b->targets && broker__now() < until) {
+		struct pollfd fds[] = { { .fd = link__fd(p->link), .events = link__events(p->link) }, { .fd = b->signals, .events = POLLIN } };
+
+		if (poll(fds, 2, 100) > 0 && fds[1].revents)
+			return; /* the loop's business */
+		peer__pump(p);
+	}
+}
+
+/* ---- the whole ---- */
+
+static int begin(struct broker *b)
+{
+	char why[256];
+	int err, status = choose_user(b);
+
+	status = status ? status : choose_command_user(b);
+	if (status)
+		return status;
+	find_out_whether_we_may(b);
+	allow_files();
+	err = store__open(&b->store, b->args->folder, why);
+	if (err) {
+		log_err("%s: %s", b->args->folder ? b->args->folder : "the folder for recordings", why);
+		return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+	}
+	status = open_listens(b);
+	status = status ? status : kept__take(b);
+	if (status)
+		return status;
+	b->signals = open_signals();
+	if (b->signals < 0) {
+		log_err("cannot make a signalfd: %s", strerror(errno));
+		return EXIT_FAILED;
+	}
+	if (b->can_trace && peer__start(b, PEER_LOOK))
+		return EXIT_FAILED;
+	await_first_look(b);
+	if ((b->args->push_pyroscope || b->args->push_otlp) && peer__start(b, PEER_PUSH))
+		return EXIT_FAILED;
+	if (peer__start(b, PEER_WEB))
+		return EXIT_FAILED;
+	say_ready(b);
+	return 0;
+}
+
+static void end(struct broker *b)
+{
+	notify("STOPPING=1");
+	b->quit = true;
+	/* First who asks: nothing more is to begin. */
+	for (int k = 0; k < PEER_NR; k++)
+		peer__stop(&b->peers[k], false);
+	end_captures(b);
+	jobs__free(b);
+	for (int k = 0; k < PEER_NR; k++)
+		peer__stop(&b->peers[k], true);
+	for (size_t i = 0; i < b->n_listens; i++)
+		listen__close(&b->listens[i]);
+	for (size_t i = 0; i < b->n_traces; i++)
+		trace__free(b->traces[i]);
+	for (size_t i = 0; i < b->n_held; i++)
+		json_decref(b->held[i].msg);
+	for (size_t i = 0; i < b->n_processes; i++)
+		json_decref(b->processes[i].msg);
+	json_decref(b->targets);
+	store__close(&b->store);
+	if (b->signals >= 0)
+		close(b->signals);
+	free(b);
+}
+
+int broker__run(const struct serve_args *args)
+{
+	struct broker *b = calloc(1, sizeof(*b));
+	int status;
+
+	if (!b) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	b->args = args;
+	b->signals = -1;
+	b->store.dir = -1;
+	for (int k = 0; k < PEER_NR; k++)
+		b->peers[k] = (struct peer){ .b = b, .kind = k, .pidfd = -1 };
+	b->start = broker__date();
+	status = begin(b);
+	if (!status) {
+		loop(b);
+		status = b->status;
+	}
+	end(b);
+	return status;
+}

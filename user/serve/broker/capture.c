@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Captures: `record`, or `run` for a command, each a program of its own that writes into a file which was made for it. What it tells
+ * on the way comes through a pipe (recording_tell.h); how it ended, and its own words, become the trace's.
+ */
+#include "serve/broker/broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+#define SECOND UINT64_C(1000000000)
+#define START_WITHIN (30 * SECOND)   /* PyTorch is there and attached to, of a process */
+#define MORE_THAN_ASKED (30 * SECOND)
+#define URGE_AFTER (8 * SECOND)	     /* from one word to the next stronger one */
+#define DEFAULT_SECONDS 10.0
+#define DEFAULT_EVENTS 1000000
+#define BYTES_AN_EVENT 40	     /* of a recording, at most, but for names; docs/FORMAT.md: some 4 to 12 */
+#define BYTES_ANYWAY (UINT64_C(8) << 20)
+#define BYTES_LEAST (UINT64_C(1) << 20)
+
+bool capture__runs(const struct trace *t)
+{
+	return t->run.pid > 0;
+}
+
+size_t capture__count(const struct broker *b)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < b->n_traces; i++)
+		n += capture__runs(b->traces[i]);
+	return n;
+}
+
+/* ---- what is asked for ---- */
+
+struct wanted {
+	struct broker_process *process; /* NULL: a command */
+	const struct serve_target *target;
+	double duration_s;
+	uint64_t steps, max_events, batch_size;
+	int64_t shape[BROKER_SHAPE];
+	size_t n_shape;
+	bool fragmentation, keep;
+	uint64_t bytes; /* of the folder that are set aside */
+};
+
+static bool take_shape(struct peer *p, json_t *msg, struct wanted *w)
+{
+	const json_t *a = json_object_get(msg, "input_shape");
+
+	if (!a || json_is_null(a))
+		return true;
+	w->n_shape = json_array_size(a);
+	if (!json_is_array(a) || !w->n_shape || w->n_shape > BROKER_SHAPE) {
+		broker__refuse(p, ask__id(msg), 422, "input_shape", "input_shape: has to be an array of 1 to %d whole numbers", BROKER_SHAPE);
+		return false;
+	}
+	for (size_t i = 0; i < w->n_shape; i++) {
+		const json_t *v = json_array_get(a, i);
+
+		w->shape[i] = json_integer_value(v);
+		if (!json_is_integer(v) || w->shape[i] < 1 || w->shape[i] > INT32_MAX) {
+			broker__refuse(p, ask__id(msg), 422, "input_shape", "input_shape: each has to be a whole number from 1 to %d", INT32_MAX);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool take_flag(struct peer *p, json_t *msg, const char *key, bool *ret)
+{
+	const json_t *v = json_object_get(msg, key);
+
+	if (!v || json_is_null(v))
+		return true;
+	if (!json_is_boolean(v)) {
+		broker__refuse(p, ask__id(msg), 422, key, "%s: has to be true or false", key);
+		return false;
+	}
+	*ret = json_is_true(v);
+	return true;
+}
+
+static bool take_wanted(struct peer *p, json_t *msg, struct wanted *w)
+{
+	const struct serve_args *a = p->b->args;
+	double longest = (double)a->max_duration / 1e9;
+
+	*w = (struct wanted){ .fragmentation = true, .keep = true, .max_events = a->max_events < DEFAULT_EVENTS ? a->max_events : DEFAULT_EVENTS };
+	if (!ask__number(p, msg, "duration_s", 0.001, longest, &w->duration_s) || !ask__count(p, msg, "steps", 1, 1000000000, &w->steps) ||
+	    !ask__count(p, msg, "max_events", 1, a->max_events, &w->max_events) ||
+	    !ask__count(p, msg, "batch_size", 1, INT32_MAX, &w->batch_size) || !take_shape(p, msg, w) ||
+	    !take_flag(p, msg, "enable_fragmentation", &w->fragmentation) || !take_flag(p, msg, "keep", &w->keep))
+		return false;
+	w->process = broker__find(p, ask__id(msg), msg, &w->target);
+	return w->process || (w->target && w->target->kind == TARGET_COMMAND);
+}
+
+uint64_t capture__reserved(const struct broker *b)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < b->n_traces; i++)
+		if (capture__runs(b->traces[i]) && b->traces[i]->reserved > b->traces[i]->bytes)
+			sum += b->traces[i]->reserved - b->traces[i]->bytes;
+	return sum;
+}
+
+/* How much of the folder may it have? So much that those which may yet run beside it get as much. 0: there is not enough. */
+static uint64_t set_aside(const struct broker *b, uint64_t max_events)
+{
+	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
+	uint64_t want = max_events * BYTES_AN_EVENT + BYTES_ANYWAY, share;
+
+	share = used < b->args->max_disk ? (b->args->max_disk - used) / (b->args->max_captures - capture__count(b)) : 0;
+	if (share < BYTES_LEAST)
+		return 0;
+	return want < share ? want : share;
+}
+
+static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
+{
+	struct broker *b = p->b;
+	size_t kept = 0;
+
+	if (capture__count(b) >= b->args->max_captures) {
+		broker__refuse(p, id, 429, NULL, "%u captures run, which is as many as may at once (--max-captures): try again when one has ended",
+			       b->args->max_captures);
+		return false;
+	}
+	for (size_t i = 0; i < b->n_traces; i++)
+		kept += b->traces[i]->given < 0;
+	/* What came to nothing is not worth being in the way. */
+	for (size_t i = 0; kept >= b->args->max_traces && i < b->n_traces;) {
+		if (b->traces[i]->state == TRACE_FAILED && b->traces[i]->given < 0 && !b->traces[i]->dropping) {
+			trace__delete(b, b->traces[i]);
+			kept--;
+		} else {
+			i++;
+		}
+	}
+	if (kept >= b->args->max_traces) {
+		broker__refuse(p, id, 429, NULL, "%u traces are kept, which is as many as may be (--max-traces): delete some", b->args->max_traces);
+		return false;
+	}
+	w->bytes = set_aside(b, w->max_events);
+	if (!w->bytes) {
+		broker__refuse(p, id, 429, NULL, "the server's folder holds as much as it may (--max-disk): delete some traces");
+		return false;
+	}
+	return true;
+}
+
+/* ---- starting ---- */
+
+struct argv {
+	const char *v[SPAWN_ARGS + 1];
+	size_t n;
+	char text[512];
+	size_t at;
+	char *env[4];
+	char *shell;
+};
+
+static void put(struct argv *a, const char *word)
+{
+	if (a->n < SPAWN_ARGS)
+		a->v[a->n++] = word;
+}
+
+static void put_number(struct argv *a, const char *option, uint64_t n, const char *unit)
+{
+	char *to = a->text + a->at;
+	int len = snprintf(to, sizeof(a->text) - a->at, "%" PRIu64 "%s", n, unit);
+
+	if (len < 0 || (size_t)len >= sizeof(a->text) - a->at)
+		return; /* there is room for all of them */
+	a->at += (size_t)len + 1;
+	put(a, option);
+	put(a, to);
+}
+
+/* The recording is written to standard output, which is the file. */
+static void put_bounds(struct argv *a, const struct wanted *w, int tell)
+{
+	put(a, "-q");
+	put(a, "-o");
+	put(a, "-");
+	put_number(a, "--tell", (uint64_t)tell, "");
+	put_number(a, "--max-events", w->max_events, "");
+	put_number(a, "--max-size", w->bytes, "");
+	if (w->duration_s > 0)
+		put_number(a, "-d", (uint64_t)(w->duration_s * 1e9), "ns");
+	if (w->steps)
+		put_number(a, "--steps", w->steps, "");
+}
+
+static void put_environment(struct argv *a, const struct wanted *w)
+{
+	char shape[BROKER_SHAPE * 12] = "";
+	size_t n = 0, at = 0;
+
+	for (size_t i = 0; i < w->n_shape; i++)
+		at += (size_t)snprintf(shape + at, sizeof(shape) - at, "%s%d", i ? "," : "", (int)w->shape[i]);
+	if (w->n_shape && asprintf(&a->env[n], "MEMTRACE_INPUT_SHAPE=%s", shape) > 0)
+		n++;
+	if (w->batch_size && asprintf(&a->env[n], "MEMTRACE_BATCH_SIZE=%" PRIu64, w->batch_size) > 0)
+		n++;
+	if (asprintf(&a->env[n], "MEMTRACE_MODEL_NAME=%s", w->target->name) > 0)
+		n++;
+	a->env[n] = NULL;
+}
+
+/*
+ * What a shell other than bash is given. It is the command's own process that is traced, and not every shell becomes its only command by itself, as
+ * bash becomes its last: where that is one command, it is told to. env: what is put before its name are variables, as without exec.
+ */
+static char *shell_text(const char *text)
+{
+	char *ret = NULL;
+
+	text += strspn(text, " \t");
+	if (strpbrk(text, ";&|()`\n") || !strncmp(text, "exec ", 5) || asprintf(&ret, "exec env %s", text) < 0)
+		ret = strdup(text);
+	return ret;
+}
+
+static void put_command(const struct broker *b, struct argv *a, const struct wanted *w, int tell)
+{
+	put(a, "run");
+	if (!b->args->no_dry_run) {
+		put(a, "--dry-run-cuda");
+		if (b->args->vram)
+			put_number(a, "--vram", b->args->vram, "");
+		if (b->args->devices)
+			put_number(a, "--devices", b->args->devices, "");
+	}
+	if (*b->command_user) {
+		put(a, "--user");
+		put(a, b->command_user);
+	}
+	put(a, "--command-env");
+	put(a, b->args->command_env ? b->args->command_env : "");
+	put_bounds(a, w, tell);
+	put(a, "--");
+	a->shell = access("/bin/bash", X_OK) ? shell_text(w->target->text) : NULL;
+	put(a, a->shell ? "/bin/sh" : "/bin/bash");
+	put(a, "-c");
+	put(a, a->shell ? a->shell : w->target->text);
+	put_environment(a, w);
+}
+
+/* A name that nothing has: the milliseconds since 1970. */
+static void make_id(struct broker *b, char *buf, size_t size)
+{
+	char file[96];
+
+	do {
+		int64_t now = (int64_t)(broker__date() * 1000);
+
+		b->last_id = now > b->last_id ? now : b->last_id + 1;
+		snprintf(buf, size, "trace_%" PRId64, b->last_id);
+		snprintf(file, sizeof(file), "%s.mtr", buf);
+	} while (trace__find(b, buf) || trace__of_recording(b, file) || store__has(&b->store, file));
+}
+
+static int spawn(struct broker *b, struct trace *t, const struct wanted *w)
+{
+	struct argv a = { 0 };
+	char pid[16];
+	int tell[2], file, err;
+
+	file = store__create(&b->store, t->file);
+	if (file < 0)
+		return file;
+	if (pipe2(tell, O_CLOEXEC | O_NONBLOCK)) {
+		err = -errno;
+		close(file);
+		return err;
+	}
+	if (w->process) {
+		snprintf(pid, sizeof(pid), "%d", (int)w->process->pid);
+		put(&a, "record");
+		put(&a, "-p");
+		put(&a, pid);
+		put_bounds(&a, w, tell[1]);
+	} else {
+		put_command(b, &a, w, tell[1]);
+	}
+	err = spawn__self(&(struct spawn_opts){ .argv = a.v, .env = (const char *const *)a.env, .out = file, .keep = tell[1] }, &t->run);
+	for (size_t i = 0; i < sizeof(a.env) / sizeof(*a.env); i++)
+		free(a.env[i]);
+	free(a.shell);
+	close(file);
+	close(tell[1]);
+	t->tell = tell[0];
+	return err;
+}
+
+static void fill(struct trace *t, struct peer *p, const struct wanted *w)
+{
+	snprintf(t->model, sizeof(t->model), "%s", w->target ? w->target->name : "");
+	t->is_command = !w->process;
+	if (w->process) {
+		t->pid = w->process->pid;
+		snprintf(t->name, sizeof(t->name), "%s", w->process->name);
+	} else {
+		text__clean(t->name, sizeof(t->name), w->target->text, strlen(w->target->text));
+	}
+	t->begun = broker__date();
+	t->duration_s = w->duration_s;
+	t->steps_wanted = w->steps;
+	t->max_events = w->max_events;
+	t->fragmentation = w->fragmentation;
+	t->batch_size = w->batch_size;
+	t->n_shape = w->n_shape;
+	memcpy(t->shape, w->shape, sizeof(t->shape));
+	t->reserved = w->bytes;
+	t->asker = w->keep ? NULL : p;
+	/* Of a command it begins with its import of PyTorch, whenever that is. */
+	t->deadline = broker__now() + (t->is_command ? p->b->args->max_duration + MORE_THAN_ASKED : START_WITHIN);
+}
+
+void capture__asked(struct peer *p, json_t *msg)
+{
+	json_int_t id = ask__id(msg);
+	struct broker *b = p->b;
+	struct wanted w;
+	struct trace *t;
+	char name[64];
+	int err;
+
+	if (!take_wanted(p, msg, &w) || !has_room(p, id, &w))
+		return;
+	if (w.process && w.duration_s <= 0 && !w.steps)
+		w.duration_s = DEFAULT_SECONDS * 1e9 <= (double)b->args->max_duration ? DEFAULT_SECONDS : (double)b->args->max_duration / 1e9;
+	make_id(b, name, sizeof(name));
+	t = trace__new(b, name);
+	if (!t) {
+		broker__refuse(p, id, 503, NULL, "out of memory");
+		return;
+	}
+	fill(t, p, &w);
+	err = spawn(b, t, &w);
+	if (err) {
+		broker__refuse(p, id, 503, NULL, "the capture cannot be started: %s", strerror(-err));
+		t->dropping = true; /* nobody has heard of it */
+		trace__delete(b, t);
+		return;
+	}
+	trace__tell(b, t, false);
+	kept__note(b, t);
+	broker__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
+}
+
+/* ---- stopping ---- */
+
+/* The next stronger word. What a command writes at its end is its own business: first it is asked as anybody would ask it. */
+static void urge(struct trace *t)
+{
+	switch (t->urged++) {
+	case 0:
+		kill(t->run.pid, t->is_command ? SIGTERM : SIGINT);
+		break;
+	case 1:
+		/* `run` waits for its command, of which it is the parent: the number is still that one's. */
+		if (t->is_command && spawned__has_started(&t->run, t->pid))
+			kill(t->pid, SIGKILL);
+		else
+			kill(t->run.pid, SIGINT);
+		break;
+	default:
+		kill(-t->run.pid, SIGKILL);
+		kill(t->run.pid, SIGKILL);
+	}
+	t->deadline = broker__now() + URGE_AFTER;
+}
+
+void capture__stop(struct broker *b, struct trace *t)
+{
+	(void)b;
+	if (!capture__runs(t) || t->stopping)
+		return;
+	t->stopping = true;
+	urge(t);
+}
+
+/* ---- on the way ---- */
+
+static uint64_t count(const json_t *o, const char *key, uint64_t before)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_is_integer(v) && json_integer_value(v) >= 0 ? (uint64_t)json_integer_value(v) : before;
+}
+
+/* Its process is there: when must it have ended? */
+static void begin_capturing(struct broker *b, struct trace *t)
+{
+	double longest = (double)b->args->max_duration / 1e9, wanted = t->duration_s > 0 ? t->duration_s : longest;
+
+	t->attached = true;
+	if (t->is_command) /* by now it runs its own program */
+		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s,s:i,s:s}", "do", "add", "pid", (int)t->pid, "target", t->model), -1);
+	if (t->state == TRACE_STARTING)
+		t->state = TRACE_CAPTURING;
+	if (!t->stopping)
+		t->deadline = broker__now() + (uint64_t)(wanted * 1e9) + (t->duration_s > 0 ? MORE_THAN_ASKED : 0);
+	log_event(LOG_DEBUG, "attached", LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid)), "%s: PID %d is traced", t->id, (int)t->pid);
+	trace__tell(b, t, false);
+}
+
+static void hear(struct broker *b, struct trace *t, const json_t *o)
+{
+	const char *state = json_string_value(json_object_get(o, "state")), *reason = json_string_value(json_object_get(o, "reason"));
+	const json_t *seconds = json_object_get(o, "seconds");
+	pid_t before = t->pid;
+
+	t->pid = (pid_t)count(o, "pid", (uint64_t)t->pid);
+	t->dropped = count(o, "dropped", t->dropped);
+	t->events = count(o, "events", t->events + t->dropped);
+	t->events -= t->dropped < t->events ? t->dropped : t->events; /* those beyond the last one that was wanted are not in the file */
+	t->lost = count(o, "lost", t->lost);
+	t->steps = count(o, "steps", t->steps);
+	t->bytes = count(o, "bytes", t->bytes);
+	if (json_is_number(seconds) && json_number_value(seconds) >= 0 && json_number_value(seconds) < 1e9)
+		t->seconds = json_number_value(seconds);
+	if (reason)
+		text__clean(t->stop_reason, sizeof(t->stop_reason), reason, strlen(reason));
+	t->opened = true;
+	if (state && strcmp(state, "opened") != 0 && !t->attached && seconds)
+		begin_capturing(b, t);
+	else if (t->pid != before)
+		trace__tell(b, t, false);
+	/* The recording is over; a command goes on by itself, which nobody asked for. */
+	if (state && !strcmp(state, "ended") && t->is_command && t->attached && strcmp(t->stop_reason, "target exited") != 0)
+		capture__stop(b, t);
+}
+
+static void read_told(struct broker *b, struct trace *t)
+{
+	for (int i = 0; i < 64 && t->tell >= 0; i++) {
+		ssize_t n = read(t->tell, t->line + t->n_line, sizeof(t->line) - t->n_line);
+		char *end;
+
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (n > 0)
+			t->n_line += (size_t)n;
+		while ((end = memchr(t->line, '\n', t->n_line))) {
+			json_t *o = json_loadb(t->line, (size_t)(end - t->line), 0, NULL);
+
+			if (json_is_object(o))
+				hear(b, t, o);
+			json_decref(o);
+			t->n_line -= (size_t)(end + 1 - t->line);
+			memmove(t->line, end + 1, t->n_line);
+		}
+		if (n <= 0 || t->n_line == sizeof(t->line)) {
+			close(t->tell);
+			t->tell = -1;
+		}
+	}
+}
+
+/* ---- its end ---- */
+
+static int http_status(int status)
+{
+	return WIFEXITED(status) && WEXITSTATUS(status) == EXIT_UNUSABLE ? 404 : 503;
+}
+
+static void keep_log(struct trace *t)
+{
+	size_t n = t->run.n_last < BROKER_LOG ? t->run.n_last : BROKER_LOG;
+	const char *text = t->run.last + t->run.n_last - n;
+	char line[512], *log = calloc(1, 4 * BROKER_LOG);
+	size_t at = 0;
+
+	/* Line by line, since line ends are what is to stay. */
+	while (log && n) {
+		const char *end = memchr(text, '\n', n);
+		size_t len = end ? (size_t)(end - text) : n;
+
+		text__clean(line, sizeof(line), text, len);
+		at += (size_t)snprintf(log + at, 4 * BROKER_LOG - at, "%s%s", at ? "\n" : "", line);
+		if (at >= 4 * BROKER_LOG)
+			break;
+		n -= len + (end != NULL);
+		text = end ? end + 1 : text + len;
+	}
+	free(t->log);
+	t->log = log;
+}
+
+static void why_it_failed(const struct broker *b, const struct trace *t, int status, char *buf, size_t size)
+{
+	char words[360];
+
+	spawned__words(&t->run, words, sizeof(words));
+	if (*words && t->is_command && !b->args->command_user && WIFEXITED(status) && WEXITSTATUS(status) >= 126)
+		snprintf(buf, size, "%s; commands run as %s here: --command-user", words, *b->command_user ? b->command_user : "who serves");
+	else if (*words && t->is_command && strstr(words, "which the command has started"))
+		snprintf(buf, size, "PyTorch is in a process that the command started, and not in the command itself: write exec in front of that one");
+	else if (*words)
+		snprintf(buf, size, "%s", words);
+	else if (t->stopping)
+		snprintf(buf, size, "it was stopped before anything was recorded");
+	else if (t->urged && !t->is_command)
+		snprintf(buf, size, "PID %d %s within %d s", (int)t->pid, t->opened ? "has not loaded PyTorch" : "could not be attached to",
+			 (int)(START_WITHIN / SECOND));
+	else if (WIFSIGNALED(status))
+		snprintf(buf, size, "the recorder was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+	else if (t->is_command)
+		snprintf(buf, size, "the command ended with status %d, and nothing was recorded: has it used PyTorch?", WEXITSTATUS(status));
+	else
+		snprintf(buf, size, "nothing was recorded, and the recorder ended with status %d", WEXITSTATUS(status));
+}
+
+static void ended(struct broker *b, struct trace *t, int status)
+{
+	uint64_t size = 0;
+	char why[512];
+	int fd;
+
+	read_told(b, t);
+	if (t->tell >= 0)
+		close(t->tell);
+	t->tell = -1;
+	if (t->is_command) {
+		t->exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+		keep_log(t);
+	}
+	why_it_failed(b, t, status, why, sizeof(why));
+	spawned__close(&t->run);
+	fd = store__open_file(&b->store, t->file, &size);
+	if (fd >= 0)
+		close(fd);
+	t->bytes = size;
+	log_event(LOG_DEBUG, "recorded",
+		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid), LOG_STRING("path", t->file), LOG_UINT("events", t->events),
+			     LOG_UINT("lost", t->lost), LOG_UINT("bytes", size), LOG_UINT("steps", t->steps), LOG_STRING("reason", t->stop_reason)),
+		  "%s: the recorder has ended", t->id);
+	if (t->dropping) {
+		trace__delete(b, t);
+	} else if (!t->attached || !size) {
+		store__remove(&b->store, t->file);
+		t->bytes = 0;
+		trace__fail(b, t, http_status(status), why);
+	} else {
+		/* What was written before it failed can be read, and that it failed is said. */
+		if (!t->is_command && status && !(WIFSIGNALED(status) && t->stopping))
+			snprintf(t->error, sizeof(t->error), "%s", why);
+		trace__finish(b, t);
+	}
+}
+
+void capture__pump(struct broker *b, struct trace *t, uint64_t now)
+{
+	int status;
+
+	spawned__read(&t->run);
+	read_told(b, t);
+	if (spawned__ended(&t->run, &status))
+		ended(b, t, status);
+	else if (now >= t->deadline)
+		urge(t);
+}

@@ -1,0 +1,795 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Workers: `report`, `leaks`, `diff`, `compare` and `export` of recordings, without rights, bounded in memory and time; and `dump`, which looks into a
+ * process. A worker writes into a pipe, and we put that into a file: who asked gets the file only if the worker ended well, and a process that took
+ * the pipe from the worker cannot read or change it afterwards.
+ */
+#include "serve/broker/broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "export/export.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+#define SECOND UINT64_C(1000000000)
+#define MEMORY (UINT64_C(4) << 30)	/* bytes of address space */
+#define DOCUMENT (UINT64_C(256) << 20)	/* bytes, of what is kept in memory */
+#define CPU_SECONDS 300
+#define MOST (600 * SECOND)
+#define DUMP_MOST (60 * SECOND)
+#define PIPE (1 << 20) /* bytes, of what a worker has written and nobody has taken yet */
+#define TAKEN_AT_ONCE 8 /* such pipes */
+#define NICE 5
+#define LONG_TEXT 300
+
+enum job_kind { JOB_REPORT /* of a trace that ends */, JOB_DOCUMENT, JOB_EXPORT, JOB_DUMP };
+
+struct job {
+	struct job *next;
+	enum job_kind kind;
+	struct peer *peer; /* NULL: nobody wants it any more, or it is a trace's own */
+	json_int_t id;
+	struct trace *traces[SPAWN_FILES];
+	size_t n_traces;
+	char *argv[SPAWN_ARGS + 1];
+	size_t n_argv;
+	bool running;
+	struct spawned run;
+	uint64_t deadline;
+	int out;	/* what it writes is kept there; the worker never has this descriptor */
+	int from;	/* the worker's standard output, for reading; -1: at its end */
+	uint64_t size, most; /* bytes: taken so far, and the limit */
+	uid_t uid;
+	gid_t gid;
+	int write_err;	/* 0, or why nothing more is taken: -EFBIG, or what out's file system says */
+	bool late;	/* it had its time */
+	/* Of an export; its names are chosen when it starts. */
+	const struct export_format *format;
+	bool plain; /* of the moment and device that go without saying */
+	char key[600], file[200], part[256];
+};
+
+/* ---- the list ---- */
+
+static void free_job(struct job *j)
+{
+	spawned__close(&j->run);
+	if (j->out >= 0)
+		close(j->out);
+	if (j->from >= 0)
+		close(j->from);
+	for (size_t i = 0; i < j->n_argv; i++)
+		free(j->argv[i]);
+	free(j);
+}
+
+static void drop_part(struct broker *b, struct job *j)
+{
+	if (*j->part)
+		store__remove(&b->store, j->part);
+	*j->part = '\0';
+}
+
+static void remove_job(struct broker *b, struct job *j)
+{
+	for (struct job **at = &b->jobs; *at; at = &(*at)->next) {
+		if (*at == j) {
+			*at = j->next;
+			break;
+		}
+	}
+	drop_part(b, j);
+	free_job(j);
+}
+
+static struct job *new_job(enum job_kind kind, struct peer *p, json_int_t id)
+{
+	struct job *j = calloc(1, sizeof(*j));
+
+	if (!j)
+		return NULL;
+	j->kind = kind;
+	j->peer = p;
+	j->id = id;
+	j->out = j->from = j->run.pidfd = j->run.said = -1;
+	return j;
+}
+
+__attribute__((format(printf, 2, 3))) static void put(struct job *j, const char *fmt, ...)
+{
+	char text[LONG_TEXT];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (j->n_argv < SPAWN_ARGS)
+		j->argv[j->n_argv] = strdup(text);
+	if (j->n_argv < SPAWN_ARGS && j->argv[j->n_argv])
+		j->n_argv++;
+}
+
+static void append(struct broker *b, struct job *j)
+{
+	struct job **at = &b->jobs;
+
+	while (*at)
+		at = &(*at)->next;
+	*at = j;
+}
+
+static size_t waiting(const struct broker *b)
+{
+	size_t n = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n += !j->running && j->kind != JOB_REPORT;
+	return n;
+}
+
+void jobs__forget(struct broker *b, const struct peer *p, const struct trace *t)
+{
+	struct job *next;
+
+	for (struct job *j = b->jobs; j; j = next) {
+		bool of_trace = false;
+
+		next = j->next;
+		for (size_t i = 0; t && i < j->n_traces; i++)
+			of_trace |= j->traces[i] == t;
+		if (of_trace && j->peer)
+			broker__refuse(j->peer, j->id, 404, "trace_id", "Trace %s not found: it has been deleted meanwhile", t->id);
+		if (of_trace || (p && j->peer == p))
+			remove_job(b, j);
+	}
+}
+
+void jobs__cancel(struct broker *b, const struct peer *p, json_int_t id)
+{
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->peer != p || j->id != id)
+			continue;
+		if (!j->running || j->kind != JOB_EXPORT)
+			remove_job(b, j);
+		return;
+	}
+}
+
+void jobs__free(struct broker *b)
+{
+	while (b->jobs)
+		remove_job(b, b->jobs);
+}
+
+/* ---- what is asked ---- */
+
+/* --at=..., so that a value is never taken for an option. */
+static bool put_text(struct job *j, struct peer *p, json_t *msg, const char *key)
+{
+	const char *text = NULL;
+
+	if (!ask__text(p, msg, key, &text))
+		return false;
+	if (text)
+		put(j, "--%s=%s", key, text);
+	return true;
+}
+
+static bool put_top(struct job *j, struct peer *p, json_t *msg)
+{
+	uint64_t top = UINT64_MAX;
+
+	if (!ask__count(p, msg, "top", 0, 1000000, &top))
+		return false;
+	if (top != UINT64_MAX)
+		put(j, "--top=%" PRIu64, top);
+	return true;
+}
+
+static bool add_trace(struct job *j, struct peer *p, json_t *msg, const char *key, struct trace *t)
+{
+	t = t ? t : ask__trace(p, msg, key);
+	if (!t)
+		return false;
+	if (t->state != TRACE_DONE && t->state != TRACE_FINISHING) {
+		broker__refuse(p, j->id, 409, key, t->state == TRACE_FAILED ? "%s: %s failed, and nothing was recorded" : "%s: %s still captures",
+			       key, t->id);
+		return false;
+	}
+	if (j->n_traces == SPAWN_FILES) {
+		broker__refuse(p, j->id, 422, key, "%s: %d at most", key, SPAWN_FILES);
+		return false;
+	}
+	j->traces[j->n_traces++] = t;
+	put(j, "%s", t->file);
+	return true;
+}
+
+static bool add_traces(struct job *j, struct peer *p, json_t *msg)
+{
+	const json_t *list = json_object_get(msg, "traces"), *v;
+	char clean[300];
+	size_t i;
+
+	if (json_array_size(list) < 2 || json_array_size(list) > SPAWN_FILES) {
+		broker__refuse(p, j->id, 422, "traces", "traces: has to be an array of 2 to %d trace ids", SPAWN_FILES);
+		return false;
+	}
+	json_array_foreach(list, i, v) {
+		const char *id = json_string_value(v);
+		struct trace *t = id ? trace__find(p->b, id) : NULL;
+
+		if (!t) {
+			id = id ? id : "";
+			broker__refuse(p, j->id, 404, "traces", "Trace %s not found", text__clean(clean, sizeof(clean), id, strlen(id)));
+			return false;
+		}
+		if (!add_trace(j, p, msg, "traces", t))
+			return false;
+	}
+	return true;
+}
+
+static bool ask_report(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "report");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "at") && put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_text(j, p, msg, "filter") &&
+	       put_text(j, p, msg, "frames") && put_top(j, p, msg) && add_trace(j, p, msg, "trace_id", NULL);
+}
+
+static bool ask_leaks(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "leaks");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "device") && put_top(j, p, msg) && add_trace(j, p, msg, "trace_id", NULL);
+}
+
+static bool ask_diff(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "diff");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "by") && put_text(j, p, msg, "at") && put_text(j, p, msg, "device") && put_top(j, p, msg) &&
+	       add_trace(j, p, msg, "old", NULL) && add_trace(j, p, msg, "new", NULL);
+}
+
+static bool ask_compare(struct job *j, struct peer *p, json_t *msg)
+{
+	put(j, "compare");
+	put(j, "--format=json");
+	return put_text(j, p, msg, "device") && add_traces(j, p, msg);
+}
+
+static bool ask_dump(struct job *j, struct peer *p, json_t *msg)
+{
+	const struct serve_target *target;
+	struct broker_process *q = broker__find(p, j->id, msg, &target);
+
+	if (!q) {
+		if (target)
+			broker__refuse(p, j->id, 422, "model_name", "model_name: '%s' is a command, which does not run by itself", target->name);
+		return false;
+	}
+	put(j, "dump");
+	put(j, "--format=json");
+	put(j, "-p");
+	put(j, "%d", (int)q->pid);
+	return put_text(j, p, msg, "by") && put_top(j, p, msg);
+}
+
+/* The file for these options, which is now the last that was asked for. NULL: there is none. */
+static const struct trace_export *use_export(struct trace *t, const char *key)
+{
+	for (size_t i = 0; i < t->n_exports; i++) {
+		struct trace_export e = t->exports[i];
+
+		if (strcmp(e.key, key) != 0)
+			continue;
+		memmove(&t->exports[i], &t->exports[i + 1], (t->n_exports - i - 1) * sizeof(e));
+		t->exports[t->n_exports - 1] = e;
+		return &t->exports[t->n_exports - 1];
+	}
+	return NULL;
+}
+
+/* Does a worker make this file already? */
+static bool is_under_way(const struct broker *b, const struct job *of)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->running && j->kind == JOB_EXPORT && j->traces[0] == of->traces[0] && !strcmp(j->key, of->key))
+			return true;
+	return false;
+}
+
+static void answer_export(struct peer *p, json_int_t id, const struct trace_export *e)
+{
+	broker__answer(p, id, json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type", e->type), -1);
+}
+
+/* No file has this name, and no job is about to make one. */
+static bool is_free_name(const struct broker *b, const char *file)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (!strcmp(j->file, file))
+			return false;
+	return !store__has(&b->store, file);
+}
+
+/* "_flamegraph.json", with a number in front if a moment or device was asked for, or if the name is taken. */
+static void name_export(const struct broker *b, struct job *j)
+{
+	struct trace *t = j->traces[0];
+	bool plain = j->plain;
+	char end[96], file[200];
+
+	jobs__suffix(j->format, end, sizeof(end));
+	snprintf(file, sizeof(file), "%s%s", t->id, end);
+	for (; !plain || !is_free_name(b, file); plain = true)
+		snprintf(file, sizeof(file), "%s_%u%s", t->id, ++t->named, end);
+	snprintf(j->file, sizeof(j->file), "%s", file);
+	snprintf(j->part, sizeof(j->part), ".%s.part-%d-%lld", j->file, (int)j->peer->kind, (long long)j->id);
+}
+
+static bool ask_export(struct job *j, struct peer *p, json_t *msg)
+{
+	const char *format = NULL, *at = NULL, *device = NULL;
+	const struct export_format *f;
+	const struct trace_export *e;
+	struct trace *t;
+	char clean[300];
+
+	if (!ask__text(p, msg, "format", &format) || !ask__text(p, msg, "at", &at) || !ask__text(p, msg, "device", &device))
+		return false;
+	f = format ? export__find(format) : NULL;
+	if (!f) {
+		format = format ? format : "";
+		broker__refuse(p, j->id, 422, "format", "format: '%s' is none of those that GET /api/health lists",
+			       text__clean(clean, sizeof(clean), format, strlen(format)));
+		return false;
+	}
+	put(j, "export");
+	if (at)
+		put(j, "--at=%s", at);
+	if (device)
+		put(j, "--device=%s", device);
+	put(j, "-o");
+	put(j, "-");
+	put(j, "%s", f->name);
+	if (!add_trace(j, p, msg, "trace_id", NULL))
+		return false;
+	t = j->traces[0];
+	snprintf(j->key, sizeof(j->key), "%s\n%s\n%s", f->name, at ? at : "", device ? device : "");
+	e = use_export(t, j->key);
+	if (e) {
+		answer_export(p, j->id, e);
+		return false;
+	}
+	j->format = f;
+	j->plain = !at && !device;
+	return true;
+}
+
+void jobs__asked(struct peer *p, json_t *msg, const char *what)
+{
+	static const struct {
+		const char *what;
+		enum job_kind kind;
+		bool (*ask)(struct job *j, struct peer *p, json_t *msg);
+	} asks[] = {
+		{ "report", JOB_DOCUMENT, ask_report },	  { "leaks", JOB_DOCUMENT, ask_leaks }, { "diff", JOB_DOCUMENT, ask_diff },
+		{ "compare", JOB_DOCUMENT, ask_compare }, { "export", JOB_EXPORT, ask_export }, { "dump", JOB_DUMP, ask_dump },
+	};
+	json_int_t id = ask__id(msg);
+
+	for (size_t i = 0; i < sizeof(asks) / sizeof(*asks); i++) {
+		struct job *j;
+
+		if (strcmp(what, asks[i].what) != 0)
+			continue;
+		if (waiting(p->b) >= BROKER_WAITING) {
+			broker__refuse(p, id, 429, NULL, "%d requests wait for a worker already: try again in a moment", BROKER_WAITING);
+			return;
+		}
+		j = new_job(asks[i].kind, p, id);
+		if (!j)
+			broker__refuse(p, id, 503, NULL, "out of memory");
+		else if (asks[i].ask(j, p, msg))
+			append(p->b, j);
+		else
+			free_job(j);
+	}
+}
+
+int jobs__report(struct broker *b, struct trace *t)
+{
+	struct job *j = new_job(JOB_REPORT, NULL, 0);
+
+	if (!j)
+		return -ENOMEM;
+	put(j, "report");
+	put(j, "--format=json");
+	put(j, "--by=line");
+	put(j, "%s", t->file);
+	j->traces[j->n_traces++] = t;
+	append(b, j);
+	return 0;
+}
+
+/* ---- they run ---- */
+
+static size_t running(const struct broker *b)
+{
+	size_t n = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		n += j->running;
+	return n;
+}
+
+bool jobs__uses(const struct broker *b, uid_t uid)
+{
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->running && j->uid == uid)
+			return true;
+	return false;
+}
+
+uint64_t jobs__reserved(const struct broker *b)
+{
+	uint64_t sum = 0;
+
+	for (const struct job *j = b->jobs; j; j = j->next)
+		if (j->running && j->kind == JOB_EXPORT)
+			sum += j->most - j->size;
+	return sum;
+}
+
+/* An equal share of what neither captures nor other exports have set aside, for each worker that may yet start. 0: nothing is left. */
+static uint64_t export_share(const struct broker *b)
+{
+	uint64_t used = store__used(&b->store) + capture__reserved(b) + jobs__reserved(b);
+	size_t n = b->args->max_workers - running(b);
+
+	return used < b->args->max_disk ? (b->args->max_disk - used) / n : 0;
+}
+
+static int open_output(struct broker *b, struct job *j)
+{
+	if (j->kind != JOB_EXPORT) {
+		j->most = DOCUMENT;
+		j->out = memfd_create("document", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		return j->out < 0 ? -errno : 0;
+	}
+	j->most = export_share(b);
+	if (!j->most)
+		return -EDQUOT;
+	name_export(b, j);
+	j->out = store__create(&b->store, j->part);
+	return j->out < 0 ? j->out : 0;
+}
+
+/* The end that the worker gets; -errno. */
+static int open_pipe(struct job *j)
+{
+	int fds[2];
+
+	if (pipe2(fds, O_CLOEXEC))
+		return -errno;
+	fcntl(fds[0], F_SETFL, O_NONBLOCK);
+	fcntl(fds[0], F_SETPIPE_SZ, PIPE); /* as it is, where that is too much for the system */
+	j->from = fds[0];
+	return fds[1];
+}
+
+static int write_all(int fd, const char *data, size_t n)
+{
+	while (n) {
+		ssize_t done = write(fd, data, n);
+
+		if (done < 0 && errno == EINTR)
+			continue;
+		if (done <= 0)
+			return done ? -errno : -ENOSPC;
+		data += done;
+		n -= (size_t)done;
+	}
+	return 0;
+}
+
+/* What a worker has written until now, about so many bytes at most, so that one who writes without end does not hold us up. */
+static void take_output(struct job *j, size_t most)
+{
+	char buf[65536];
+
+	while (j->from >= 0 && most) {
+		ssize_t n = read(j->from, buf, most < sizeof(buf) ? most : sizeof(buf));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n > 0) {
+			most -= (size_t)n;
+			j->write_err = (uint64_t)n > j->most - j->size ? -EFBIG : write_all(j->out, buf, (size_t)n);
+			j->size += j->write_err ? 0 : (uint64_t)n;
+		}
+		if (n > 0 && !j->write_err)
+			continue;
+		close(j->from);
+		j->from = -1;
+		if (j->write_err && j->run.pid > 0)
+			kill(j->run.pid, SIGKILL);
+	}
+}
+
+static int start(struct broker *b, struct job *j)
+{
+	struct spawn_file files[SPAWN_FILES];
+	size_t n = 0;
+	uint64_t size;
+	int err = open_output(b, j), out = err ? -1 : open_pipe(j);
+
+	err = err ? err : out < 0 ? out : 0;
+	broker__new_user(b, &j->uid, &j->gid);
+
+	for (; !err && n < j->n_traces; n++) {
+		files[n] = (struct spawn_file){ .fd = trace__open(b, j->traces[n], &size), .name = j->traces[n]->file };
+		if (files[n].fd < 0) {
+			err = files[n].fd;
+			break;
+		}
+	}
+	if (!err)
+		err = spawn__self(&(struct spawn_opts){ .argv = (const char *const *)j->argv,
+							.out = out,
+							.keep = -1,
+							.files = files,
+							.n_files = n,
+							.nice_by = NICE,
+							.drop = j->kind != JOB_DUMP,
+							.uid = j->uid,
+							.gid = j->gid,
+							.memory = MEMORY,
+							.cpu_seconds = CPU_SECONDS },
+				  &j->run);
+	while (n-- > 0)
+		close(files[n].fd);
+	if (out >= 0)
+		close(out);
+	j->running = !err;
+	j->deadline = broker__now() + (j->kind == JOB_DUMP ? DUMP_MOST : MOST);
+	return err;
+}
+
+/* ---- what comes of them ---- */
+
+/* For others to read, from its beginning, and for nobody to change. The descriptor or -errno. */
+static int seal(const struct job *j, uint64_t *size)
+{
+	char name[48];
+	struct stat st;
+	int fd;
+
+	if (fcntl(j->out, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) || fstat(j->out, &st))
+		return -errno;
+	*size = (uint64_t)st.st_size;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", j->out);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
+/* In whose fault it is, the request's or ours. */
+static int explain(const struct job *j, int status, char *why, size_t size)
+{
+	spawned__words(&j->run, why, size);
+	if (j->write_err) {
+		if (j->write_err != -EFBIG)
+			snprintf(why, size, "the file cannot be written: %s", strerror(-j->write_err));
+		else
+			snprintf(why, size, "%s", j->kind == JOB_EXPORT ? "the file would be larger than its share of what is left of --max-disk"
+									: "the answer would be larger than an answer may be (256 MiB)");
+		return 503;
+	}
+	if (j->late || (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL))) {
+		snprintf(why, size, "this took more time or memory than a request may (%d s)", CPU_SECONDS);
+		return 503;
+	}
+	if (WIFSIGNALED(status)) {
+		snprintf(why, size, "the worker was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+		return 503;
+	}
+	if (!*why)
+		snprintf(why, size, "the worker ended with status %d", WEXITSTATUS(status));
+	if (WEXITSTATUS(status) >= 126 || strstr(why, "out of memory") || strstr(why, "not enough memory") || strstr(why, "cannot write") ||
+	    strstr(why, "disk is full"))
+		return 503;
+	if (j->kind == JOB_DUMP)
+		return WEXITSTATUS(status) == EXIT_UNUSABLE ? 404 : WEXITSTATUS(status) == EXIT_USAGE ? 422 : 503;
+	/* What the request means is not there; what it says is right. */
+	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ? 404 : 422;
+}
+
+/* Which member of the request the words are about. */
+static const char *to_blame(const char *why)
+{
+	static const char *const keys[] = { "at", "by", "device", "filter", "frames", "top" };
+	char option[16];
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+		snprintf(option, sizeof(option), "--%s", keys[i]);
+		if (strstr(why, option))
+			return keys[i];
+	}
+	return NULL;
+}
+
+static void keep_export(struct broker *b, struct job *j)
+{
+	struct trace *t = j->traces[0];
+	struct trace_export *v = reallocarray(t->exports, t->n_exports + 1, sizeof(*v)), *e;
+	int err;
+
+	if (v)
+		t->exports = v;
+	err = !v ? -ENOMEM : store__rename(&b->store, j->part, j->file);
+	if (err) {
+		broker__refuse(j->peer, j->id, 503, NULL, "the file cannot be kept: %s", strerror(-err));
+		return;
+	}
+	*j->part = '\0';
+	if (t->n_exports == BROKER_EXPORTS) {
+		store__remove(&b->store, t->exports[0].file);
+		memmove(&t->exports[0], &t->exports[1], --t->n_exports * sizeof(*e));
+	}
+	e = &t->exports[t->n_exports++];
+	*e = (struct trace_export){ .size = j->size, .type = jobs__type(j->file) };
+	snprintf(e->key, sizeof(e->key), "%s", j->key);
+	snprintf(e->file, sizeof(e->file), "%s", j->file);
+	answer_export(j->peer, j->id, e);
+}
+
+static void hand_over(struct broker *b, struct job *j)
+{
+	uint64_t size = 0;
+	int fd;
+
+	if (j->kind == JOB_EXPORT) {
+		keep_export(b, j);
+		return;
+	}
+	fd = seal(j, &size);
+	if (fd < 0 && j->kind == JOB_REPORT)
+		trace__fail(b, j->traces[0], 503, strerror(-fd));
+	else if (fd < 0)
+		broker__refuse(j->peer, j->id, 503, NULL, "the answer cannot be handed over: %s", strerror(-fd));
+	else if (j->kind == JOB_REPORT)
+		trace__done(b, j->traces[0], fd);
+	else
+		broker__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size), fd);
+}
+
+/* What is known already comes first: a recording is short because its recorder was killed. */
+static void fail_report(struct broker *b, struct trace *t, const char *why)
+{
+	char both[sizeof(t->error) + 512];
+
+	snprintf(both, sizeof(both), "%s%s%s", t->error, *t->error ? "; " : "", why);
+	trace__fail(b, t, 503, both);
+}
+
+static void ended(struct broker *b, struct job *j, int status)
+{
+	char why[500];
+	int code;
+
+	take_output(j, PIPE);
+	if (WIFEXITED(status) && !WEXITSTATUS(status) && !j->write_err) {
+		hand_over(b, j);
+		return;
+	}
+	code = explain(j, status, why, sizeof(why));
+	drop_part(b, j); /* before the answer: who has it finds nothing left */
+	if (j->kind == JOB_REPORT)
+		fail_report(b, j->traces[0], why);
+	else
+		broker__refuse(j->peer, j->id, code, code == 422 ? to_blame(why) : NULL, "%s", why);
+}
+
+static void could_not_start(struct broker *b, struct job *j, int err)
+{
+	const char *why = err == -EDQUOT ? "the server's folder holds as much as it may (--max-disk): delete some traces" : strerror(-err);
+
+	if (j->kind == JOB_REPORT)
+		trace__fail(b, j->traces[0], 503, why);
+	else
+		broker__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
+}
+
+/* Traces that end go first: somebody waits for them, and there are no more of them than captures. */
+static struct job *next_job(const struct broker *b)
+{
+	struct job *first = NULL;
+
+	for (struct job *j = b->jobs; j; j = j->next) {
+		if (j->running || (j->kind == JOB_EXPORT && is_under_way(b, j)))
+			continue;
+		if (j->kind == JOB_REPORT)
+			return j;
+		first = first ? first : j;
+	}
+	return first;
+}
+
+/* The file that they want has been made for somebody else meanwhile. */
+static void answer_those_that_waited(struct broker *b)
+{
+	struct job *next;
+
+	for (struct job *j = b->jobs; j; j = next) {
+		const struct trace_export *e = j->running || j->kind != JOB_EXPORT ? NULL : use_export(j->traces[0], j->key);
+
+		next = j->next;
+		if (!e)
+			continue;
+		answer_export(j->peer, j->id, e);
+		remove_job(b, j);
+	}
+}
+
+void jobs__pump(struct broker *b, uint64_t now)
+{
+	struct job *next, *j;
+	int status, err;
+
+	for (j = b->jobs; j; j = next) {
+		next = j->next;
+		if (!j->running)
+			continue;
+		spawned__read(&j->run);
+		take_output(j, TAKEN_AT_ONCE * PIPE);
+		if (spawned__ended(&j->run, &status)) {
+			ended(b, j, status);
+			remove_job(b, j);
+			continue;
+		}
+		if (now >= j->deadline && !j->late) {
+			j->late = true;
+			kill(j->run.pid, SIGKILL);
+		}
+	}
+	answer_those_that_waited(b);
+	while (running(b) < b->args->max_workers && (j = next_job(b))) {
+		err = start(b, j);
+		if (err) {
+			could_not_start(b, j, err);
+			remove_job(b, j);
+		}
+	}
+}
+
+size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
+{
+	size_t n = 0;
+
+	for (const struct job *j = b->jobs; j && n + 3 <= room; j = j->next) {
+		if (!j->running)
+			continue;
+		fds[n++] = (struct pollfd){ .fd = j->run.pidfd, .events = POLLIN };
+		if (j->run.said >= 0)
+			fds[n++] = (struct pollfd){ .fd = j->run.said, .events = POLLIN };
+		if (j->from >= 0)
+			fds[n++] = (struct pollfd){ .fd = j->from, .events = POLLIN };
+	}
+	return n;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What is known of each trace, and who is told. */
+#include "serve/broker/broker.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "lib/text.h"
+
+static const char *const states[] = { [TRACE_STARTING] = "starting",
+				      [TRACE_CAPTURING] = "capturing",
+				      [TRACE_FINISHING] = "finishing",
+				      [TRACE_DONE] = "done",
+				      [TRACE_FAILED] = "failed" };
+
+struct trace *trace__new(struct broker *b, const char *id)
+{
+	struct trace *t = b->n_traces < sizeof(b->traces) / sizeof(*b->traces) ? calloc(1, sizeof(*t)) : NULL;
+
+	if (!t)
+		return NULL;
+	snprintf(t->id, sizeof(t->id), "%s", id);
+	snprintf(t->file, sizeof(t->file), "%s.mtr", id);
+	t->given = t->tell = t->report = t->exit_status = -1;
+	t->run.pidfd = t->run.said = -1;
+	t->deadline = UINT64_MAX;
+	b->traces[b->n_traces++] = t;
+	return t;
+}
+
+void trace__free(struct trace *t)
+{
+	spawned__close(&t->run);
+	if (t->tell >= 0)
+		close(t->tell);
+	if (t->given >= 0)
+		close(t->given);
+	if (t->report >= 0)
+		close(t->report);
+	free(t->exports);
+	free(t->log);
+	free(t);
+}
+
+struct trace *trace__find(const struct broker *b, const char *id)
+{
+	for (size_t i = 0; i < b->n_traces; i++)
+		if (!strcmp(b->traces[i]->id, id) && !b->traces[i]->dropping)
+			return b->traces[i];
+	return NULL;
+}
+
+struct trace *trace__of_recording(const struct broker *b, const char *file)
+{
+	for (size_t i = 0; i < b->n_traces; i++)
+		if (!strcmp(b->traces[i]->file, file) && !b->traces[i]->dropping)
+			return b->traces[i];
+	return NULL;
+}
+
+void trace__delete(struct broker *b, struct trace *t)
+{
+	if (capture__runs(t)) {
+		if (!t->dropping)
+			broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1, false);
+		t->dropping = true;
+		/* It has its file open, and nobody else has to find it. */
+		store__remove(&b->store, t->file);
+		kept__forget(b, t);
+		capture__stop(b, t);
+		return;
+	}
+	if (!t->dropping)
+		broker__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1, false);
+	jobs__forget(b, NULL, t);
+	if (t->given < 0) {
+		store__remove(&b->store, t->file);
+		kept__forget(b, t);
+	}
+	for (size_t i = 0; i < t->n_exports; i++)
+		store__remove(&b->store, t->exports[i].file);
+	for (size_t i = 0; i < b->n_traces; i++) {
+		if (b->traces[i] != t)
+			continue;
+		memmove(&b->traces[i], &b->traces[i + 1], (b->n_traces - i - 1) * sizeof(*b->traces));
+		b->n_traces--;
+		break;
+	}
+	trace__free(t);
+}
+
+/* ---- what is told ---- */
+
+static void put_count(json_t *o, const char *key, uint64_t n)
+{
+	json_object_set_new(o, key, json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n)));
+}
+
+static void put_text(json_t *o, const char *key, const char *text)
+{
+	if (*text)
+		json_object_set_new(o, key, json_string(text));
+}
+
+static void put_asked(json_t *o, const struct trace *t)
+{
+	json_t *shape = t->n_shape ? json_array() : NULL;
+
+	if (t->duration_s > 0)
+		json_object_set_new(o, "duration_s", json_real(t->duration_s));
+	if (t->steps_wanted)
+		put_count(o, "steps_wanted", t->steps_wanted);
+	if (t->batch_size)
+		put_count(o, "batch_size", t->batch_size);
+	for (size_t i = 0; i < t->n_shape; i++)
+		json_array_append_new(shape, json_integer(t->shape[i]));
+	if (shape)
+		json_object_set_new(o, "input_shape", shape);
+}
+
+json_t *trace__facts(const struct trace *t)
+{
+	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:s,s:b}", "trace_id", t->id, "model_name", t->model, "process", t->name, "state",
+			      states[t->state], "begun", t->begun, "seconds", t->seconds, "file", t->file, "enable_fragmentation",
+			      t->fragmentation);
+
+	if (!o)
+		return NULL;
+	json_object_set_new(o, "pid", t->pid ? json_integer(t->pid) : json_null());
+	put_count(o, "events", t->events);
+	put_count(o, "lost", t->lost);
+	put_count(o, "steps", t->steps);
+	put_count(o, "bytes", t->bytes);
+	if (t->max_events)
+		put_count(o, "max_events", t->max_events);
+	put_text(o, "stop_reason", t->stop_reason);
+	put_text(o, "error", t->error);
+	if (t->status)
+		json_object_set_new(o, "status", json_integer(t->status));
+	if (t->exit_status >= 0)
+		json_object_set_new(o, "exit_status", json_integer(t->exit_status));
+	if (t->log)
+		put_text(o, "log", t->log);
+	if (t->given >= 0)
+		json_object_set_new(o, "given", json_true());
+	if (t->asker)
+		json_object_set_new(o, "keep", json_false());
+	put_asked(o, t);
+	return o;
+}
+
+static json_t *message(const struct trace *t)
+{
+	return json_pack("{s:s,s:o}", "event", "trace", "trace", trace__facts(t));
+}
+
+void trace__tell(struct broker *b, const struct trace *t, bool soft)
+{
+	if (!t->dropping)
+		broker__tell(b, message(t), t->state == TRACE_DONE ? t->report : -1, soft);
+}
+
+void trace__tell_one(struct peer *p, const struct trace *t)
+{
+	if (!t->dropping)
+		peer__send(p, message(t), t->state == TRACE_DONE && t->report >= 0 ? dup(t->report) : -1);
+}
+
+/* ---- its end ---- */
+
+void trace__fail(struct broker *b, struct trace *t, int status, const char *text)
+{
+	t->state = TRACE_FAILED;
+	t->status = status;
+	snprintf(t->error, sizeof(t->error), "%s", *text ? text : "the capture failed, and said nothing");
+	trace__tell(b, t, false);
+	if (!t->bytes)
+		kept__forget(b, t);
+	else
+		kept__note(b, t);
+}
+
+void trace__finish(struct broker *b, struct trace *t)
+{
+	int err;
+
+	t->state = TRACE_FINISHING;
+	trace__tell(b, t, false);
+	kept__note(b, t);
+	err = jobs__report(b, t);
+	if (err)
+		trace__fail(b, t, 503, strerror(-err));
+}
+
+void trace__done(struct broker *b, struct trace *t, int report)
+{
+	t->state = TRACE_DONE;
+	t->report = report;
+	trace__tell(b, t, false);
+	kept__note(b, t);
+	/* Whoever comes later asks for it; only what pushes may be started anew, and it does not want what was before. */
+	close(t->report);
+	t->report = -1;
+}
+
+int trace__open(const struct broker *b, const struct trace *t, uint64_t *size)
+{
+	char name[48];
+	off_t end;
+	int fd;
+
+	if (t->given < 0)
+		return store__open_file(&b->store, t->file, size);
+	/* A descriptor of its own, with its own offset. */
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", t->given);
+	fd = open(name, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	if (fd < 0)
+		return -errno;
+	end = lseek(fd, 0, SEEK_END);
+	if (end < 0 || lseek(fd, 0, SEEK_SET) < 0) {
+		close(fd);
+		return -EINVAL;
+	}
+	*size = (uint64_t)end;
+	return fd;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "serve/push/push.h"
+
+#define POINTS 4096 /* of a request at most */
+
+struct metric {
+	const char *name, *unit, *help;
+	bool counter;
+};
+
+static const struct metric of_devices[FIG_NR] = {
+	[FIG_ALLOCATED] = { "memtrace.allocated", "By", "What tensors hold.", false },
+	[FIG_RESERVED] = { "memtrace.reserved", "By", "What PyTorch's allocator took from the device.", false },
+	[FIG_PEAK_ALLOCATED] = { "memtrace.peak_allocated", "By", "The highest allocated, as the allocator counts it.", false },
+	[FIG_TOTAL] = { "memtrace.device_memory", "By", "Memory of the device.", false },
+	[FIG_USED] = { "memtrace.device_used", "By", "What the process has of the device, as the driver says.", false },
+	[FIG_FREE] = { "memtrace.device_free", "By", "What the driver has left on the device, all processes counted.", false },
+	[FIG_OOMS] = { "memtrace.ooms", "{event}", "Out of memory, since the process began.", true },
+	[FIG_RETRIES] = { "memtrace.alloc_retries", "{retry}", "Allocations tried again after the cache was emptied.", true },
+};
+static const struct metric resident = { "memtrace.resident", "By", "Resident memory of the process.", false };
+
+/* 64-bit numbers are text in this form of JSON. */
+static json_t *number(uint64_t v)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, v);
+	return json_string(text);
+}
+
+/* Seconds as a floating point number has them; a whole second stays whole. */
+static json_t *nanoseconds(double t)
+{
+	uint64_t s = (uint64_t)t;
+
+	return number(s * 1000000000 + (uint64_t)((t - (double)s) * 1e9));
+}
+
+static void add_text(json_t *attributes, const char *key, const char *value)
+{
+	json_array_append_new(attributes, json_pack("{s:s, s:{s:s}}", "key", key, "value", "stringValue", value));
+}
+
+static void add_number(json_t *attributes, const char *key, uint64_t value)
+{
+	json_array_append_new(attributes, json_pack("{s:s, s:{s:o}}", "key", key, "value", "intValue", number(value)));
+}
+
+static json_t *resource(const struct state_process *p, const char *host)
+{
+	json_t *attributes = json_array();
+	time_t began = (time_t)p->started;
+	char text[200];
+	struct tm tm;
+
+	add_text(attributes, "service.name", *p->target ? p->target : "pytorch");
+	snprintf(text, sizeof(text), "%s/%d/%.0f", host ? host : "", (int)p->pid, p->started);
+	add_text(attributes, "service.instance.id", text);
+	if (host)
+		add_text(attributes, "host.name", host);
+	add_number(attributes, "process.pid", (uint64_t)p->pid);
+	if (gmtime_r(&began, &tm) && strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm))
+		add_text(attributes, "process.creation.time", text);
+	if (*p->container)
+		add_text(attributes, "container.id", p->container);
+	if (*p->pod)
+		add_text(attributes, "k8s.pod.uid", p->pod);
+	return json_pack("{s:o}", "attributes", attributes);
+}
+
+/* The labels of /metrics. */
+static json_t *attributes_of(const struct state_process *p, const struct state_device *d)
+{
+	json_t *attributes = json_array();
+	char text[24];
+
+	add_text(attributes, "target", p->target);
+	snprintf(text, sizeof(text), "%u", p->slot);
+	add_text(attributes, "process", text);
+	if (p->rank >= 0) {
+		snprintf(text, sizeof(text), "%" PRId64, p->rank);
+		add_text(attributes, "rank", text);
+	}
+	if (d)
+		add_text(attributes, "device", d->name);
+	return attributes;
+}
+
+static void add_point(json_t *points, const struct state_process *p, const struct state_device *d, bool counter, uint64_t value)
+{
+	json_t *point = json_pack("{s:o, s:o, s:o}", "attributes", attributes_of(p, d), "timeUnixNano", nanoseconds(p->time), "asInt",
+				  number(value));
+
+	if (counter)
+		json_object_set_new(point, "startTimeUnixNano", nanoseconds(p->started));
+	json_array_append_new(points, point);
+}
+
+/* points is taken; none of them: no metric. */
+static void add_metric(json_t *metrics, const struct metric *m, json_t *points)
+{
+	json_t *metric;
+
+	if (!json_array_size(points)) {
+		json_decref(points);
+		return;
+	}
+	metric = json_pack("{s:s, s:s, s:s}", "name", m->name, "unit", m->unit, "description", m->help);
+	if (m->counter) /* 2: cumulative */
+		json_object_set_new(metric, "sum", json_pack("{s:i, s:b, s:o}", "aggregationTemporality", 2, "isMonotonic", 1, "dataPoints", points));
+	else
+		json_object_set_new(metric, "gauge", json_pack("{s:o}", "dataPoints", points));
+	json_array_append_new(metrics, metric);
+}
+
+/* A number that OTLP's 64 bits with a sign have no place for is no figure. */
+static bool is_known(const struct state_device *d, int figure)
+{
+	return d->has & 1U << figure && d->figures[figure] <= INT64_MAX;
+}
+
+static json_t *metrics_of(const struct state_process *p, size_t *room)
+{
+	json_t *metrics = json_array(), *points;
+
+	for (int i = 0; i < FIG_NR; i++) {
+		points = json_array();
+		for (size_t d = 0; d < p->n_devices && *room; d++) {
+			if (!is_known(&p->devices[d], i))
+				continue;
+			add_point(points, p, &p->devices[d], of_devices[i].counter, p->devices[d].figures[i]);
+			(*room)--;
+		}
+		add_metric(metrics, &of_devices[i], points);
+	}
+	points = json_array();
+	if (p->has_rss && p->rss <= INT64_MAX && *room) {
+		add_point(points, p, NULL, false, p->rss);
+		(*room)--;
+	}
+	add_metric(metrics, &resident, points);
+	return metrics;
+}
+
+json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
+{
+	json_t *resources = json_array();
+	size_t room = POINTS;
+
+	for (size_t i = 0; i < s->n_processes && room; i++) {
+		const struct state_process *p = s->processes[i];
+		json_t *metrics;
+
+		/* Times out of the range of what can be are no times. */
+		if (!(p->time > 0 && p->started > 0 && p->started < p->time + 3600 && p->time < (double)now / 1e9 + 3600))
+			continue;
+		metrics = metrics_of(p, &room);
+		if (!json_array_size(metrics)) {
+			json_decref(metrics);
+			continue;
+		}
+		json_array_append_new(resources, json_pack("{s:o, s:[{s:{s:s, s:s}, s:o}]}", "resource", resource(p, host), "scopeMetrics",
+							   "scope", "name", "memtrace-bpf", "version", MEMTRACE_VERSION, "metrics", metrics));
+	}
+	if (!json_array_size(resources)) {
+		json_decref(resources);
+		return NULL;
+	}
+	return json_pack("{s:o}", "resourceMetrics", resources);
+}
+
+char *otlp__url(const char *base)
+{
+	static const char path[] = "/v1/metrics";
+	size_t len = strlen(base), path_len = sizeof(path) - 1;
+	char *url;
+
+	while (len && base[len - 1] == '/')
+		len--;
+	if (len >= path_len && !strncmp(base + len - path_len, path, path_len))
+		len -= path_len;
+	return asprintf(&url, "%.*s%s", (int)len, base, path) < 0 ? NULL : url;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* A round of profiles: of each process a short capture, its pprof file, and away with it. One at a time: jobs pay for a capture as long as it lasts. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "lib/text.h"
+#include "serve/push/push.h"
+
+#define PROFILE (16 << 20)    /* bytes of one at most */
+#define PATIENCE 180000000000 /* ns that a capture may take besides its own time, its export included */
+
+enum step { IDLE, CAPTURE, WAIT, EXPORT, OPEN, DELETE };
+
+struct process_id {
+	pid_t pid;
+	double started;
+};
+
+struct profiles {
+	struct profiles_opts opts;
+	struct process_id todo[STATE_PROCESSES];
+	size_t n, at;
+	enum step step;
+	uint64_t asked, deadline; /* the id that is to be answered; ns, monotonic */
+	char trace[40];
+	struct profile_of of;
+	struct process_id silent[STATE_PROCESSES]; /* whose failure has been told */
+	size_t n_silent;
+	uint64_t failed;
+};
+
+struct profiles *profiles__new(const struct profiles_opts *o)
+{
+	struct profiles *p = calloc(1, sizeof(*p));
+
+	if (p)
+		p->opts = *o;
+	return p;
+}
+
+void profiles__free(struct profiles *p)
+{
+	free(p);
+}
+
+uint64_t profiles__failed(const struct profiles *p)
+{
+	return p->failed;
+}
+
+static uint64_t realtime(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+void profiles__begin(struct profiles *p)
+{
+	const struct state *s = p->opts.state;
+
+	if (p->step != IDLE || p->at < p->n)
+		return;
+	p->n = p->at = 0;
+	for (size_t i = 0; i < s->n_processes; i++)
+		p->todo[p->n++] = (struct process_id){ s->processes[i]->pid, s->processes[i]->started };
+}
+
+/* NULL: it is gone, or its number is another's. */
+static const struct state_process *current(struct profiles *p)
+{
+	const struct process_id *id = &p->todo[p->at];
+	const struct state_process *is = state__process(p->opts.state, id->pid);
+
+	return is && is->started == id->started ? is : NULL;
+}
+
+static bool ask(struct profiles *p, enum step step, json_t *msg)
+{
+	p->asked = ++*p->opts.last_id;
+	p->step = step;
+	if (!msg || json_object_set_new(msg, "id", json_integer((json_int_t)p->asked))) {
+		json_decref(msg);
+		return false;
+	}
+	return !link__send(p->opts.link, msg, -1);
+}
+
+/* The trace is deleted, whatever became of it: it was made for this alone. */
+static void next(struct profiles *p)
+{
+	if (*p->trace && ask(p, DELETE, json_pack("{s:s, s:s}", "do", "delete", "trace_id", p->trace)))
+		return;
+	*p->trace = '\0';
+	p->step = IDLE;
+	p->at++;
+}
+
+/* Of each process once. */
+static bool was_told(struct profiles *p, const struct process_id *id)
+{
+	for (size_t i = 0; i < p->n_silent; i++)
+		if (p->silent[i].pid == id->pid && p->silent[i].started == id->started)
+			return true;
+	if (p->n_silent == STATE_PROCESSES)
+		p->n_silent = 0;
+	p->silent[p->n_silent++] = *id;
+	return false;
+}
+
+static void fail(struct profiles *p, const char *why)
+{
+	const struct process_id *id = &p->todo[p->at];
+	char clean[400];
+
+	p->failed++;
+	if (!was_told(p, id)) {
+		text__clean(clean, sizeof(clean), why, strlen(why));
+		log_warn("no profile of PID %d to push: %s", (int)id->pid, clean);
+	}
+	next(p);
+}
+
+static void begin_capture(struct profiles *p, uint64_t now)
+{
+	if (!current(p)) {
+		p->at++;
+		return;
+	}
+	p->deadline = now + (uint64_t)(p->opts.seconds * 1e9) + PATIENCE;
+	p->of = (struct profile_of){ .from = realtime() };
+	if (!ask(p, CAPTURE, json_pack("{s:s, s:i, s:f, s:b}", "do", "capture", "pid", (int)p->todo[p->at].pid, "duration_s", p->opts.seconds,
+				       "keep", 0)))
+		fail(p, "it could not be asked for");
+}
+
+static void look_at_trace(struct profiles *p)
+{
+	const struct state_trace *t = state__trace(p->opts.state, p->trace);
+	const char *state = t ? json_string_value(json_object_get(t->facts, "state")) : NULL;
+	const char *why;
+
+	/* Between the answer and the first that is told of it there is a moment: the deadline bounds it. */
+	if (!state)
+		return;
+	if (!strcmp(state, "failed")) {
+		why = json_string_value(json_object_get(t->facts, "error"));
+		fail(p, why ? why : "the capture failed");
+	} else if (!strcmp(state, "done")) {
+		p->of.until = realtime();
+		if (!ask(p, EXPORT, json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace, "format", "pprof")))
+			fail(p, "it could not be asked for");
+	}
+}
+
+void profiles__step(struct profiles *p, uint64_t now)
+{
+	while (p->step == IDLE && p->at < p->n)
+		begin_capture(p, now);
+	if (p->step == WAIT)
+		look_at_trace(p);
+	if (p->step == IDLE || now < p->deadline)
+		return;
+	if (p->step == DELETE) {
+		*p->trace = '\0';
+		next(p);
+		return;
+	}
+	fail(p, "it takes too long");
+}
+
+static char *read_all(int fd, size_t *ret)
+{
+	struct stat st;
+	size_t size, at = 0;
+	char *data;
+
+	if (fd < 0 || fstat(fd, &st) || st.st_size <= 0 || st.st_size > PROFILE)
+		return NULL;
+	size = (size_t)st.st_size;
+	data = malloc(size);
+	while (data && at < size) {
+		ssize_t n = pread(fd, data + at, size - at, (off_t)at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			free(data);
+			return NULL;
+		}
+		at += (size_t)n;
+	}
+	*ret = size;
+	return data;
+}
+
+static void post(struct profiles *p, int fd)
+{
+	char *url = NULL, *body = NULL, *data;
+	size_t size, body_size;
+
+	p->of.process = current(p);
+	p->of.host = p->opts.host;
+	if (!p->of.process) {
+		next(p);
+		return;
+	}
+	data = read_all(fd, &size);
+	if (!data) {
+		fail(p, "its file cannot be read, or is too large");
+		return;
+	}
+	if (pyroscope__url(p->opts.url, &p->of, &url) || pyroscope__body(data, size, &body, &body_size)) {
+		fail(p, "no memory");
+	} else {
+		sender__post(p->opts.sender, PUSH_PYROSCOPE, url, pyroscope_type, body, body_size);
+		next(p);
+	}
+	free(url);
+	free(data);
+}
+
+static void captured(struct profiles *p, const json_t *msg)
+{
+	const char *id = json_string_value(json_object_get(json_object_get(msg, "trace"), "trace_id"));
+
+	if (!id || strlen(id) >= sizeof(p->trace)) {
+		fail(p, "the broker names no trace");
+		return;
+	}
+	memcpy(p->trace, id, strlen(id) + 1);
+	p->step = WAIT;
+}
+
+static void exported(struct profiles *p, const json_t *msg)
+{
+	const char *file = json_string_value(json_object_get(msg, "file"));
+
+	if (!file || !ask(p, OPEN, json_pack("{s:s, s:s}", "do", "open", "file", file)))
+		fail(p, "it could not be asked for");
+}
+
+bool profiles__answered(struct profiles *p, const json_t *msg, int fd, uint64_t now)
+{
+	const char *why = json_string_value(json_object_get(msg, "detail"));
+
+	if (p->step == IDLE || p->step == WAIT || json_integer_value(json_object_get(msg, "id")) != (json_int_t)p->asked)
+		return false;
+	if (p->step == DELETE) {
+		*p->trace = '\0';
+		next(p);
+	} else if (!json_is_true(json_object_get(msg, "ok"))) {
+		fail(p, why ? why : "the broker does not say why");
+	} else if (p->step == CAPTURE) {
+		captured(p, msg);
+	} else if (p->step == EXPORT) {
+		exported(p, msg);
+	} else {
+		post(p, fd);
+	}
+	if (fd >= 0)
+		close(fd);
+	profiles__step(p, now);
+	return true;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The process that pushes: hears what the broker tells, and sends it on every now and then. */
+#include "serve/push/push.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/exit.h"
+#include "lib/log.h"
+
+#define TIMEOUT_S 30
+#define BACKOFF_MS 1000
+#define ATTEMPTS 6
+#define SECOND UINT64_C(1000000000)
+#define FIGURES_EVERY (15 * SECOND) /* where nobody said how often; a profile costs the job a capture */
+#define PROFILES_EVERY (300 * SECOND)
+#define PROFILE_TAKES (5 * SECOND)
+#define FAREWELL (3 * SECOND) /* for what is under way when we are to end */
+
+struct push {
+	const struct serve_args *args;
+	struct link *link;
+	struct state state;
+	struct sender *sender;
+	struct profiles *profiles; /* NULL: not wanted */
+	char *otlp_url;		   /* NULL: likewise */
+	char host[256];
+	int signals;
+	uint64_t last_id, now;
+	uint64_t figures_due, profiles_due; /* ns, monotonic; UINT64_MAX: never */
+	bool gone, ending;
+	struct push_counts told[PUSH_NR]; /* at first what no count is: zeroes are told, too */
+};
+
+static uint64_t clock_ns(clockid_t which)
+{
+	struct timespec t;
+
+	clock_gettime(which, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void heard(void *ctx, json_t *msg, int fd)
+{
+	struct push *p = ctx;
+	struct state_trace *trace;
+
+	if (json_object_get(msg, "event"))
+		state__take(&p->state, msg, fd, &trace);
+	else if ((!p->profiles || !profiles__answered(p->profiles, msg, fd, p->now)) && fd >= 0)
+		close(fd);
+}
+
+static void push_figures(struct push *p)
+{
+	json_t *doc = otlp__metrics(&p->state, *p->host ? p->host : NULL, clock_ns(CLOCK_REALTIME));
+	char *text = doc ? json_dumps(doc, JSON_COMPACT) : NULL;
+
+	if (text)
+		sender__post(p->sender, PUSH_OTLP, p->otlp_url, "application/json", text, strlen(text));
+	json_decref(doc);
+}
+
+static struct push_counts counts_of(struct push *p, enum push_to to)
+{
+	struct push_counts c = sender__counts(p->sender, to);
+
+	if (to == PUSH_PYROSCOPE && p->profiles)
+		c.failed += profiles__failed(p->profiles);
+	return c;
+}
+
+static json_t *as_json(const struct push_counts *c)
+{
+	return json_pack("{s:I, s:I, s:I}", "sent", (json_int_t)c->sent, "failed", (json_int_t)c->failed, "dropped", (json_int_t)c->dropped);
+}
+
+/* What /metrics says of it. */
+static void tell(struct push *p)
+{
+	struct push_counts now[PUSH_NR];
+	json_t *msg;
+
+	for (int i = 0; i < PUSH_NR; i++)
+		now[i] = counts_of(p, i);
+	if (!memcmp(now, p->told, sizeof(now)))
+		return;
+	memcpy(p->told, now, sizeof(now));
+	msg = json_pack("{s:I, s:s}", "id", (json_int_t)++p->last_id, "do", "pushed");
+	if (p->profiles)
+		json_object_set_new(msg, "pyroscope", as_json(&now[PUSH_PYROSCOPE]));
+	if (p->otlp_url)
+		json_object_set_new(msg, "otlp", as_json(&now[PUSH_OTLP]));
+	link__send(p->link, msg, -1);
+}
+
+static int begin(struct push *p, int link_fd)
+{
+	struct sender_opts o = { .token = p->args->secrets.push_token, .ca = p->args->secrets.ca, .timeout = TIMEOUT_S, .backoff = BACKOFF_MS,
+				 .attempts = ATTEMPTS };
+	sigset_t set;
+
+	state__init(&p->state);
+	p->link = link__new(link_fd);
+	if (gethostname(p->host, sizeof(p->host) - 1))
+		*p->host = '\0';
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	signal(SIGPIPE, SIG_IGN);
+	if (sigprocmask(SIG_BLOCK, &set, NULL))
+		return -errno;
+	p->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (p->signals < 0)
+		return -errno;
+	if (!p->link || curl_global_init(CURL_GLOBAL_DEFAULT))
+		return -ENOMEM;
+	p->sender = sender__new(&o);
+	if (!p->sender)
+		return -errno;
+	if (p->args->push_otlp && !(p->otlp_url = otlp__url(p->args->push_otlp)))
+		return -ENOMEM;
+	if (p->args->push_pyroscope) {
+		struct profiles_opts po = { .url = p->args->push_pyroscope, .host = *p->host ? p->host : NULL,
+					    .seconds = (double)(p->args->push_profile ? p->args->push_profile : PROFILE_TAKES) / 1e9,
+					    .link = p->link, .state = &p->state,
+					    .sender = p->sender, .last_id = &p->last_id };
+
+		p->profiles = profiles__new(&po);
+		if (!p->profiles)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void end(struct push *p)
+{
+	profiles__free(p->profiles);
+	sender__free(p->sender);
+	link__free(p->link);
+	state__release(&p->state);
+	free(p->otlp_url);
+	if (p->signals >= 0)
+		close(p->signals);
+	curl_global_cleanup();
+}
+
+/* The first time once there are processes to tell of. */
+static void push_what_is_due(struct push *p)
+{
+	uint64_t every = p->args->push_every;
+
+	if (p->ending || !p->state.n_processes)
+		return;
+	if (p->now >= p->figures_due) {
+		p->figures_due = p->now + (every ? every : FIGURES_EVERY);
+		push_figures(p);
+	}
+	if (p->now >= p->profiles_due) {
+		p->profiles_due = p->now + (every ? every : PROFILES_EVERY);
+		profiles__begin(p->profiles);
+	}
+}
+
+/* Or ms, if that is less. */
+static int until_due(const struct push *p, int ms)
+{
+	uint64_t due = p->figures_due < p->profiles_due ? p->figures_due : p->profiles_due;
+	uint64_t left = due > p->now ? (due - p->now) / 1000000 + 1 : p->state.n_processes ? 0 : 1000;
+
+	return left < (uint64_t)ms ? (int)left : ms;
+}
+
+static void turn(struct push *p)
+{
+	struct pollfd fds[2] = { { p->signals, POLLIN, 0 }, { link__fd(p->link), link__events(p->link), 0 } };
+	struct signalfd_siginfo info;
+
+	sender__turn(p->sender, fds, 2, until_due(p, sender__sleep(p->sender, p->now)));
+	p->now = clock_ns(CLOCK_MONOTONIC);
+	if (link__pump(p->link, heard, p))
+		p->gone = true;
+	if (p->profiles && !p->ending)
+		profiles__step(p->profiles, p->now);
+	push_what_is_due(p);
+	tell(p);
+	while (read(p->signals, &info, sizeof(info)) == sizeof(info))
+		p->ending = true;
+}
+
+int push__run(const struct serve_args *args, int link_fd)
+{
+	struct push p = { .args = args, .signals = -1, .figures_due = args->push_otlp ? 0 : UINT64_MAX,
+			  .profiles_due = args->push_pyroscope ? 0 : UINT64_MAX };
+	uint64_t last;
+	int err = begin(&p, link_fd);
+
+	if (err) {
+		log_err("push: %s", strerror(-err));
+		end(&p);
+		return EXIT_FAILED;
+	}
+	memset(p.told, 0xff, sizeof(p.told));
+	p.now = clock_ns(CLOCK_MONOTONIC);
+	while (!p.gone && !p.ending)
+		turn(&p);
+	last = clock_ns(CLOCK_MONOTONIC) + FAREWELL;
+	while (!p.gone && sender__waiting(p.sender) && p.now < last)
+		turn(&p);
+	end(&p);
+	return 0;
+}

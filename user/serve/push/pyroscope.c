@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Profiles for Pyroscope's POST /ingest: who they are of is in the address, and the body is a form of two files. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/push/push.h"
+
+/* No profile has it in it: a gzip'd one is random bytes, and this is 128 bits of them. */
+#define BOUNDARY "memtrace-bpf-5d1f0c7a9b3e48629f6a2c84d0e7b513"
+
+const char pyroscope_type[] = "multipart/form-data; boundary=" BOUNDARY;
+
+/* What is in use is a state, which is not added up over time; what was allocated is an amount, which is. */
+static const char config[] = "{\"inuse_space\":{\"units\":\"bytes\",\"display-name\":\"inuse_space\",\"aggregation\":\"average\",\"sampled\":false},"
+			     "\"inuse_objects\":{\"units\":\"objects\",\"display-name\":\"inuse_objects\",\"aggregation\":\"average\",\"sampled\":false},"
+			     "\"alloc_space\":{\"units\":\"bytes\",\"display-name\":\"alloc_space\",\"aggregation\":\"sum\",\"sampled\":false},"
+			     "\"alloc_objects\":{\"units\":\"objects\",\"display-name\":\"alloc_objects\",\"aggregation\":\"sum\",\"sampled\":false}}";
+
+static bool is_plain(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+}
+
+/* In a name with labels, and then in an address: of all else there is an underscore. */
+static void put_plain(FILE *out, const char *s)
+{
+	for (; *s; s++)
+		fputc(is_plain(*s) ? *s : '_', out);
+}
+
+/* ",key=value", the comma and the sign as the address needs them. */
+static void put_label(FILE *out, const char *key, const char *value, bool more)
+{
+	fprintf(out, "%s%s%%3D", more ? "%2C" : "", key);
+	put_plain(out, value);
+}
+
+int pyroscope__url(const char *base, const struct profile_of *of, char **url)
+{
+	const struct state_process *p = of->process;
+	size_t len = strlen(base), size;
+	char *text = NULL, number[24];
+	FILE *out = open_memstream(&text, &size);
+
+	if (!out)
+		return -ENOMEM;
+	while (len && base[len - 1] == '/')
+		len--;
+	fprintf(out, "%.*s/ingest?name=", (int)len, base);
+	put_plain(out, *p->target ? p->target : "pytorch");
+	fputs("%7B", out);
+	snprintf(number, sizeof(number), "%u", p->slot);
+	put_label(out, "process", number, false);
+	if (p->rank >= 0) {
+		snprintf(number, sizeof(number), "%" PRId64, p->rank);
+		put_label(out, "rank", number, true);
+	}
+	if (of->host)
+		put_label(out, "hostname", of->host, true);
+	if (*p->pod)
+		put_label(out, "pod_uid", p->pod, true);
+	if (*p->container)
+		put_label(out, "container_id", p->container, true);
+	fprintf(out, "%%7D&from=%" PRIu64 "&until=%" PRIu64 "&format=pprof&spyName=memtrace-bpf", of->from / 1000000000, of->until / 1000000000);
+	if (fclose(out)) {
+		free(text);
+		return -ENOMEM;
+	}
+	*url = text;
+	return 0;
+}
+
+int pyroscope__body(const void *profile, size_t size, char **body, size_t *body_size)
+{
+	char *text = NULL;
+	size_t all;
+	FILE *out = open_memstream(&text, &all);
+
+	if (!out)
+		return -ENOMEM;
+	fputs("--" BOUNDARY "\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"profile.pprof\"\r\n"
+	      "Content-Type: application/octet-stream\r\n\r\n", out);
+	fwrite(profile, 1, size, out);
+	fputs("\r\n--" BOUNDARY "\r\nContent-Disposition: form-data; name=\"sample_type_config\"; filename=\"sample_type_config.json\"\r\n"
+	      "Content-Type: application/json\r\n\r\n", out);
+	fputs(config, out);
+	fputs("\r\n--" BOUNDARY "--\r\n", out);
+	if (fclose(out)) {
+		free(text);
+		return -ENOMEM;
+	}
+	*body = text;
+	*body_size = all;
+	return 0;
+}

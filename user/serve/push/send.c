@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Posts, a few at a time, again where it may help, and never more of them in memory than is said here. */
+#include <curl/curl.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "lib/text.h"
+#include "serve/push/push.h"
+
+#define QUEUE 64		  /* posts that there are */
+#define QUEUE_BYTES (64UL << 20)  /* and their size together */
+#define AT_ONCE 4
+#define LONGEST_WAIT 300	  /* s, between two attempts, whatever a server wishes */
+#define ANSWER 160		  /* bytes of an answer that are kept, for the message */
+
+struct post {
+	enum push_to to;
+	char *url, *body;
+	const char *type;
+	size_t size;
+	unsigned attempts;
+	uint64_t not_before; /* ns, monotonic */
+	CURL *easy;	     /* under way */
+	struct curl_slist *headers;
+	char answer[ANSWER];
+	size_t answer_len;
+	struct post *next;
+};
+
+struct sender {
+	struct sender_opts opts;
+	CURLM *multi;
+	struct post *posts; /* oldest first */
+	size_t n, bytes, busy;
+	struct push_counts counts[PUSH_NR];
+	bool failing[PUSH_NR]; /* said so, and not yet that it is well again */
+	char *token_header;
+	char ca[40]; /* a path; "" none */
+	int ca_fd;
+	unsigned random;
+};
+
+static const char *const names[PUSH_NR] = { [PUSH_PYROSCOPE] = "profiles", [PUSH_OTLP] = "metrics" };
+
+static uint64_t monotonic(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* The library takes certificates from files alone, and we can open none: it gets one that is in memory. */
+static int keep_ca(struct sender *s, const char *pem)
+{
+	size_t len = strlen(pem), at = 0;
+
+	s->ca_fd = memfd_create("memtrace-bpf-ca", MFD_CLOEXEC);
+	if (s->ca_fd < 0)
+		return -errno;
+	while (at < len) {
+		ssize_t n = write(s->ca_fd, pem + at, len - at);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		at += n > 0 ? (size_t)n : 0;
+	}
+	snprintf(s->ca, sizeof(s->ca), "/proc/self/fd/%d", s->ca_fd);
+	return 0;
+}
+
+struct sender *sender__new(const struct sender_opts *o)
+{
+	struct sender *s = calloc(1, sizeof(*s));
+	int err = -ENOMEM;
+
+	if (!s)
+		return NULL;
+	s->opts = *o;
+	s->ca_fd = -1;
+	s->random = (unsigned)monotonic();
+	s->multi = curl_multi_init();
+	if (o->token && asprintf(&s->token_header, "Authorization: Bearer %s", o->token) < 0)
+		s->token_header = NULL;
+	if (s->multi && (!o->token || s->token_header))
+		err = o->ca ? keep_ca(s, o->ca) : 0;
+	if (!err)
+		return s;
+	sender__free(s);
+	errno = -err;
+	return NULL;
+}
+
+static void stop(struct sender *s, struct post *p)
+{
+	if (!p->easy)
+		return;
+	curl_multi_remove_handle(s->multi, p->easy);
+	curl_easy_cleanup(p->easy);
+	curl_slist_free_all(p->headers);
+	p->easy = NULL;
+	p->headers = NULL;
+	s->busy--;
+}
+
+static void drop(struct sender *s, struct post *p)
+{
+	struct post **at = &s->posts;
+
+	while (*at != p)
+		at = &(*at)->next;
+	*at = p->next;
+	stop(s, p);
+	s->n--;
+	s->bytes -= p->size;
+	free(p->url);
+	free(p->body);
+	free(p);
+}
+
+void sender__free(struct sender *s)
+{
+	if (!s)
+		return;
+	while (s->posts)
+		drop(s, s->posts);
+	curl_multi_cleanup(s->multi);
+	if (s->token_header)
+		explicit_bzero(s->token_header, strlen(s->token_header));
+	free(s->token_header);
+	if (s->ca_fd >= 0)
+		close(s->ca_fd);
+	free(s);
+}
+
+static void make_room(struct sender *s, size_t size)
+{
+	while (s->posts && (s->n == QUEUE || s->bytes + size > QUEUE_BYTES)) {
+		s->counts[s->posts->to].dropped++;
+		drop(s, s->posts);
+	}
+}
+
+void sender__post(struct sender *s, enum push_to to, const char *url, const char *type, char *body, size_t size)
+{
+	struct post *p, **at = &s->posts;
+
+	make_room(s, size);
+	p = size <= QUEUE_BYTES ? calloc(1, sizeof(*p)) : NULL;
+	if (p)
+		p->url = strdup(url);
+	if (!p || !p->url) {
+		s->counts[to].dropped++;
+		free(p);
+		free(body);
+		return;
+	}
+	p->to = to;
+	p->type = type;
+	p->body = body;
+	p->size = size;
+	while (*at)
+		at = &(*at)->next;
+	*at = p;
+	s->n++;
+	s->bytes += size;
+}
+
+/* Of the answer its beginning; the rest is read and forgotten. */
+static size_t take_answer(char *data, size_t one, size_t n, void *ctx)
+{
+	struct post *p = ctx;
+	size_t len = one * n, room = sizeof(p->answer) - p->answer_len, take = len < room ? len : room;
+
+	memcpy(p->answer + p->answer_len, data, take);
+	p->answer_len += take;
+	return len;
+}
+
+static bool add_header(struct post *p, const char *text)
+{
+	struct curl_slist *more = curl_slist_append(p->headers, text);
+
+	if (more)
+		p->headers = more;
+	return more;
+}
+
+static bool set_up(struct sender *s, struct post *p, CURL *e)
+{
+	char type[160];
+
+	snprintf(type, sizeof(type), "Content-Type: %s", p->type);
+	/* No "Expect": a server that does not know it costs a second. */
+	if (!add_header(p, type) || !add_header(p, "Expect:") || (s->token_header && !add_header(p, s->token_header)))
+		return false;
+	curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+	curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L);
+	curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, 10L);
+	curl_easy_setopt(e, CURLOPT_TIMEOUT, (long)s->opts.timeout);
+	curl_easy_setopt(e, CURLOPT_USERAGENT, "memtrace-bpf/" MEMTRACE_VERSION);
+	curl_easy_setopt(e, CURLOPT_POST, 1L);
+	curl_easy_setopt(e, CURLOPT_POSTFIELDS, p->body);
+	curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)p->size);
+	curl_easy_setopt(e, CURLOPT_HTTPHEADER, p->headers);
+	curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, take_answer);
+	curl_easy_setopt(e, CURLOPT_WRITEDATA, p);
+	curl_easy_setopt(e, CURLOPT_PRIVATE, p);
+	curl_easy_setopt(e, CURLOPT_SSL_VERIFYPEER, 1L);
+	curl_easy_setopt(e, CURLOPT_SSL_VERIFYHOST, 2L);
+	return !curl_easy_setopt(e, CURLOPT_URL, p->url) && (!*s->ca || !curl_easy_setopt(e, CURLOPT_CAINFO, s->ca)) &&
+	       !curl_multi_add_handle(s->multi, e);
+}
+
+static void give_up(struct sender *s, struct post *p)
+{
+	s->counts[p->to].failed++;
+	drop(s, p);
+}
+
+/* Where there is no memory for it, in a second again. */
+static void start(struct sender *s, struct post *p, uint64_t now)
+{
+	p->attempts++;
+	p->answer_len = 0;
+	p->not_before = now + 1000000000;
+	p->easy = curl_easy_init();
+	if (p->easy) {
+		s->busy++;
+		if (set_up(s, p, p->easy))
+			return;
+		stop(s, p);
+	}
+	if (p->attempts >= s->opts.attempts)
+		give_up(s, p);
+}
+
+/* Those whose time has come, oldest first. */
+static void start_some(struct sender *s, uint64_t now)
+{
+	for (struct post *p = s->posts, *next; p && s->busy < AT_ONCE; p = next) {
+		next = p->next;
+		if (!p->easy && p->not_before <= now)
+			start(s, p, now);
+	}
+}
+
+static bool may_help(CURLcode code, long status)
+{
+	switch (code) {
+	case CURLE_OK:
+		return status == 408 || status == 429 || status >= 500;
+	/* No later attempt sends it otherwise. */
+	case CURLE_URL_MALFORMAT:
+	case CURLE_UNSUPPORTED_PROTOCOL:
+		return false;
+	default:
+		return true;
+	}
+}
+
+/* Twice as long each time, and not all at once when a server comes back. */
+static void wait_again(struct sender *s, struct post *p, curl_off_t wish, uint64_t now)
+{
+	uint64_t ms = (uint64_t)s->opts.backoff << (p->attempts - 1 < 10 ? p->attempts - 1 : 10);
+
+	s->random = s->random * 1103515245u + 12345u;
+	ms += ms * (s->random >> 16 & 0xff) / 1024;
+	if (wish > 0 && (uint64_t)wish * 1000 > ms)
+		ms = (uint64_t)wish * 1000;
+	if (ms > LONGEST_WAIT * 1000UL)
+		ms = LONGEST_WAIT * 1000UL;
+	p->not_before = now + ms * 1000000;
+}
+
+/* Once when it begins to fail, and once when it does no more. The address may have a password in it: it is not said. */
+static void say(struct sender *s, struct post *p, CURLcode code, long status, bool again)
+{
+	char answer[ANSWER * 4 + 1];
+
+	if (s->failing[p->to])
+		return;
+	s->failing[p->to] = true;
+	text__clean(answer, sizeof(answer), p->answer, p->answer_len);
+	if (code)
+		log_warn("%s could not be pushed: %s; %s", names[p->to], curl_easy_strerror(code), again ? "tried again" : "given up");
+	else
+		log_warn("%s could not be pushed: the server answers %ld%s%s; %s", names[p->to], status, *answer ? ": " : "", answer,
+			 again ? "tried again" : "given up");
+}
+
+static void ended(struct sender *s, struct post *p, CURLcode code, uint64_t now)
+{
+	curl_off_t wish = 0;
+	long status = 0;
+	bool again;
+
+	curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
+	curl_easy_getinfo(p->easy, CURLINFO_RETRY_AFTER, &wish);
+	stop(s, p);
+	if (!code && status >= 200 && status < 300) {
+		if (s->failing[p->to])
+			log_info("%s are taken again", names[p->to]);
+		s->failing[p->to] = false;
+		s->counts[p->to].sent++;
+		drop(s, p);
+		return;
+	}
+	again = may_help(code, status) && p->attempts < s->opts.attempts;
+	say(s, p, code, status, again);
+	if (again) {
+		wait_again(s, p, wish, now);
+		return;
+	}
+	give_up(s, p);
+}
+
+int sender__sleep(struct sender *s, uint64_t now)
+{
+	long least = 60000, wish = -1;
+
+	for (const struct post *p = s->posts; p && s->busy < AT_ONCE; p = p->next) {
+		uint64_t left = p->not_before > now ? (p->not_before - now) / 1000000 + 1 : 0;
+
+		if (!p->easy && (long)left < least)
+			least = (long)left;
+	}
+	if (!curl_multi_timeout(s->multi, &wish) && wish >= 0 && wish < least)
+		least = wish;
+	return (int)least;
+}
+
+void sender__turn(struct sender *s, struct pollfd *fds, size_t n, int ms)
+{
+	struct curl_waitfd waits[4];
+	CURLMsg *m;
+	int left;
+
+	if (n > sizeof(waits) / sizeof(waits[0]))
+		n = sizeof(waits) / sizeof(waits[0]);
+	for (size_t i = 0; i < n; i++)
+		waits[i] = (struct curl_waitfd){ fds[i].fd,
+						 (short)((fds[i].events & POLLIN ? CURL_WAIT_POLLIN : 0) |
+							 (fds[i].events & POLLOUT ? CURL_WAIT_POLLOUT : 0)),
+						 0 };
+	start_some(s, monotonic());
+	curl_multi_perform(s->multi, &left);
+	curl_multi_poll(s->multi, waits, (unsigned)n, ms, NULL);
+	curl_multi_perform(s->multi, &left);
+	while ((m = curl_multi_info_read(s->multi, &left))) {
+		struct post *p;
+
+		if (m->msg != CURLMSG_DONE || curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p))
+			continue;
+		ended(s, p, m->data.result, monotonic());
+	}
+}
+
+struct push_counts sender__counts(const struct sender *s, enum push_to to)
+{
+	return s->counts[to];
+}
+
+size_t sender__waiting(const struct sender *s)
+{
+	return s->n;
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/web/metrics.h"
+
+#include <inttypes.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "serve/web/metrics_internal.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+void metrics__count(struct metrics *m, const char *method, const char *route, int status)
+{
+	for (size_t i = 0; i < m->n_requests; i++) {
+		struct metrics_count *c = &m->requests[i];
+
+		if (c->method == method && c->route == route && c->status == status) {
+			c->n++;
+			return;
+		}
+	}
+	if (m->n_requests == METRICS_COUNTS) {
+		m->others++;
+		return;
+	}
+	m->requests[m->n_requests++] = (struct metrics_count){ method, route, status, 1 };
+}
+
+void metrics__head(struct metrics_writer *w, const struct om_family *f)
+{
+	om__head(w->out, f, w->openmetrics);
+}
+
+void metrics__one(struct metrics_writer *w, const struct om_family *f, uint64_t value)
+{
+	metrics__head(w, f);
+	om__name(w->out, f);
+	fprintf(w->out, " %" PRIu64 "\n", value);
+}
+
+void metrics__one_real(struct metrics_writer *w, const struct om_family *f, double value)
+{
+	metrics__head(w, f);
+	om__name(w->out, f);
+	fprintf(w->out, " %.6f\n", value);
+}
+
+/* ---- targets and their processes ---- */
+
+/* {target="train",process="0",rank="3" */
+static void process_labels(struct metrics_writer *w, const struct om_family *f, const struct state_process *p)
+{
+	char number[24];
+
+	om__name(w->out, f);
+	fputc('{', w->out);
+	om__label(w->out, "target", p->target, false);
+	snprintf(number, sizeof(number), "%u", p->slot);
+	om__label(w->out, "process", number, true);
+	if (p->rank >= 0) {
+		snprintf(number, sizeof(number), "%" PRId64, p->rank);
+		om__label(w->out, "rank", number, true);
+	}
+}
+
+static void put_targets(struct metrics_writer *w)
+{
+	static const struct om_family f = { "target_processes", "gauge", NULL, "Processes that a target of the command line means now." };
+	const json_t *target;
+	size_t i;
+
+	metrics__head(w, &f);
+	json_array_foreach(w->state->targets, i, target) {
+		const char *name = json_string_value(json_object_get(target, "name"));
+		const char *kind = json_string_value(json_object_get(target, "kind"));
+
+		om__name(w->out, &f);
+		fputc('{', w->out);
+		om__label(w->out, "target", name ? name : "", false);
+		om__label(w->out, "kind", kind ? kind : "", true);
+		fprintf(w->out, "} %zu\n", json_array_size(json_object_get(target, "pids")));
+	}
+}
+
+/* The one series whose labels change from start to start of a job. */
+static void put_infos(struct metrics_writer *w)
+{
+	static const struct om_family f = { "process", "info", NULL, "Which process it is." };
+	char pid[24];
+
+	metrics__head(w, &f);
+	for (size_t i = 0; i < w->state->n_processes; i++) {
+		const struct state_process *p = w->state->processes[i];
+
+		process_labels(w, &f, p);
+		snprintf(pid, sizeof(pid), "%d", (int)p->pid);
+		om__label(w->out, "pid", pid, true);
+		if (*p->container)
+			om__label(w->out, "container_id", p->container, true);
+		if (*p->pod)
+			om__label(w->out, "pod_uid", p->pod, true);
+		fputs("} 1\n", w->out);
+	}
+}
+
+static void put_processes(struct metrics_writer *w)
+{
+	static const struct om_family rss = { "resident_bytes", "gauge", "bytes", "Resident memory of the process." };
+	static const struct om_family start = { "process_start_time_seconds", "gauge", "seconds", "When the process began, since 1970." };
+	static const struct om_family when = { "sample_timestamp_seconds", "gauge", "seconds",
+					       "When the figures of the process were read, since 1970." };
+
+	put_infos(w);
+	metrics__head(w, &start);
+	for (size_t i = 0; i < w->state->n_processes; i++) {
+		process_labels(w, &start, w->state->processes[i]);
+		fprintf(w->out, "} %.3f\n", w->state->processes[i]->started);
+	}
+	metrics__head(w, &when);
+	for (size_t i = 0; i < w->state->n_processes; i++) {
+		if (w->state->processes[i]->time <= 0)
+			continue;
+		process_labels(w, &when, w->state->processes[i]);
+		fprintf(w->out, "} %.3f\n", w->state->processes[i]->time);
+	}
+	metrics__head(w, &rss);
+	for (size_t i = 0; i < w->state->n_processes; i++) {
+		if (!w->state->processes[i]->has_rss)
+			continue;
+		process_labels(w, &rss, w->state->processes[i]);
+		fprintf(w->out, "} %" PRIu64 "\n", w->state->processes[i]->rss);
+	}
+}
+
+static void put_figure(struct metrics_writer *w, const struct om_family *f, enum state_figure figure)
+{
+	size_t seen = 0;
+
+	metrics__head(w, f);
+	for (size_t i = 0; i < w->state->n_processes; i++) {
+		const struct state_process *p = w->state->processes[i];
+
+		for (size_t d = 0; d < p->n_devices && seen < METRICS_DEVICES; d++, seen++) {
+			if (!(p->devices[d].has & 1U << figure))
+				continue;
+			process_labels(w, f, p);
+			om__label(w->out, "device", p->devices[d].name, true);
+			fprintf(w->out, "} %" PRIu64 "\n", p->devices[d].figures[figure]);
+		}
+	}
+}
+
+static void put_devices(struct metrics_writer *w)
+{
+	/* The names are those of `watch --metrics`, without "watch". */
+	static const struct om_family families[FIG_NR] = {
+		[FIG_ALLOCATED] = { "allocated_bytes", "gauge", "bytes", "What tensors hold." },
+		[FIG_RESERVED] = { "reserved_bytes", "gauge", "bytes", "What PyTorch's allocator took from the device." },
+		[FIG_PEAK_ALLOCATED] = { "peak_allocated_bytes", "gauge", "bytes", "The highest allocated, as the allocator counts it." },
+		[FIG_TOTAL] = { "device_memory_bytes", "gauge", "bytes", "Memory of the device." },
+		[FIG_USED] = { "device_used_bytes", "gauge", "bytes", "What the process has of the device, as the driver says." },
+		[FIG_FREE] = { "device_free_bytes", "gauge", "bytes", "What the driver has left on the device, all processes counted." },
+		[FIG_OOMS] = { "ooms", "counter", NULL, "Out of memory, since the process began." },
+		[FIG_RETRIES] = { "alloc_retries", "counter", NULL, "Allocations tried again after the cache was emptied." },
+	};
+	size_t n = 0;
+
+	for (int i = 0; i < FIG_NR; i++)
+		put_figure(w, &families[i], i);
+	for (size_t i = 0; i < w->state->n_processes; i++)
+		n += w->state->processes[i]->n_devices;
+	w->devices_left_out = n > METRICS_DEVICES ? n - METRICS_DEVICES : 0;
+}
+
+/* ---- the server itself ---- */
+
+static void put_build(struct metrics_writer *w)
+{
+	static const struct om_family f = { "build", "info", NULL, "The program that serves this." };
+
+	metrics__head(w, &f);
+	om__name(w->out, &f);
+	fputc('{', w->out);
+	om__label(w->out, "version", MEMTRACE_VERSION, false);
+	fputs("} 1\n", w->out);
+}
+
+static void put_requests(struct metrics_writer *w, const struct metrics *m)
+{
+	static const struct om_family f = { "serve_requests", "counter", NULL, "Requests answered, by the call that was meant and status." };
+	char status[16];
+
+	metrics__head(w, &f);
+	for (size_t i = 0; i < m->n_requests; i++) {
+		const struct metrics_count *c = &m->requests[i];
+
+		om__name(w->out, &f);
+		fputc('{', w->out);
+		om__label(w->out, "method", c->method ? c->method : "other", false);
+		om__label(w->out, "route", c->route ? c->route : "none", true);
+		snprintf(status, sizeof(status), "%d", c->status);
+		om__label(w->out, "status", status, true);
+		fprintf(w->out, "} %" PRIu64 "\n", c->n);
+	}
+	if (m->others) {
+		om__name(w->out, &f);
+		fprintf(w->out, "{method=\"other\",route=\"other\",status=\"other\"} %" PRIu64 "\n", m->others);
+	}
+}
+
+static void put_traces(struct metrics_writer *w)
+{
+	static const struct om_family traces = { "serve_traces", "gauge", NULL, "Traces that there are, by state." };
+	static const struct om_family size = { "serve_recordings_bytes", "gauge", "bytes", "Size of their recordings." };
+	static const char *const states[] = { "starting", "capturing", "finishing", "done", "failed" };
+	size_t n[COUNT(states)] = { 0 };
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < w->state->n_traces; i++) {
+		const json_t *facts = w->state->traces[i]->facts;
+		const char *is = json_string_value(json_object_get(facts, "state"));
+		json_int_t b = json_integer_value(json_object_get(facts, "bytes"));
+
+		bytes += b > 0 ? (uint64_t)b : 0;
+		for (size_t k = 0; is && k < COUNT(states); k++)
+			n[k] += !strcmp(is, states[k]);
+	}
+	metrics__head(w, &traces);
+	for (size_t k = 0; k < COUNT(states); k++) {
+		om__name(w->out, &traces);
+		fprintf(w->out, "{state=\"%s\"} %zu\n", states[k], n[k]);
+	}
+	metrics__one(w, &size, bytes);
+}
+
+static void put_captures(struct metrics_writer *w)
+{
+	static const struct om_family captures = { "serve_captures", "counter", NULL, "Captures that have ended, by how." };
+	static const struct om_family events = { "serve_captured_events", "counter", NULL, "Events that ended captures have recorded." };
+	static const struct om_family lost = { "serve_lost_events", "counter", NULL, "Events that ended captures have lost." };
+	const struct state *s = w->state;
+
+	metrics__head(w, &captures);
+	om__name(w->out, &captures);
+	fprintf(w->out, "{result=\"done\"} %" PRIu64 "\n", s->captures_done);
+	om__name(w->out, &captures);
+	fprintf(w->out, "{result=\"failed\"} %" PRIu64 "\n", s->captures_failed);
+	metrics__one(w, &events, s->events);
+	metrics__one(w, &lost, s->lost);
+}
+
+/* Nothing is pushed: no series. */
+static void put_pushes(struct metrics_writer *w)
+{
+	static const struct om_family f = { "serve_pushes", "counter", NULL, "What was pushed to other servers, by what became of it." };
+	static const char *const to[] = { "pyroscope", "otlp" };
+	static const char *const results[] = { "sent", "failed", "dropped" };
+
+	if (!w->state->push)
+		return;
+	metrics__head(w, &f);
+	for (size_t i = 0; i < COUNT(to); i++) {
+		const json_t *counts = json_object_get(w->state->push, to[i]);
+
+		for (size_t k = 0; counts && k < COUNT(results); k++) {
+			json_int_t n = json_integer_value(json_object_get(counts, results[k]));
+
+			om__name(w->out, &f);
+			fprintf(w->out, "{to=\"%s\",result=\"%s\"} %" PRIu64 "\n", to[i], results[k], n > 0 ? (uint64_t)n : 0);
+		}
+	}
+}
+
+static void put_self(struct metrics_writer *w, const struct metrics *m)
+{
+	static const struct om_family start = { "serve_start_time_seconds", "gauge", "seconds", "When the server began, since 1970." };
+	static const struct om_family can = { "serve_can_trace", "gauge", NULL, "1: captures can be made; 0: recordings are shown, and no more." };
+	static const struct om_family samples = { "serve_samples", "counter", NULL, "Times that figures of a process were read." };
+	static const struct om_family cpu = { "serve_cpu_seconds", "counter", "seconds", "Processor time of the process that answers." };
+	static const struct om_family rss = { "serve_resident_max_bytes", "gauge", "bytes", "The most memory that it ever had, resident." };
+	struct rusage u;
+
+	put_build(w);
+	if (w->state->hello)
+		metrics__one_real(w, &start, json_number_value(json_object_get(w->state->hello, "start")));
+	metrics__one(w, &can, json_is_true(json_object_get(w->state->hello, "can_trace")));
+	metrics__one(w, &samples, w->state->samples);
+	put_traces(w);
+	put_captures(w);
+	put_pushes(w);
+	put_requests(w, m);
+	if (getrusage(RUSAGE_SELF, &u))
+		return;
+	metrics__one_real(w, &cpu, (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+	metrics__one(w, &rss, (uint64_t)u.ru_maxrss * 1024);
+}
+
+static void put_left_out(struct metrics_writer *w)
+{
+	static const struct om_family f = { "serve_left_out", "gauge", NULL, "What is not shown above, since there is too much of it." };
+
+	metrics__head(w, &f);
+	om__name(w->out, &f);
+	fprintf(w->out, "{what=\"devices\"} %" PRIu64 "\n", w->devices_left_out);
+	om__name(w->out, &f);
+	fprintf(w->out, "{what=\"captures\"} %" PRIu64 "\n", w->captures_left_out);
+	om__name(w->out, &f);
+	fprintf(w->out, "{what=\"processes\"} %" PRIu64 "\n", w->state->processes_left_out);
+}
+
+void metrics__write(FILE *out, const struct state *s, const struct metrics *m, bool openmetrics)
+{
+	struct metrics_writer w = { .out = out, .state = s, .openmetrics = openmetrics };
+
+	put_targets(&w);
+	put_processes(&w);
+	put_devices(&w);
+	metrics__captures(&w);
+	put_self(&w, m);
+	put_left_out(&w);
+	if (openmetrics)
+		fputs("# EOF\n", out);
+}

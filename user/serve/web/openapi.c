@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/web/openapi.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/web/route.h"
+#include "serve/web/validate.h"
+#include "serve/web/web.h"
+
+#define NO_CONTROL "^[^\\u0000-\\u001f\\u007f]*$"
+#define NO_COMMA "^[^,\\u0000-\\u001f\\u007f]*$"
+
+static json_t *from_text(const char *text)
+{
+	return json_loads(text, JSON_DECODE_ANY, NULL);
+}
+
+static json_t *from_quoted(const char *text)
+{
+	char *copy = strdup(text);
+	json_t *ret;
+
+	if (!copy)
+		return NULL;
+	for (char *p = copy; *p; p++)
+		*p = *p == '\'' ? '"' : *p;
+	ret = from_text(copy);
+	free(copy);
+	return ret;
+}
+
+static json_t *number(double v)
+{
+	return v == trunc(v) ? json_integer((json_int_t)v) : json_real(v);
+}
+
+static double bound(const json_t *limits, const char *field, double max)
+{
+	static const char *const of[][2] = { { "max_events", "max_events" }, { "duration_s", "max_duration_s" }, { "seconds", "max_duration_s" } };
+
+	for (size_t i = 0; i < sizeof(of) / sizeof(*of); i++) {
+		const json_t *limit = json_object_get(limits, of[i][1]);
+
+		if (!strcmp(field, of[i][0]) && json_is_number(limit) && json_number_value(limit) < max)
+			return json_number_value(limit);
+	}
+	return max;
+}
+
+/* Is its example within what the broker allows? */
+static bool fits(const struct field *f, const json_t *limits)
+{
+	json_t *v = from_text(f->example);
+	bool ret = !json_is_number(v) || json_number_value(v) <= bound(limits, f->name, f->max);
+
+	json_decref(v);
+	return ret;
+}
+
+static json_t *one_schema(const struct field *f, enum field_type type, const json_t *limits)
+{
+	static const char *const names[] = { [FIELD_INTEGER] = "integer", [FIELD_NUMBER] = "number", [FIELD_STRING] = "string",
+					     [FIELD_BOOLEAN] = "boolean" };
+	json_t *o = json_pack("{s:s}", "type", names[type]);
+
+	if ((type == FIELD_INTEGER || type == FIELD_NUMBER) && (f->min || f->max)) {
+		json_object_set_new(o, "minimum", number(f->min));
+		json_object_set_new(o, "maximum", number(bound(limits, f->name, f->max)));
+	}
+	if (type != FIELD_STRING)
+		return o;
+	if (f->type == FIELD_STRING && f->shortest)
+		json_object_set_new(o, "minLength", json_integer((json_int_t)f->shortest));
+	if (!f->choices && !f->pattern)
+		json_object_set_new(o, "maxLength",
+				    json_integer(f->type == FIELD_STRING && f->longest ? (json_int_t)f->longest : VALIDATE_STRING));
+	if (!f->choices)
+		json_object_set_new(o, "pattern", json_string(f->pattern ? f->pattern : NO_CONTROL));
+	if (f->choices) {
+		json_t *all = json_array();
+
+		for (const char *const *c = f->choices; *c; c++)
+			json_array_append_new(all, json_string(*c));
+		json_object_set_new(o, "enum", all);
+	}
+	return o;
+}
+
+static json_t *field_schema(const struct field *f, const json_t *limits)
+{
+	enum field_type of = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
+	json_t *o;
+
+	if (f->type != FIELD_INTEGERS && f->type != FIELD_STRINGS)
+		return one_schema(f, f->type, limits);
+	o = one_schema(f, of, limits);
+	if (of == FIELD_STRING) {
+		json_object_set_new(o, "minLength", json_integer(1));
+		json_object_set_new(o, "pattern", json_string(NO_COMMA));
+	}
+	o = json_pack("{s:s, s:o}", "type", "array", "items", o);
+	if (f->shortest)
+		json_object_set_new(o, "minItems", json_integer((json_int_t)f->shortest));
+	if (f->longest)
+		json_object_set_new(o, "maxItems", json_integer((json_int_t)f->longest));
+	return o;
+}
+
+static void add_parameters(json_t *to, const struct field *fields, const char *in, const json_t *limits)
+{
+	for (const struct field *f = fields; f && f->name; f++) {
+		json_t *p = json_pack("{s:s, s:s, s:b, s:s*}", "name", f->name, "in", in, "required", f->required || *in == 'p', "description",
+				      f->help);
+		/* With commas between its members a list is one string of the query. */
+		if (f->type == FIELD_STRINGS) {
+			json_object_set_new(p, "style", json_string("form"));
+			json_object_set_new(p, "explode", json_false());
+			json_object_set_new(p, "schema", field_schema(f, limits));
+		} else {
+			json_object_set_new(p, "schema", field_schema(f, limits));
+			if (f->example && fits(f, limits))
+				json_object_set_new(p, "example", from_text(f->example));
+		}
+		json_array_append_new(to, p);
+	}
+}
+
+static json_t *body_of(const struct route *r, const json_t *limits)
+{
+	json_t *properties = json_object(), *required = json_array(), *schema, *extra, *example = json_object();
+
+	for (const struct field *f = r->in_body; f->name; f++) {
+		json_t *o = field_schema(f, limits);
+
+		if (f->help)
+			json_object_set_new(o, "description", json_string(f->help));
+		if (f->example && fits(f, limits))
+			json_object_set_new(o, "examples", json_pack("[o]", from_text(f->example)));
+		if (f->example && fits(f, limits) && strcmp(f->name, "pid"))
+			json_object_set_new(example, f->name, from_text(f->example));
+		json_object_set_new(properties, f->name, o);
+		if (f->required)
+			json_array_append_new(required, json_string(f->name));
+	}
+	schema = json_pack("{s:s, s:o}", "type", "object", "properties", properties);
+	if (json_array_size(required))
+		json_object_set(schema, "required", required);
+	json_decref(required);
+	extra = r->body_extra ? from_text(r->body_extra) : NULL;
+	json_object_update(schema, extra);
+	json_decref(extra);
+	if (!json_object_size(example)) {
+		json_decref(example);
+		example = NULL;
+	}
+	return json_pack("{s:b, s:{s:{s:o, s:o*}}}", "required", 1, "content", "application/json", "schema", schema, "example", example);
+}
+
+/* A second one with the same status adds its type to the first. */
+static void add_answer(json_t *to, int status, const char *type, const char *schema, const char *help)
+{
+	char code[16], ref[96];
+	json_t *content, *answer, *types;
+
+	snprintf(code, sizeof(code), "%d", status);
+	answer = json_object_get(to, code);
+	types = json_object_get(answer, "content");
+	if (answer && (!type || json_object_get(types, type)))
+		return;
+	snprintf(ref, sizeof(ref), "#/components/schemas/%s", schema ? schema : "");
+	content = schema ? json_pack("{s:{s:s}}", "schema", "$ref", ref) :
+			   json_pack("{s:{}}", "schema");
+	if (answer) {
+		json_object_set_new(types, type, content);
+		return;
+	}
+	answer = json_pack("{s:s}", "description", help ? help : "");
+	if (type)
+		json_object_set_new(answer, "content", json_pack("{s:o}", type, content));
+	else
+		json_decref(content);
+	json_object_set_new(to, code, answer);
+}
+
+static json_t *answers_of(const struct route *r, bool token)
+{
+	static const char json[] = "application/json";
+	json_t *o = json_object();
+
+	for (const struct answer *a = r->answers; a && a->status; a++)
+		add_answer(o, a->status, a->type, a->schema, a->help);
+	add_answer(o, 400, json, "Error", "The request is not one in HTTP, or its Host is none of this server's.");
+	if (token && !(r->flags & ROUTE_OPEN))
+		add_answer(o, 401, json, "Error", "The token is missing or wrong.");
+	add_answer(o, 403, json, "Error", "The request comes from a page of another site.");
+	if (r->in_path)
+		add_answer(o, 404, json, "Error", "There is no such thing.");
+	add_answer(o, 405, json, "Error", "There is no such method here.");
+	add_answer(o, 413, json, "Error", "The body is too long.");
+	if (r->in_body)
+		add_answer(o, 415, json, "Error", "The body is not application/json.");
+	add_answer(o, 422, json, "Error", "A field or parameter is not as it has to be; field says which.");
+	add_answer(o, 429, json, "Error", "Too many requests; Retry-After says when to come again.");
+	return o;
+}
+
+static json_t *operation(const struct route *r, const json_t *limits, bool token)
+{
+	json_t *o = json_pack("{s:s, s:[s], s:s*, s:s*}", "operationId", r->id, "tags", r->tag, "summary", r->summary, "description", r->help);
+	json_t *parameters = json_array();
+
+	add_parameters(parameters, r->in_path, "path", limits);
+	add_parameters(parameters, r->in_query, "query", limits);
+	if (json_array_size(parameters))
+		json_object_set(o, "parameters", parameters);
+	json_decref(parameters);
+	if (r->in_body)
+		json_object_set_new(o, "requestBody", body_of(r, limits));
+	json_object_set_new(o, "responses", answers_of(r, token));
+	if (token && r->flags & ROUTE_OPEN)
+		json_object_set_new(o, "security", json_array());
+	return o;
+}
+
+static json_t *components(const char *cookie)
+{
+	json_t *schemas = json_object(), *ret;
+
+	for (const struct openapi_schema *s = openapi_schemas; s->name; s++)
+		json_object_set_new(schemas, s->name, from_quoted(s->text));
+	ret = json_pack("{s:o}", "schemas", schemas);
+	if (cookie)
+		json_object_set_new(ret, "securitySchemes",
+				    json_pack("{s:{s:s, s:s, s:s}, s:{s:s, s:s, s:s, s:s}}", "token", "type", "http", "scheme", "bearer", "description",
+					      "The token of --token-file.", "session", "type", "apiKey", "in", "cookie", "name", cookie,
+					      "description", "What POST /api/session sets."));
+	return ret;
+}
+
+char *openapi__text(const json_t *limits, const char *cookie, size_t *size)
+{
+	json_t *doc = json_pack("{s:s, s:{s:s, s:s, s:s}, s:[{s:s, s:s}, {s:s, s:s}, {s:s, s:s}, {s:s, s:s}]}", "openapi", "3.1.0", "info", "title",
+				"memtrace-bpf", "version", MEMTRACE_VERSION, "description",
+				"What PyTorch programs hold of memory, by line and by module, asked over HTTP. Sizes are bytes unless the name says otherwise, "
+				"times seconds.",
+				"tags", "name", "traces", "description", "Captures, and what came of them", "name", "targets", "description",
+				"What can be captured", "name", "fleet", "description", "For monitoring systems", "name", "server", "description",
+				"The server itself");
+	json_t *paths = json_object();
+	const struct route *r;
+	char *text;
+
+	for (size_t i = 0; (r = routes__at(i)); i++) {
+		json_t *path = json_object_get(paths, r->path);
+		char method[12];
+		size_t k = 0;
+
+		if (!path) {
+			path = json_object();
+			json_object_set_new(paths, r->path, path);
+		}
+		for (; r->method[k] && k < sizeof(method) - 1; k++)
+			method[k] = (char)tolower((unsigned char)r->method[k]);
+		method[k] = '\0';
+		json_object_set_new(path, method, operation(r, limits, cookie));
+	}
+	json_object_set_new(doc, "paths", paths);
+	json_object_set_new(doc, "components", components(cookie));
+	if (cookie)
+		json_object_set_new(doc, "security", json_pack("[{s:[]}, {s:[]}]", "token", "session"));
+	text = json_dumps(doc, JSON_COMPACT);
+	json_decref(doc);
+	*size = text ? strlen(text) : 0;
+	return text;
+}

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The life of a request: from the library's first word of it to its last. */
+#include "serve/web/web.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "serve/web/request_read.h"
+
+/* ---- what a handler has ---- */
+
+struct state *request__state(struct request *r)
+{
+	return &r->web->state;
+}
+
+static const char *find_param(const struct param *params, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(params[i].field->name, name))
+			return params[i].value;
+	return NULL;
+}
+
+const char *request__path(struct request *r, const char *name)
+{
+	return find_param(r->path, r->n_path, name);
+}
+
+const char *request__query(struct request *r, const char *name)
+{
+	return find_param(r->query, r->n_query, name);
+}
+
+bool request__number(struct request *r, const char *name, double *ret)
+{
+	const char *text = request__query(r, name);
+
+	return text && validate__as_number(text, ret);
+}
+
+json_t *request__body(struct request *r)
+{
+	return r->doc;
+}
+
+const char *request__host(struct request *r)
+{
+	return r->host;
+}
+
+bool request__accepts_gzip(struct request *r)
+{
+	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Accept-Encoding");
+	const char *gzip = accept ? strcasestr(accept, "gzip") : NULL;
+
+	/* "gzip;q=0" is a no. */
+	return gzip && !(gzip[4] == ';' && strspn(gzip + 4, ";q=0. ") >= strcspn(gzip + 4, ","));
+}
+
+bool request__authorized(struct request *r)
+{
+	return !r->verdict.status && (!guard__wants_token(r->web->guard) || r->known);
+}
+
+bool request__accepts(struct request *r, const char *type)
+{
+	const char *accept = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Accept");
+
+	return accept && strcasestr(accept, type);
+}
+
+const struct metrics *request__metrics(struct request *r)
+{
+	return &r->web->metrics;
+}
+
+void request__keep(struct request *r, void *p, void (*release)(void *))
+{
+	if (r->release)
+		r->release(r->kept);
+	r->kept = p;
+	r->release = release;
+}
+
+void *request__kept(struct request *r)
+{
+	return r->kept;
+}
+
+/* ---- answers ---- */
+
+void request__header(struct request *r, const char *name, const char *value)
+{
+	if (r->n_headers == WEB_HEADERS)
+		return;
+	r->headers[r->n_headers].name = strdup(name);
+	r->headers[r->n_headers].value = strdup(value);
+	r->n_headers++;
+}
+
+static bool has_header(const struct request *r, const char *name)
+{
+	for (size_t i = 0; i < r->n_headers; i++)
+		if (r->headers[i].name && !strcasecmp(r->headers[i].name, name))
+			return true;
+	return false;
+}
+
+static void add_headers(struct request *r, struct MHD_Response *response, const char *type)
+{
+	static const char *const usual[][2] = {
+		{ "X-Content-Type-Options", "nosniff" },
+		{ "Cache-Control", "no-store" },
+		{ "Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'" },
+		{ "Referrer-Policy", "no-referrer" },
+		{ "Cross-Origin-Resource-Policy", "same-origin" },
+	};
+
+	if (type)
+		MHD_add_response_header(response, "Content-Type", type);
+	for (size_t i = 0; i < sizeof(usual) / sizeof(*usual); i++)
+		if (!has_header(r, usual[i][0]))
+			MHD_add_response_header(response, usual[i][0], usual[i][1]);
+	for (size_t i = 0; i < r->n_headers; i++)
+		if (r->headers[i].name && r->headers[i].value)
+			MHD_add_response_header(response, r->headers[i].name, r->headers[i].value);
+}
+
+void request__resume(struct request *r)
+{
+	if (!r->suspended)
+		return;
+	r->suspended = false;
+	MHD_resume_connection(r->mhd);
+}
+
+void request__respond(struct request *r, int status, struct MHD_Response *response, const char *type)
+{
+	if (r->answered || !response) {
+		/* Without memory for an answer there is none: request__access() ends the connection. */
+		if (response)
+			MHD_destroy_response(response);
+		r->answered = true;
+		request__resume(r);
+		return;
+	}
+	r->asked = 0;
+	r->again = NULL;
+	r->answered = true;
+	r->status = status;
+	r->response = response;
+	add_headers(r, response, type);
+	request__resume(r);
+}
+
+void request__data(struct request *r, int status, const char *type, char *data, size_t size)
+{
+	struct MHD_Response *response = data ? MHD_create_response_from_buffer(size, data, MHD_RESPMEM_MUST_FREE) : NULL;
+
+	if (!response)
+		free(data);
+	request__respond(r, status, response, type);
+}
+
+void request__constant(struct request *r, int status, const char *type, const void *data, size_t size)
+{
+	request__respond(r, status, MHD_create_response_from_buffer(size, (void *)data, MHD_RESPMEM_PERSISTENT), type);
+}
+
+void request__json(struct request *r, int status, json_t *doc)
+{
+	char *text = doc ? json_dumps(doc, JSON_COMPACT | JSON_REAL_PRECISION(16)) : NULL;
+
+	json_decref(doc);
+	request__data(r, status, "application/json", text, text ? strlen(text) : 0);
+}
+
+void request__error(struct request *r, int status, const char *field, const char *fmt, ...)
+{
+	char raw[1024], clean[1024];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(raw, sizeof(raw), fmt, ap);
+	va_end(ap);
+	text__clean(clean, sizeof(clean), raw, strlen(raw));
+	if ((status == 429 || status == 503) && !has_header(r, "Retry-After"))
+		request__header(r, "Retry-After", status == 429 ? "2" : "5");
+	if (status == 401 && !has_header(r, "WWW-Authenticate"))
+		request__header(r, "WWW-Authenticate", "Bearer");
+	request__json(r, status, json_pack("{s:s, s:s*}", "detail", clean, "field", field && *field ? field : NULL));
+}
+
+/* "bytes=A-B", "bytes=A-", "bytes=-N", one range alone. false: the whole file is sent, as with any other that is asked for. */
+static bool wanted_range(struct request *r, uint64_t size, uint64_t *from, uint64_t *length)
+{
+	const char *range = MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "Range"), *p;
+	unsigned long long a, b;
+	char *end;
+
+	if (!range || strncmp(range, "bytes=", 6) || strchr(range, ',') || MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, "If-Range"))
+		return false;
+	p = range + 6;
+	if (strspn(p, "0123456789-") != strlen(p) || !strchr(p, '-') || strlen(p) > 40 || !size)
+		return false;
+	if (*p == '-') {
+		a = strtoull(p + 1, &end, 10);
+		if (*end || end == p + 1 || !a)
+			return false;
+		*from = a < size ? size - a : 0;
+		*length = size - *from;
+		return true;
+	}
+	a = strtoull(p, &end, 10);
+	if (*end != '-')
+		return false;
+	p = end + 1;
+	b = *p ? strtoull(p, &end, 10) : size - 1;
+	if ((*p && *end) || a > b || a >= size)
+		return false;
+	*from = a;
+	*length = (b < size ? b + 1 : size) - a;
+	return true;
+}
+
+void request__file(struct request *r, const char *type, const char *name, int fd, uint64_t size)
+{
+	struct MHD_Response *response;
+	uint64_t from = 0, length = size;
+	char text[200];
+	int status = 200;
+
+	if (name) {
+		char plain[128];
+		size_t i;
+
+		/* Names are the broker's; one that is not as those are cannot become part of the header. */
+		for (i = 0; name[i] && i < sizeof(plain) - 1; i++)
+			plain[i] = strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", name[i]) ? name[i] : '_';
+		plain[i] = '\0';
+		snprintf(text, sizeof(text), "attachment; filename=\"%s\"", plain);
+		request__header(r, "Content-Disposition", text);
+	}
+	request__header(r, "Accept-Ranges", "bytes");
+	if (wanted_range(r, size, &from, &length)) {
+		status = 206;
+		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)from, (unsigned long long)(from + length - 1),
+			 (unsigned long long)size);
+		request__header(r, "Content-Range", text);
+	}
+	response = MHD_create_response_from_fd_at_offset64(length, fd, from);
+	if (!response)
+		close(fd);
+	request__respond(r, status, response, type);
+}
+
+void request__whole(struct request *r, const char *type, const char *name, int fd)
+{
+	struct stat st;
+
+	if (fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode)) {
+		request__file(r, type, name, fd, (uint64_t)st.st_size);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+	request__error(r, 503, NULL, "what was asked for did not come");
+}
+
+/* ---- the broker ---- */
+
+void request__ask(struct request *r, json_t *msg, void (*then)(struct request *r, json_t *answer, int fd))
+{
+	uint64_t id = ++r->web->last_id;
+	int err;
+
+	json_object_set_new(msg, "id", json_integer((json_int_t)id));
+	r->asked = id;
+	r->asked_at = r->web->now;
+	r->then = then;
+	err = link__send(r->web->link, msg, -1);
+	if (err == -E2BIG)
+		request__error(r, 413, NULL, "this is more than can be handed on");
+	else if (err)
+		request__error(r, 503, NULL, "the part of the server that captures %s; try again",
+			       err == -ENOBUFS ? "has too much to do" : "has ended");
+}
+
+void request__answered(struct web *web, json_t *msg, int fd)
+{
+	const json_t *id = json_object_get(msg, "id"), *status = json_object_get(msg, "status");
+	const char *detail = json_string_value(json_object_get(msg, "detail")), *field = json_string_value(json_object_get(msg, "field"));
+	struct request *r = web->requests;
+	int code = (int)json_integer_value(status);
+
+	while (r && (!r->asked || !json_is_integer(id) || (json_int_t)r->asked != json_integer_value(id)))
+		r = r->next;
+	if (!r) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	r->asked = 0;
+	if (json_is_true(json_object_get(msg, "ok"))) {
+		r->then(r, msg, fd);
+		return;
+	}
+	if (fd >= 0)
+		close(fd);
+	request__error(r, code == 404 || code == 409 || code == 422 || code == 429 ? code : 503, field, "%s",
+		       detail ? detail : "this could not be done, and nothing says why");
+}
+
+void request__wait(struct request *r, void (*again)(struct request *r))
+{
+	r->again = again;
+}
+
+void request__look_again(struct web *web)
+{
+	for (struct request *r = web->requests; r; r = r->next)
+		if (r->again && !r->answered)
+			r->again(r);
+}
+
+bool request__client_gone(const struct request *r)
+{
+	struct pollfd p = { .fd = r->conn->fd, .events = POLLRDHUP };
+
+	return r->suspended && poll(&p, 1, 0) > 0 && p.revents;
+}
+
+void request__hold(struct request *r, bool hold)
+{
+	r->held = hold;
+}
+
+/* No answer: request__access() ends the connection. */
+static void give_up(struct request *r)
+{
+	r->asked = 0;
+	r->again = NULL;
+	r->answered = true;
+	request__resume(r);
+}
+
+/* What nobody waits for any more takes no worker's time, and no place of those that wait for one. */
+static void cancel(struct request *r)
+{
+	struct web *web = r->web;
+
+	if (r->asked)
+		link__send(web->link, json_pack("{s:I, s:s, s:I}", "id", (json_int_t)++web->last_id, "do", "cancel", "asked", (json_int_t)r->asked), -1);
+	r->asked = 0;
+}
+
+void request__sweep(struct web *web)
+{
+	for (struct request *r = web->requests; r; r = r->next) {
+		if (r->asked && web->now - r->asked_at > WEB_ASK_NS) {
+			cancel(r);
+			request__error(r, 503, NULL, "the part of the server that captures has not answered");
+		} else if (!r->stream && !r->held && request__client_gone(r)) {
+			cancel(r);
+			give_up(r);
+		}
+	}
+}
+
+void request__abandon(struct web *web)
+{
+	for (struct request *r = web->requests; r; r = r->next)
+		give_up(r);
+}
+
+/* ---- its life ---- */
+
+static void request__free(struct request *r)
+{
+	if (r->release)
+		r->release(r->kept);
+	if (r->stream)
+		sse__release(r->stream);
+	if (r->response)
+		MHD_destroy_response(r->response);
+	if (r->verdict.costly)
+		guard__done(r->web->guard, &r->who.peer, &r->verdict);
+	for (size_t i = 0; i < r->n_headers; i++) {
+		free(r->headers[i].name);
+		free(r->headers[i].value);
+	}
+	for (size_t i = 0; i < r->n_query_text; i++)
+		free(r->query_text[i]);
+	if (r->prev)
+		r->prev->next = r->next;
+	else
+		r->web->requests = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	json_decref(r->doc);
+	free(r->body);
+	free(r->url);
+	free(r);
+}
+
+static struct request *request__new(struct web *web, struct MHD_Connection *mhd)
+{
+	const union MHD_ConnectionInfo *info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	struct request *r = info && info->socket_context ? calloc(1, sizeof(*r)) : NULL;
+
+	if (!r)
+		return NULL;
+	r->web = web;
+	r->mhd = mhd;
+	r->conn = info->socket_context;
+	r->conn->request = r;
+	r->next = web->requests;
+	if (r->next)
+		r->next->prev = r;
+	web->requests = r;
+	return r;
+}
+
+void request__completed(void *ctx, struct MHD_Connection *mhd, void **kept, enum MHD_RequestTerminationCode why)
+{
+	struct request *r = *kept;
+
+	(void)ctx;
+	(void)mhd;
+	(void)why;
+	*kept = NULL;
+	if (!r)
+		return;
+	r->conn->request = NULL;
+	conn__rested(r->conn);
+	request__free(r);
+}
+
+static enum MHD_Result queue(struct request *r)
+{
+	enum MHD_Result ret;
+
+	if (!r->response)
+		return MHD_NO;
+	ret = MHD_queue_response(r->mhd, (unsigned)r->status, r->response);
+	MHD_destroy_response(r->response);
+	r->response = NULL;
+	r->sent = r->web->now;
+	metrics__count(&r->web->metrics, r->route ? r->route->method : NULL, r->route ? r->route->path : NULL, r->status);
+	return ret;
+}
+
+/* All of it is there: the body is looked at, and the route does what it does. */
+static void handle(struct request *r)
+{
+	struct complaint c = { .field = "" };
+
+	if (r->route->in_body) {
+		r->doc = validate__body(r->route->in_body, r->body ? r->body : "", r->body_size, &c);
+		if (!r->doc) {
+			request__error(r, 422, c.field, "%s", c.detail);
+			return;
+		}
+	}
+	free(r->body);
+	r->body = NULL;
+	r->route->handle(r);
+}
+
+enum MHD_Result request__access(void *ctx, struct MHD_Connection *mhd, const char *url, const char *method, const char *version,
+				const char *data, size_t *size, void **kept)
+{
+	struct request *r = *kept;
+
+	(void)version;
+	if (!r) {
+		r = request__new(ctx, mhd);
+		*kept = r;
+		if (!r)
+			return MHD_NO;
+		/* A body that is far too long is not waited for: the answer goes out, and the connection ends. */
+		return request__begin(r, url, method) ? MHD_YES : queue(r);
+	}
+	if (*size) {
+		bool go_on = request__take(r, data, *size);
+
+		*size = 0;
+		return go_on ? MHD_YES : MHD_NO;
+	}
+	if (!r->read) {
+		r->read = true;
+		if (!r->answered)
+			handle(r);
+	}
+	if (r->answered)
+		return queue(r);
+	r->suspended = true;
+	MHD_suspend_connection(mhd);
+	return MHD_YES;
+}

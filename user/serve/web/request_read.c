@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/web/request_read.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char *header(const struct request *r, const char *name)
+{
+	return MHD_lookup_connection_value(r->mhd, MHD_HEADER_KIND, name);
+}
+
+/* Headers that say one thing each, of which a second one would be for somebody else to believe. */
+static const char *const only_once[] = { "Host",	"Origin",	 "Authorization", "Content-Type",   "Content-Length",
+					 "Transfer-Encoding", "Cookie", "Sec-Fetch-Site", "Sec-Fetch-Mode", "Sec-Fetch-Dest" };
+#define ONLY_ONCE (sizeof(only_once) / sizeof(*only_once))
+
+struct heads {
+	unsigned seen[ONLY_ONCE];
+	bool bad;
+};
+
+/* "Content-Length : 5" is a header to some, and to others none. */
+static bool is_name(const char *key, size_t size)
+{
+	return size && strnlen(key, size) == size &&
+	       strspn(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789!#$%&'*+-.^_`|~") >= size;
+}
+
+static enum MHD_Result on_header(void *ctx, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t size)
+{
+	struct heads *h = ctx;
+
+	(void)kind;
+	for (size_t i = 0; i < ONLY_ONCE; i++)
+		if (strlen(only_once[i]) == key_size && !strncasecmp(only_once[i], key, key_size))
+			h->seen[i]++;
+	h->bad |= !is_name(key, key_size) || (value && memchr(value, '\0', size));
+	return MHD_YES;
+}
+
+/* Where one ends and the next begins has to be beyond doubt, for whoever stands between. */
+static bool check_headers(struct request *r)
+{
+	struct heads h = { .bad = false };
+	const char *length = header(r, "Content-Length"), *coding = header(r, "Transfer-Encoding");
+
+	MHD_get_connection_values_n(r->mhd, MHD_HEADER_KIND, on_header, &h);
+	for (size_t i = 0; i < ONLY_ONCE; i++) {
+		if (h.seen[i] < 2)
+			continue;
+		request__header(r, "Connection", "close");
+		request__error(r, 400, NULL, "the header %s came twice", only_once[i]);
+		return false;
+	}
+	if (h.bad || (length && coding) || (length && (!*length || strspn(length, "0123456789") != strlen(length))) ||
+	    (coding && strcasecmp(coding, "chunked"))) {
+		request__header(r, "Connection", "close");
+		request__error(r, 400, NULL, "the headers do not say where the request ends");
+		return false;
+	}
+	return true;
+}
+
+/* What is open to all tells more to those who need not be all: asked again as if the route were not open. */
+static bool shows_token(struct request *r)
+{
+	struct guard_request g = r->who;
+	struct guard_verdict v = { .status = 0 };
+
+	if (!guard__wants_token(r->web->guard))
+		return true;
+	if (!g.authorization && !g.cookie)
+		return false;
+	g.flags = 0;
+	guard__check(r->web->guard, &g, &v);
+	return !v.status;
+}
+
+static bool check_who(struct request *r)
+{
+	struct guard_request *g = &r->who;
+	char seconds[16];
+
+	g->peer = r->conn->peer;
+	g->now = r->web->now;
+	g->method = r->method;
+	g->host = header(r, "Host");
+	g->origin = header(r, "Origin");
+	g->authorization = header(r, "Authorization");
+	g->cookie = header(r, "Cookie");
+	g->fetch_site = header(r, "Sec-Fetch-Site");
+	g->fetch_mode = header(r, "Sec-Fetch-Mode");
+	g->fetch_dest = header(r, "Sec-Fetch-Dest");
+	g->flags = r->route ? r->route->flags : 0;
+	snprintf(r->host, sizeof(r->host), "%s", g->host ? g->host : "localhost");
+	guard__check(r->web->guard, g, &r->verdict);
+	if (!r->verdict.status) {
+		r->known = !(g->flags & ROUTE_OPEN) || shows_token(r);
+		r->conn->known |= r->known && guard__wants_token(r->web->guard);
+		return true;
+	}
+	if (r->verdict.status == 429) {
+		snprintf(seconds, sizeof(seconds), "%u", r->verdict.retry_after);
+		request__header(r, "Retry-After", seconds);
+	}
+	request__error(r, r->verdict.status, NULL, "%s", r->verdict.why);
+	return false;
+}
+
+/* "GET http://host/path" is "GET /path" (RFC 9112, 3.2.2), where the host is that of Host: nobody between us goes by another one. */
+static bool cut_authority(struct request *r)
+{
+	size_t scheme = !strncasecmp(r->url, "http://", 7) ? 7 : !strncasecmp(r->url, "https://", 8) ? 8 : 0, len;
+	const char *host = header(r, "Host");
+
+	if (!scheme)
+		return true;
+	len = strcspn(r->url + scheme, "/");
+	if (!host || strlen(host) != len || strncasecmp(host, r->url + scheme, len) != 0) {
+		request__header(r, "Connection", "close");
+		request__error(r, 400, NULL, "the request names another host than the header Host");
+		return false;
+	}
+	memmove(r->url, r->url + scheme + len, strlen(r->url + scheme + len) + 1);
+	if (!*r->url)
+		memcpy(r->url, "/", 2); /* the scheme was longer */
+	return true;
+}
+
+static bool check_route(struct request *r, char *values[4], size_t *n)
+{
+	char allow[128];
+	size_t size;
+
+	r->route = routes__find(r->method, r->url, values, n, allow, sizeof(allow));
+	if (!check_who(r))
+		return false;
+	if (!r->route && *allow) {
+		request__header(r, "Allow", allow);
+		if (!strcmp(r->method, "OPTIONS"))
+			request__respond(r, 204, MHD_create_response_from_buffer(0, (void *)"", MHD_RESPMEM_PERSISTENT), NULL);
+		else
+			request__error(r, 405, NULL, "%s is not for %s, which knows %s", r->method, r->url, allow);
+		return false;
+	}
+	if (!r->route) {
+		request__error(r, 404, NULL, "there is no %.200s here", r->url);
+		return false;
+	}
+	for (size_t i = 0; i < *n; i++) {
+		size = strlen(values[i]);
+		if (validate__unescape(values[i], &size) && !memchr(values[i], '\0', size))
+			continue;
+		request__error(r, 404, NULL, "there is no such thing: its name is not text");
+		return false;
+	}
+	return true;
+}
+
+static bool check_path(struct request *r, char *values[4], size_t n)
+{
+	struct complaint c;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct field *f = &r->route->in_path[i];
+
+		/* One spelling for each: "4e3" and "04" are other paths. */
+		if (f->type == FIELD_INTEGER && (values[i][0] == '0' || values[i][strspn(values[i], "0123456789")])) {
+			request__error(r, 422, f->name, "%s: must be a whole number in digits, and it is \"%.40s\"", f->name, values[i]);
+			return false;
+		}
+		if (validate__text(f, values[i], strlen(values[i]), &c)) {
+			request__error(r, 422, c.field, "%s", c.detail);
+			return false;
+		}
+		r->path[r->n_path++] = (struct param){ f, values[i] };
+	}
+	return true;
+}
+
+struct queries {
+	struct request *r;
+	struct complaint c;
+	bool bad;
+};
+
+static enum MHD_Result refuse(struct queries *q, const char *field, const char *what)
+{
+	text__clean(q->c.field, sizeof(q->c.field), field, strlen(field));
+	snprintf(q->c.detail, sizeof(q->c.detail), "%s: %s", *q->c.field ? q->c.field : "query", what);
+	q->bad = true;
+	return MHD_NO;
+}
+
+static enum MHD_Result on_query(void *ctx, enum MHD_ValueKind kind, const char *key, size_t key_size, const char *value, size_t size)
+{
+	struct queries *q = ctx;
+	struct request *r = q->r;
+	const struct field *f;
+	char name[64], *text;
+
+	(void)kind;
+	if (key_size >= sizeof(name))
+		return r->route->flags & ROUTE_ANY_QUERY ? MHD_YES : refuse(q, "", "a parameter's name is too long");
+	memcpy(name, key, key_size);
+	if (!validate__unescape(name, &key_size) || memchr(name, '\0', key_size))
+		return r->route->flags & ROUTE_ANY_QUERY ? MHD_YES : refuse(q, "", "a parameter's name is not text");
+	f = validate__field(r->route->in_query, name);
+	if (!f)
+		return r->route->flags & ROUTE_ANY_QUERY ? MHD_YES : refuse(q, name, "this call has no such parameter");
+	if (request__query(r, name))
+		return refuse(q, name, "is given twice");
+	if (r->n_query == WEB_PARAMS)
+		return refuse(q, name, "there are too many parameters");
+	text = malloc(size + 1);
+	if (!text)
+		return refuse(q, name, "no memory");
+	r->query_text[r->n_query_text++] = text;
+	if (value)
+		memcpy(text, value, size);
+	size = value ? size : 0;
+	text[size] = '\0';
+	if (!validate__unescape(text, &size))
+		return refuse(q, name, "is not UTF-8 in percent-encoding");
+	if (validate__text(f, text, size, &q->c)) {
+		q->bad = true;
+		return MHD_NO;
+	}
+	r->query[r->n_query++] = (struct param){ f, text };
+	return MHD_YES;
+}
+
+static bool check_query(struct request *r)
+{
+	struct queries q = { .r = r };
+
+	MHD_get_connection_values_n(r->mhd, MHD_GET_ARGUMENT_KIND, on_query, &q);
+	for (const struct field *f = r->route->in_query; !q.bad && f && f->name; f++)
+		if (f->required && !request__query(r, f->name))
+			refuse(&q, f->name, "must be given");
+	if (q.bad)
+		request__error(r, 422, q.c.field, "%s", q.c.detail);
+	return !q.bad;
+}
+
+static bool check_type(struct request *r)
+{
+	const char *type = header(r, "Content-Type");
+
+	if (!r->route->in_body || !type || validate__is_json_type(type))
+		return true;
+	request__error(r, 415, NULL, "the body must be application/json, and its Content-Type is \"%.80s\"", type);
+	return false;
+}
+
+bool request__begin(struct request *r, const char *url, const char *method)
+{
+	const char *length = header(r, "Content-Length");
+	unsigned long long size = length ? strtoull(length, NULL, 10) : 0;
+	char *values[4];
+	size_t n;
+
+	snprintf(r->method, sizeof(r->method), "%s", method);
+	r->url = strdup(url);
+	if (!r->url) {
+		r->answered = true;
+		return false;
+	}
+	if (check_headers(r) && cut_authority(r) && check_route(r, values, &n) && check_path(r, values, n) && check_query(r) && check_type(r) && size > WEB_BODY)
+		request__error(r, 413, NULL, "the body must be at most %d bytes long, and it is %llu", WEB_BODY, size);
+	/* What the headers leave in doubt is not read on, and who asks before sending the body is told. */
+	return !(r->answered && (size > WEB_DRAIN || r->status == 400 || header(r, "Expect")));
+}
+
+bool request__take(struct request *r, const char *data, size_t size)
+{
+	if (!r->answered && size > WEB_BODY - r->body_size)
+		request__error(r, 413, NULL, "the body must be at most %d bytes long", WEB_BODY);
+	if (r->answered || !r->route->in_body) {
+		r->drained += size;
+		if (!r->answered && r->drained > WEB_BODY)
+			request__error(r, 413, NULL, "the body must be at most %d bytes long, and this call has none", WEB_BODY);
+		return r->drained <= WEB_DRAIN;
+	}
+	if (r->body_size + size > r->body_room) {
+		size_t room = r->body_room ? r->body_room : 1024;
+		char *more;
+
+		while (room < r->body_size + size)
+			room *= 2;
+		more = realloc(r->body, room);
+		if (!more)
+			return false;
+		r->body = more;
+		r->body_room = room;
+	}
+	memcpy(r->body + r->body_size, data, size);
+	r->body_size += size;
+	return true;
+}

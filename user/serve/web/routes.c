@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/web/route.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/web/web.h"
+
+const struct route *const route_tables[] = { trace_routes, server_routes, page_routes, fleet_routes, NULL };
+
+const struct route *routes__at(size_t i)
+{
+	for (size_t t = 0; route_tables[t]; t++)
+		for (const struct route *r = route_tables[t]; r->method; r++)
+			if (!i--)
+				return r;
+	return NULL;
+}
+
+/*
+ * Does path match the route's? -1: no; else how much of it was named there by letter, so that "/api/trace/list" goes before
+ * "/api/trace/{trace_id}".
+ */
+static int match(const char *pattern, const char *path)
+{
+	int named = 0;
+
+	while (*pattern) {
+		if (*pattern != '{') {
+			if (*pattern++ != *path++)
+				return -1;
+			named++;
+			continue;
+		}
+		size_t len = strcspn(path, "/");
+
+		if (!len)
+			return -1;
+		path += len;
+		pattern += strcspn(pattern, "}") + 1;
+	}
+	return *path ? -1 : named;
+}
+
+static size_t cut(const char *pattern, char *path, char *values[4])
+{
+	size_t n = 0;
+
+	while (*pattern) {
+		if (*pattern != '{') {
+			pattern++;
+			path++;
+			continue;
+		}
+		pattern += strcspn(pattern, "}") + 1;
+		if (n < 4)
+			values[n++] = path;
+		path += strcspn(path, "/");
+		if (*path && *pattern == '/') {
+			*path++ = '\0';
+			pattern++;
+		}
+	}
+	return n;
+}
+
+const struct route *routes__find(const char *method, char *path, char *values[4], size_t *n, char *allow, size_t size)
+{
+	const struct route *best = NULL, *found = NULL;
+	const struct route *r;
+	int most = -1;
+	size_t at = 0;
+
+	for (size_t i = 0; (r = routes__at(i)); i++) {
+		int named = match(r->path, path);
+
+		if (named > most) {
+			most = named;
+			best = r;
+		}
+	}
+	*allow = '\0';
+	*n = 0;
+	if (!best)
+		return NULL;
+	for (size_t i = 0; (r = routes__at(i)); i++) {
+		if (strcmp(r->path, best->path))
+			continue;
+		bool get = !strcmp(r->method, "GET");
+
+		if (!strcmp(r->method, method) || (get && !strcmp(method, "HEAD")))
+			found = r;
+		at += (size_t)snprintf(allow + at, at < size ? size - at : 0, "%s%s", r->method, get ? ", HEAD, " : ", ");
+	}
+	at += (size_t)snprintf(allow + at, at < size ? size - at : 0, "OPTIONS");
+	if (found)
+		*n = cut(found->path, path, values);
+	return found;
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The calls of systems that watch many machines: metrics, and profiles that are made when they are asked for. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "serve/web/web.h"
+
+#define SECONDS 5 /* of a capture whose length nobody said; scrapers wait 10 */
+
+/* ---- metrics ---- */
+
+static void metrics(struct request *r)
+{
+	bool openmetrics = request__accepts(r, "application/openmetrics-text");
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out = open_memstream(&text, &size);
+
+	if (out)
+		metrics__write(out, request__state(r), request__metrics(r), openmetrics);
+	if (!out || fclose(out)) {
+		free(text);
+		request__error(r, 503, NULL, "no memory");
+		return;
+	}
+	request__data(r, 200, openmetrics ? "application/openmetrics-text; version=1.0.0; charset=utf-8" : "text/plain; version=0.0.4; charset=utf-8",
+		      text, size);
+}
+
+/* ---- profiles ---- */
+
+static const struct field profile_query[] = {
+	{ .name = "seconds", .type = FIELD_NUMBER, .min = 0.001, .max = 3600, .help = "How long to capture; 5 if nothing is said.", .example = "10" },
+	{ .name = "target", .type = FIELD_STRING, .shortest = 1, .longest = 64, .help = "The name of a target; not needed where there is one alone." },
+	{ .name = "pid", .type = FIELD_INTEGER, .min = 1, .max = 2147483647, .help = "A process of a target; goes before target." },
+	{ .name = "trace_id", .type = FIELD_STRING, .shortest = 1, .longest = STATE_ID - 1, .help = "A trace that there is, instead of a new capture; goes before pid and target." },
+	{ .name = "at", .type = FIELD_STRING, .pattern = PATTERN_AT, .help = "The moment that inuse_space is of: peak (as if nothing is said), end, oom, or seconds." },
+	{ .name = "device", .type = FIELD_STRING, .pattern = PATTERN_DEVICE, .help = "One device alone, as cuda:0 or cpu." },
+	{ 0 },
+};
+
+/* A profile that is being made; id: of the trace. */
+struct profile {
+	struct web *web;
+	bool temporary; /* the trace was made for it, and goes with it */
+	char id[STATE_ID];
+};
+
+/* The answer of the broker's finds nobody, and is passed over. */
+static void release_profile(void *ctx)
+{
+	struct profile *p = ctx;
+	json_t *msg;
+
+	if (p->temporary && *p->id) {
+		msg = json_pack("{s:I, s:s, s:s}", "id", (json_int_t)++p->web->last_id, "do", "delete", "trace_id", p->id);
+		if (msg)
+			link__send(p->web->link, msg, -1);
+	}
+	free(p);
+}
+
+static void on_open(struct request *r, json_t *answer, int fd)
+{
+	struct profile *p = request__kept(r);
+	char name[STATE_ID + 8];
+
+	(void)answer;
+	snprintf(name, sizeof(name), "%s.pb.gz", p->id);
+	request__whole(r, "application/octet-stream", name, fd);
+}
+
+static void on_export(struct request *r, json_t *answer, int fd)
+{
+	const char *file = json_string_value(json_object_get(answer, "file"));
+
+	if (fd >= 0)
+		close(fd);
+	if (file)
+		request__ask(r, json_pack("{s:s, s:s}", "do", "open", "file", file), on_open);
+	else
+		request__error(r, 503, NULL, "the profile could not be made");
+}
+
+static void export(struct request *r)
+{
+	const struct profile *p = request__kept(r);
+
+	request__ask(r, json_pack("{s:s, s:s, s:s, s:s*, s:s*}", "do", "export", "trace_id", p->id, "format", "pprof", "at", request__query(r, "at"),
+				  "device", request__query(r, "device")), on_export);
+}
+
+static void wait_for_end(struct request *r)
+{
+	const struct profile *p = request__kept(r);
+	struct state_trace *t = state__trace(request__state(r), p->id);
+	const char *error;
+
+	if (!t) {
+		request__error(r, 503, NULL, "the capture was deleted before its end");
+		return;
+	}
+	if (!state__trace_ended(t))
+		return;
+	request__wait(r, NULL);
+	if (!strcmp(state__trace_state(t), "done")) {
+		export(r);
+		return;
+	}
+	error = json_string_value(json_object_get(t->facts, "error"));
+	request__error(r, json_integer_value(json_object_get(t->facts, "status")) == 404 ? 404 : 503, NULL, "%s",
+		       error ? error : "the capture has failed, and nothing says why");
+}
+
+static void on_capture(struct request *r, json_t *answer, int fd)
+{
+	json_t *msg = json_pack("{s:s, s:O*}", "event", "trace", "trace", json_object_get(answer, "trace"));
+	struct profile *p = request__kept(r);
+	struct state_trace *t = NULL;
+
+	request__hold(r, false);
+	if (fd >= 0)
+		close(fd);
+	if (!msg || state__take(request__state(r), msg, -1, &t) || !t) {
+		request__error(r, 503, NULL, "the capture began, and nothing is known of it");
+	} else {
+		memcpy(p->id, t->id, sizeof(p->id));
+		request__wait(r, wait_for_end);
+		wait_for_end(r);
+	}
+	json_decref(msg);
+}
+
+/* The target that is meant where none is named: NULL: there are several, or none. */
+static const char *only_target(const struct state *s)
+{
+	const char *ret = NULL;
+
+	for (size_t i = 0; i < s->n_processes; i++) {
+		if (ret && strcmp(ret, s->processes[i]->target))
+			return NULL;
+		ret = s->processes[i]->target;
+	}
+	return ret && *ret ? ret : NULL;
+}
+
+/* NULL: answered, it is not clear who is meant. */
+static json_t *whom(struct request *r)
+{
+	const struct state *s = request__state(r);
+	const char *target = request__query(r, "target");
+	json_t *msg = json_pack("{s:s, s:b}", "do", "capture", "keep", 0);
+	double seconds = SECONDS, pid, most = json_number_value(json_object_get(json_object_get(s->hello, "limits"), "max_duration_s"));
+
+	if (most > 0 && most < seconds)
+		seconds = most;
+	request__number(r, "seconds", &seconds);
+	if (most > 0 && seconds > most) {
+		json_decref(msg);
+		request__error(r, 422, "seconds", "seconds: must be at most %.15g, and it is %.15g", most, seconds);
+		return NULL;
+	}
+	json_object_set_new(msg, "duration_s", json_real(seconds));
+	if (request__number(r, "pid", &pid)) {
+		json_object_set_new(msg, "pid", json_integer((json_int_t)pid));
+		return msg;
+	}
+	if (!target)
+		target = only_target(s);
+	if (!target && s->n_processes == 1) {
+		json_object_set_new(msg, "pid", json_integer(s->processes[0]->pid));
+		return msg;
+	}
+	if (target) {
+		json_object_set_new(msg, "model_name", json_string(target));
+		return msg;
+	}
+	json_decref(msg);
+	if (s->n_processes)
+		request__error(r, 409, "target", "target: must be given, or pid: there are %zu processes", s->n_processes);
+	else
+		request__error(r, 404, NULL, "There is no process of a target now");
+	return NULL;
+}
+
+static void profile(struct request *r)
+{
+	const char *id = request__query(r, "trace_id");
+	struct profile *p;
+	json_t *msg;
+
+	if (id && !state__trace(request__state(r), id)) {
+		request__error(r, 404, NULL, "Trace %.40s not found", id);
+		return;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		request__error(r, 503, NULL, "no memory");
+		return;
+	}
+	*p = (struct profile){ .web = r->web, .temporary = !id };
+	request__keep(r, p, release_profile);
+	if (id) {
+		snprintf(p->id, sizeof(p->id), "%s", id);
+		request__wait(r, wait_for_end);
+		wait_for_end(r);
+		return;
+	}
+	msg = whom(r);
+	if (!msg)
+		return;
+	request__hold(r, true); /* until the name of the capture is known, which is to be deleted with the request */
+	request__ask(r, msg, on_capture);
+}
+
+#define PROFILE(name, operation, words)                                                                                                             \
+	{ .method = "GET", .path = "/debug/pprof/" name, .id = operation, .tag = "fleet", .summary = words,                                            \
+	  .help = "Captures for so long and answers with a profile for pprof, which Pyroscope and Parca take as well: inuse_space is the moment of the " \
+		  "peak, alloc_space all that was allocated. The capture is not kept. A trace that there is, is waited for and kept.",                    \
+	  .in_query = profile_query,                                                                                                                \
+	  .answers = ANSWERS({ 200, "application/octet-stream", NULL, "The profile, compressed." },                                                   \
+			     { 404, JSON, "Error", "There is no such target, process or trace." },                                                    \
+			     { 409, JSON, "Error", "It cannot be done in this state." },                                                              \
+			     { 503, JSON, "Error", "It cannot be captured; detail says why." }),                                                      \
+	  .flags = ROUTE_COSTLY | ROUTE_ANY_QUERY, .handle = profile }
+
+const struct route fleet_routes[] = {
+	{ .method = "GET", .path = "/metrics", .id = "getMetrics", .tag = "fleet", .summary = "Figures for Prometheus",
+	  .help = "In Prometheus' text format, or as OpenMetrics where Accept names that.",
+	  .answers = ANSWERS({ 200, "text/plain", NULL, "The figures." }, { 200, "application/openmetrics-text", NULL, "The figures." },
+			     { 503, JSON, "Error", "There is no memory for it." }),
+	  .flags = ROUTE_ANY_QUERY, .handle = metrics },
+	PROFILE("memory", "profileMemory", "A profile of what is allocated"),
+	/* Where scrapers look by themselves. */
+	PROFILE("heap", "profileHeap", "The same, by the name that pprof knows"),
+	PROFILE("allocs", "profileAllocs", "The same, by the name that scrapers know"),
+	{ 0 },
+};

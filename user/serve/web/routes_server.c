@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The calls about the server itself, its targets and their processes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "serve/web/openapi.h"
+#include "serve/web/web.h"
+
+static const struct field session_body[] = {
+	{ .name = "token", .type = FIELD_STRING, .required = true, .longest = GUARD_TOKEN_MAX, .help = "The server's token." },
+	{ 0 },
+};
+
+static const struct field pid_path[] = {
+	{ .name = "pid", .type = FIELD_INTEGER, .required = true, .min = 1, .max = 2147483647, .help = "A process of a target.", .example = "4242" },
+	{ 0 },
+};
+
+static const struct field history_query[] = {
+	{ .name = "since", .type = FIELD_NUMBER, .min = 0, .max = 1e11, .help = "Only samples after this time, in seconds since 1970." },
+	{ 0 },
+};
+
+static const char *const dump_by[] = { "tensor", "module", "category", NULL };
+static const struct field dump_query[] = {
+	{ .name = "by", .type = FIELD_STRING, .choices = dump_by, .help = "What a row is." },
+	{ .name = "top", .type = FIELD_INTEGER, .min = 0, .max = 1000000, .help = "How many rows; what is left is one more. 0: all." },
+	{ 0 },
+};
+
+json_t *process__public(const struct state_process *p)
+{
+	json_t *o = json_pack("{s:i, s:f, s:s, s:s}", "pid", (int)p->pid, "started", p->started, "target", p->target, "name", p->name);
+
+	if (p->rank >= 0)
+		json_object_set_new(o, "rank", json_integer(p->rank));
+	if (*p->container)
+		json_object_set_new(o, "container", json_string(p->container));
+	if (*p->pod)
+		json_object_set_new(o, "pod", json_string(p->pod));
+	return o;
+}
+
+/* And its last figures. */
+static json_t *process_now(const struct state_process *p)
+{
+	static const char *const names[FIG_NR] = {
+		[FIG_ALLOCATED] = "allocated", [FIG_RESERVED] = "reserved", [FIG_PEAK_ALLOCATED] = "peak_allocated",
+		[FIG_TOTAL] = "total",	       [FIG_USED] = "used",	    [FIG_FREE] = "free",
+			    [FIG_OOMS] = "ooms",
+		[FIG_RETRIES] = "retries",
+	};
+	json_t *o = process__public(p), *devices = json_array();
+
+	for (size_t i = 0; i < p->n_devices; i++) {
+		const struct state_device *d = &p->devices[i];
+		json_t *one = json_pack("{s:s}", "device", d->name);
+
+		for (size_t k = 0; k < FIG_NR; k++)
+			if (d->has & 1u << k)
+				json_object_set_new(one, names[k], json_integer((json_int_t)d->figures[k]));
+		json_array_append_new(devices, one);
+	}
+	if (p->time)
+		json_object_set_new(o, "time", json_real(p->time));
+	if (p->has_rss)
+		json_object_set_new(o, "rss", json_integer((json_int_t)p->rss));
+	if (*p->why)
+		json_object_set_new(o, "why", json_string(p->why));
+	json_object_set_new(o, "devices", devices);
+	return o;
+}
+
+static size_t capturing(const struct state *s)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n_traces; i++)
+		n += !state__trace_ended(s->traces[i]);
+	return n;
+}
+
+static void health(struct request *r)
+{
+	struct state *s = request__state(r);
+	json_t *o = json_pack("{s:s, s:s}", "status", s->hello ? "ok" : "starting", "version", MEMTRACE_VERSION), *names, *t;
+	struct timespec now;
+	double uptime;
+	size_t i;
+
+	if (!request__authorized(r) || !s->hello) {
+		request__json(r, 200, o);
+		return;
+	}
+	names = json_array();
+	json_array_foreach(s->targets, i, t)
+		json_array_append(names, json_object_get(t, "name"));
+	clock_gettime(CLOCK_REALTIME, &now);
+	uptime = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - json_number_value(json_object_get(s->hello, "start"));
+	json_object_set_new(o, "uptime_s", json_integer((json_int_t)uptime));
+	json_object_set(o, "can_trace", json_object_get(s->hello, "can_trace"));
+	json_object_set_new(o, "why", json_string(json_string_value(json_object_get(s->hello, "why"))
+							  ? json_string_value(json_object_get(s->hello, "why"))
+							  : ""));
+	json_object_set_new(o, "targets", names);
+	json_object_set_new(o, "processes", json_integer((json_int_t)s->n_processes));
+	json_object_set_new(o, "traces", json_integer((json_int_t)s->n_traces));
+	json_object_set_new(o, "capturing", json_integer((json_int_t)capturing(s)));
+	json_object_set(o, "limits", json_object_get(s->hello, "limits"));
+	json_object_set(o, "formats", json_object_get(s->hello, "formats"));
+	request__json(r, 200, o);
+}
+
+static void targets(struct request *r)
+{
+	struct state *s = request__state(r);
+	json_t *processes = json_array(), *o;
+
+	for (size_t i = 0; i < s->n_processes; i++)
+		json_array_append_new(processes, process_now(s->processes[i]));
+	o = json_pack("{s:o, s:o}", "targets", s->targets ? json_incref(s->targets) : json_array(), "processes", processes);
+	request__json(r, 200, o);
+}
+
+/* NULL: answered, there is none. */
+static struct state_process *process_of(struct request *r)
+{
+	pid_t pid = (pid_t)strtol(request__path(r, "pid"), NULL, 10); /* digits alone: request_read.c */
+	struct state_process *p = state__process(request__state(r), pid);
+
+	if (!p)
+		request__error(r, 404, NULL, "Process %d not found among those of the targets; GET /api/targets lists them", (int)pid);
+	return p;
+}
+
+static void history(struct request *r)
+{
+	struct state_process *p = process_of(r);
+	double since = 0;
+	char *text = NULL;
+	size_t size = 0;
+	bool first = true;
+	FILE *out;
+
+	if (!p)
+		return;
+	request__number(r, "since", &since);
+	out = open_memstream(&text, &size);
+	if (!out) {
+		request__error(r, 503, NULL, "no memory");
+		return;
+	}
+	fprintf(out, "{\"pid\":%d,\"samples\":[", (int)p->pid);
+	for (size_t i = 0; i < p->n_history; i++) {
+		const char *sample = p->history[(p->history_first + i) % STATE_HISTORY];
+
+		/* Each begins with {"time":. */
+		if (strtod(sample + 8, NULL) <= since)
+			continue;
+		fprintf(out, "%s%s", first ? "" : ",", sample);
+		first = false;
+	}
+	fputs("]}", out);
+	fclose(out);
+	request__data(r, 200, "application/json", text, size);
+}
+
+static void on_dump(struct request *r, json_t *answer, int fd)
+{
+	(void)answer;
+	request__whole(r, "application/json", NULL, fd);
+}
+
+static void dump(struct request *r)
+{
+	struct state_process *p = process_of(r);
+	const char *by = request__query(r, "by");
+	json_t *msg;
+	double top;
+
+	if (!p)
+		return;
+	msg = json_pack("{s:s, s:i, s:s*}", "do", "dump", "pid", (int)p->pid, "by", by);
+	if (request__number(r, "top", &top))
+		json_object_set_new(msg, "top", json_integer((json_int_t)top));
+	request__ask(r, msg, on_dump);
+}
+
+static void stream(struct request *r)
+{
+	request__stream(r, NULL);
+}
+
+static void log_in(struct request *r)
+{
+	const char *token = json_string_value(json_object_get(request__body(r), "token"));
+	char cookie[256], seconds[16];
+	struct guard_verdict v = { .status = 0 };
+
+	if (!guard__wants_token(r->web->guard)) {
+		request__json(r, 200, json_pack("{s:s}", "message", "this server wants no token"));
+	} else if (!guard__log_in(r->web->guard, &r->who, token, cookie, &v)) {
+		request__header(r, "Set-Cookie", cookie);
+		request__json(r, 200, json_pack("{s:s}", "message", "the cookie stands for the token from now on"));
+	} else {
+		snprintf(seconds, sizeof(seconds), "%u", v.retry_after);
+		if (v.status == 429)
+			request__header(r, "Retry-After", seconds);
+		request__error(r, v.status, "token", "%s", v.why);
+	}
+}
+
+static void log_out(struct request *r)
+{
+	char cookie[256] = "";
+
+	guard__log_out(r->web->guard, &r->who, cookie);
+	if (*cookie)
+		request__header(r, "Set-Cookie", cookie);
+	request__json(r, 200, json_pack("{s:s}", "message", "the session has ended"));
+}
+
+static void openapi(struct request *r)
+{
+	struct web *w = r->web;
+	char *copy;
+
+	if (!w->openapi)
+		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"), guard__wants_token(w->guard) ? guard__cookie(w->guard) : NULL,
+					   &w->openapi_size);
+	copy = w->openapi ? malloc(w->openapi_size) : NULL;
+	if (copy)
+		memcpy(copy, w->openapi, w->openapi_size);
+	request__data(r, 200, "application/json", copy, w->openapi_size);
+}
+
+#define NOT_THERE { 404, JSON, "Error", "There is no such process among those of the targets." }
+
+const struct route server_routes[] = {
+	{ .method = "GET", .path = "/api/health", .id = "getHealth", .tag = "server", .summary = "Whether the server works, and what it can do",
+	  .help = "Where a token is wanted and none is given: status and version alone.",
+	  .answers = ANSWERS({ 200, JSON, "Health", "It works." }), .flags = ROUTE_OPEN, .handle = health },
+	{ .method = "GET", .path = "/api/openapi.json", .id = "getSchema", .tag = "server", .summary = "This document",
+	  .answers = ANSWERS({ 200, JSON, NULL, "The document." }), .flags = ROUTE_OPEN, .handle = openapi },
+	{ .method = "GET", .path = "/api/stream", .id = "streamAll", .tag = "server", .summary = "All that happens, as it happens",
+	  .help = "Server-sent events: `hello`, `targets`, `process`, `sample`, `trace`, `gone`. It begins with all that is there.",
+	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }), .handle = stream },
+	{ .method = "POST", .path = "/api/session", .id = "logIn", .tag = "server", .summary = "A cookie instead of the token",
+	  .help = "For browsers, which cannot send a header with every request.", .in_body = session_body,
+	  .answers = ANSWERS({ 200, JSON, "Message", "The answer sets the cookie." }, { 401, JSON, "Error", "It is not the token." }), .flags = ROUTE_OPEN | ROUTE_CHANGES, .handle = log_in },
+	{ .method = "DELETE", .path = "/api/session", .id = "logOut", .tag = "server", .summary = "End the session of the cookie",
+	  .answers = ANSWERS({ 200, JSON, "Message", "There is none any more." }), .flags = ROUTE_OPEN | ROUTE_CHANGES, .handle = log_out },
+	{ .method = "GET", .path = "/api/targets", .id = "listTargets", .tag = "targets", .summary = "What can be captured",
+	  .help = "The targets, and their processes with the last figures of each.",
+	  .answers = ANSWERS({ 200, JSON, "Targets", "The targets and processes." }), .handle = targets },
+	{ .method = "GET", .path = "/api/targets/{pid}/history", .id = "getHistory", .tag = "targets", .summary = "The last figures of a process",
+	  .in_path = pid_path, .in_query = history_query, .answers = ANSWERS({ 200, JSON, "History", "Samples, oldest first." }, NOT_THERE),
+	  .handle = history },
+	{ .method = "GET", .path = "/api/targets/{pid}/dump", .id = "getDump", .tag = "targets", .summary = "What a process holds now",
+	  .help = "Read from outside, without a probe.", .in_path = pid_path, .in_query = dump_query,
+	  .answers = ANSWERS({ 200, JSON, "Document", "The document of `dump --format json`." }, NOT_THERE,
+			     { 409, JSON, "Error", "The process cannot be read as things are." },
+			     { 503, JSON, "Error", "It cannot be done here or now; detail says why." }),
+	  .flags = ROUTE_COSTLY, .handle = dump },
+	{ 0 },
+};

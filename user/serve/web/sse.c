@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Server-sent events. A reader that does not keep up first gets no samples, then is sent away: it comes again, and is told all as it is then. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/web/web.h"
+
+#define STREAMS 128		/* at once */
+#define FULL (256 << 10)	/* bytes that wait: no samples are added */
+#define OVERFULL (1 << 20)	/* beyond what it is told at its beginning: it is closed */
+#define HEARTBEAT_NS 15000000000ull
+
+struct stream {
+	struct request *r;
+	char trace[STATE_ID]; /* "": all */
+	char *text;
+	size_t at, size, room;
+	size_t most;	/* bytes that may wait */
+	uint64_t wrote; /* when something was put in last */
+	bool ended, cut;
+};
+
+static void put(struct stream *s, const char *text, size_t size)
+{
+	if (s->ended || s->cut)
+		return;
+	if (s->at) {
+		memmove(s->text, s->text + s->at, s->size - s->at);
+		s->size -= s->at;
+		s->at = 0;
+	}
+	if (s->size + size > s->room) {
+		size_t room = (s->size + size) * 2;
+		char *more = s->size + size > s->most ? NULL : realloc(s->text, room);
+
+		if (!more) {
+			s->cut = true;
+			request__resume(s->r);
+			return;
+		}
+		s->text = more;
+		s->room = room;
+	}
+	memcpy(s->text + s->size, text, size);
+	s->size += size;
+	s->wrote = s->r->web->now;
+	request__resume(s->r);
+}
+
+/* One event as text; from malloc(). */
+static char *event_text(struct web *web, const char *name, const json_t *data)
+{
+	char *json = json_dumps(data, JSON_COMPACT | JSON_REAL_PRECISION(16)), *text = NULL;
+
+	if (json && asprintf(&text, "id: %llu\nevent: %s\ndata: %s\n\n", (unsigned long long)++web->stream_events, name, json) < 0)
+		text = NULL;
+	free(json);
+	return text;
+}
+
+static void put_event(struct stream *s, const char *name, const json_t *data)
+{
+	char *text = event_text(s->r->web, name, data);
+
+	if (text)
+		put(s, text, strlen(text));
+	free(text);
+}
+
+static void put_trace(struct stream *s, const struct state_trace *t)
+{
+	json_t *told = trace__public(t), *end;
+
+	put_event(s, "trace", told);
+	json_decref(told);
+	if (!*s->trace || !state__trace_ended(t))
+		return;
+	end = json_pack("{s:s, s:s}", "trace_id", t->id, "state", state__trace_state(t));
+	put_event(s, "end", end);
+	json_decref(end);
+	s->ended = true;
+}
+
+static ssize_t on_read(void *ctx, uint64_t pos, char *buf, size_t max)
+{
+	struct stream *s = ctx;
+	size_t n = s->size - s->at;
+
+	(void)pos;
+	if (s->cut)
+		return MHD_CONTENT_READER_END_WITH_ERROR;
+	if (!n && s->ended)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	if (!n) {
+		if (s->room > FULL) {
+			free(s->text);
+			s->text = NULL;
+			s->room = 0;
+		}
+		s->at = s->size = 0;
+		s->r->suspended = true;
+		MHD_suspend_connection(s->r->mhd);
+		return 0;
+	}
+	n = n < max ? n : max;
+	memcpy(buf, s->text + s->at, n);
+	s->at += n;
+	return (ssize_t)n;
+}
+
+/* All that there is now, as it would have been told. */
+static void put_beginning(struct stream *s, struct state *state)
+{
+	json_t *o;
+
+	if (state->hello)
+		put_event(s, "hello", state->hello);
+	if (state->targets) {
+		o = json_pack("{s:O}", "targets", state->targets);
+		put_event(s, "targets", o);
+		json_decref(o);
+	}
+	for (size_t i = 0; i < state->n_processes; i++) {
+		o = process__public(state->processes[i]);
+		put_event(s, "process", o);
+		json_decref(o);
+	}
+	for (size_t i = 0; i < state->n_traces; i++)
+		put_trace(s, state->traces[i]);
+	if (state->push)
+		put_event(s, "push", state->push);
+}
+
+/* How many the same one has: nobody is to have all of them. */
+static size_t of_peer(const struct request *r)
+{
+	const struct guard_peer *me = &r->conn->peer;
+	size_t n = 0;
+
+	for (const struct request *o = r->web->requests; o; o = o->next)
+		n += o->stream && o->conn->peer.is_unix == me->is_unix && !memcmp(o->conn->peer.key, me->key, sizeof(me->key));
+	return n;
+}
+
+void request__stream(struct request *r, const char *trace)
+{
+	struct state_trace *t = trace ? state__trace(&r->web->state, trace) : NULL;
+	struct MHD_Response *response;
+	struct stream *s;
+
+	if (trace && !t) {
+		request__error(r, 404, NULL, "Trace %s not found", trace);
+		return;
+	}
+	if (r->web->n_streams >= STREAMS || of_peer(r) >= STREAMS / 2) {
+		request__error(r, 429, NULL, "%d streams are open, or %d from where this comes, and more are not served", STREAMS, STREAMS / 2);
+		return;
+	}
+	s = calloc(1, sizeof(*s));
+	response = s ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, on_read, s, NULL) : NULL;
+	if (!response) {
+		free(s);
+		request__error(r, 503, NULL, "no memory");
+		return;
+	}
+	s->r = r;
+	s->most = SIZE_MAX;
+	r->stream = s;
+	r->web->n_streams++;
+	if (t)
+		snprintf(s->trace, sizeof(s->trace), "%s", t->id);
+	put(s, "retry: 2000\n\n", 13);
+	if (t)
+		put_trace(s, t);
+	else
+		put_beginning(s, &r->web->state);
+	s->most = s->size + OVERFULL;
+	request__header(r, "X-Accel-Buffering", "no"); /* nginx would wait for more */
+	request__respond(r, 200, response, "text/event-stream");
+}
+
+void sse__release(struct stream *s)
+{
+	s->r->web->n_streams--;
+	free(s->text);
+	free(s);
+}
+
+/* Is a sample of the process that this stream's trace is of? */
+static bool is_of(struct stream *s, const json_t *msg)
+{
+	struct state_trace *t = state__trace(&s->r->web->state, s->trace);
+	const json_t *pid = t ? json_object_get(t->facts, "pid") : NULL;
+
+	return json_is_integer(pid) && json_integer_value(pid) == json_integer_value(json_object_get(msg, "pid"));
+}
+
+static void tell(struct stream *s, const char *name, const json_t *msg, const char *text, struct state_trace *trace)
+{
+	const char *id = json_string_value(json_object_get(msg, "trace_id"));
+	bool sample = !strcmp(name, "sample");
+
+	if (sample && s->size - s->at > FULL)
+		return;
+	if (!*s->trace) {
+		put(s, text, strlen(text));
+	} else if (trace && !strcmp(trace->id, s->trace)) {
+		put_trace(s, trace);
+	} else if (sample ? is_of(s, msg) : !strcmp(name, "gone") && id && !strcmp(id, s->trace)) {
+		put(s, text, strlen(text));
+		s->ended = !sample;
+		request__resume(s->r);
+	}
+}
+
+void sse__told(struct web *web, json_t *msg, struct state_trace *trace)
+{
+	const char *name = json_string_value(json_object_get(msg, "event"));
+	json_t *data;
+	char *text;
+
+	if (!web->n_streams)
+		return;
+	if (trace) {
+		data = trace__public(trace);
+	} else {
+		data = json_copy(msg);
+		json_object_del(data, "event");
+	}
+	text = event_text(web, name, data);
+	for (struct request *r = web->requests; text && r; r = r->next)
+		if (r->stream)
+			tell(r->stream, name, msg, text, trace);
+	free(text);
+	json_decref(data);
+}
+
+void sse__sweep(struct web *web)
+{
+	for (struct request *r = web->requests; r; r = r->next) {
+		if (!r->stream)
+			continue;
+		/* While nothing is said, nobody but us notices that it has gone. */
+		if (request__client_gone(r)) {
+			r->stream->cut = true;
+			request__resume(r);
+		} else if (web->now - r->stream->wrote > HEARTBEAT_NS) {
+			put(r->stream, ": here\n\n", 8);
+		}
+	}
+}

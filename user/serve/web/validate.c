@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "serve/web/validate.h"
+
+#include <errno.h>
+#include <math.h>
+#include <regex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "lib/text.h"
+#include "lib/utf8.h"
+
+#define EXACT 9007199254740992.0 /* 2^53: beyond it a double is not every whole number */
+
+__attribute__((format(printf, 3, 4))) static int complain(struct complaint *c, const char *field, const char *fmt, ...)
+{
+	char raw[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(raw, sizeof(raw), fmt, ap);
+	va_end(ap);
+	text__clean(c->detail, sizeof(c->detail), raw, strlen(raw));
+	text__clean(c->field, sizeof(c->field), field, strlen(field));
+	return -EINVAL;
+}
+
+const struct field *validate__field(const struct field *fields, const char *name)
+{
+	for (const struct field *f = fields; f && f->name; f++)
+		if (!strcmp(f->name, name))
+			return f;
+	return NULL;
+}
+
+static int check_range(const struct field *f, const char *what, double v, struct complaint *c)
+{
+	if (!isfinite(v))
+		return complain(c, f->name, "%s: must be a finite number", what);
+	if (!f->min && !f->max)
+		return 0;
+	if (v < f->min)
+		return complain(c, f->name, "%s: must be at least %.15g, and it is %.15g", what, f->min, v);
+	if (v > f->max)
+		return complain(c, f->name, "%s: must be at most %.15g, and it is %.15g", what, f->max, v);
+	return 0;
+}
+
+/* As JSON Schema counts them; s is UTF-8. */
+static size_t characters(const char *s, size_t size)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < size; i++)
+		n += ((unsigned char)s[i] & 0xc0) != 0x80;
+	return n;
+}
+
+static bool has_control(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < ' ' || *s == 127)
+			return true;
+	return false;
+}
+
+static bool matches(const char *pattern, const char *text)
+{
+	regex_t re;
+	int err = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
+
+	if (err)
+		return false;
+	err = regexec(&re, text, 0, NULL, 0);
+	regfree(&re);
+	return !err;
+}
+
+static int check_string(const struct field *f, const char *what, const char *s, size_t size, struct complaint *c)
+{
+	size_t longest = f->longest && f->type == FIELD_STRING ? f->longest : VALIDATE_STRING;
+	size_t shortest = f->type == FIELD_STRING ? f->shortest : 0;
+	size_t length = characters(s, size);
+
+	if (memchr(s, '\0', size))
+		return complain(c, f->name, "%s: holds a NUL character", what);
+	if (length < shortest)
+		return complain(c, f->name, length ? "%s: must be at least %zu characters long" :
+						     "%s: is empty, and must be at least %zu characters long", what, shortest);
+	if (length > longest)
+		return complain(c, f->name, "%s: must be at most %zu characters long, and it is %zu", what, longest, length);
+	if (!f->pattern && !f->choices && has_control(s))
+		return complain(c, f->name, "%s: holds a control character", what);
+	if (f->pattern && !matches(f->pattern, s))
+		return complain(c, f->name, "%s: must match %s, and it is \"%.40s\"", what, f->pattern, s);
+	if (!f->choices)
+		return 0;
+	char all[256] = "";
+	size_t n = 0;
+
+	for (const char *const *o = f->choices; *o; o++) {
+		if (!strcmp(*o, s))
+			return 0;
+		if (n < sizeof(all))
+			n += (size_t)snprintf(all + n, sizeof(all) - n, "%s%s", o == f->choices ? "" : ", ", *o);
+	}
+	return complain(c, f->name, "%s: must be one of %s, and it is \"%.40s\"", what, all, s);
+}
+
+/* "1.0" is a whole number, as in JSON Schema. */
+static bool is_whole(const json_t *v)
+{
+	double d = json_number_value(v);
+
+	return json_is_integer(v) || (json_is_real(v) && isfinite(d) && d == trunc(d));
+}
+
+static const char *word_for(const json_t *v)
+{
+	switch (json_typeof(v)) {
+	case JSON_OBJECT:
+		return "an object";
+	case JSON_ARRAY:
+		return "an array";
+	case JSON_STRING:
+		return "a string";
+	case JSON_INTEGER:
+	case JSON_REAL:
+		return "a number";
+	case JSON_TRUE:
+	case JSON_FALSE:
+		return "a boolean";
+	default:
+		return "null";
+	}
+}
+
+/* One value of a field, or of an array of a field: what it has to be goes into *ret, a new reference. */
+static int check_value(const struct field *f, enum field_type type, const char *what, json_t *v, json_t **ret, struct complaint *c)
+{
+	int err;
+
+	switch (type) {
+	case FIELD_INTEGER:
+		if (!is_whole(v))
+			return complain(c, f->name, json_is_real(v) ? "%s: must be a whole number" : "%s: must be a whole number, and it is %s",
+					what, word_for(v));
+		err = check_range(f, what, json_number_value(v), c);
+		if (!err && json_is_real(v) && fabs(json_real_value(v)) > EXACT)
+			err = complain(c, f->name, "%s: is too large", what);
+		if (!err)
+			*ret = json_integer(json_is_integer(v) ? json_integer_value(v) : (json_int_t)json_real_value(v));
+		break;
+	case FIELD_NUMBER:
+		if (!json_is_number(v))
+			return complain(c, f->name, "%s: must be a number, and it is %s", what, word_for(v));
+		err = check_range(f, what, json_number_value(v), c);
+		if (!err)
+			*ret = json_incref(v);
+		break;
+	case FIELD_BOOLEAN:
+		if (!json_is_boolean(v))
+			return complain(c, f->name, "%s: must be true or false, and it is %s", what, word_for(v));
+		err = 0;
+		*ret = json_incref(v);
+		break;
+	default:
+		if (!json_is_string(v))
+			return complain(c, f->name, "%s: must be a string, and it is %s", what, word_for(v));
+		err = check_string(f, what, json_string_value(v), json_string_length(v), c);
+		if (!err)
+			*ret = json_incref(v);
+	}
+	return err;
+}
+
+static int check_array(const struct field *f, json_t *v, json_t **ret, struct complaint *c)
+{
+	enum field_type of = f->type == FIELD_INTEGERS ? FIELD_INTEGER : FIELD_STRING;
+	size_t i, n = json_array_size(v);
+	json_t *member, *all;
+
+	if (!json_is_array(v))
+		return complain(c, f->name, "%s: must be an array, and it is %s", f->name, word_for(v));
+	if (n < f->shortest)
+		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu", f->name, f->shortest, n);
+	if (f->longest && n > f->longest)
+		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu", f->name, f->longest, n);
+	all = json_array();
+	json_array_foreach(v, i, member) {
+		json_t *checked = NULL;
+		char what[64];
+
+		snprintf(what, sizeof(what), "%s[%zu]", f->name, i);
+		if (check_value(f, of, what, member, &checked, c)) {
+			json_decref(all);
+			return -EINVAL;
+		}
+		json_array_append_new(all, checked);
+	}
+	*ret = all;
+	return 0;
+}
+
+/*
+ * The library takes no NUL in a name, and names that nobody knows may be anything. As another control character it is one that no field of ours
+ * takes, either. From malloc().
+ */
+static char *without_nul(const char *text, size_t size)
+{
+	char *copy = malloc(size + 1);
+
+	if (!copy)
+		return NULL;
+	memcpy(copy, text, size);
+	copy[size] = '\0';
+	for (size_t i = 0; i + 1 < size; i++) {
+		if (copy[i] != '\\')
+			continue;
+		if (size - i >= 6 && !memcmp(copy + i, "\\u0000", 6))
+			copy[i + 5] = '1';
+		i++;
+	}
+	return copy;
+}
+
+/*
+ * A number that is too long for an integer is one all the same: it is told that it is out of bounds, and in a field that nobody knows it
+ * harms nobody.
+ */
+static json_t *parse(const char *text, size_t size, struct complaint *c)
+{
+	json_error_t e;
+	size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
+	json_t *doc = json_loadb(text, size, flags, &e);
+	char *copy = NULL;
+
+	/* Each of the two at most once. */
+	for (int i = 0; !doc && i < 2; i++) {
+		if (json_error_code(&e) == json_error_numeric_overflow)
+			flags |= JSON_DECODE_INT_AS_REAL;
+		else if (json_error_code(&e) == json_error_null_byte_in_key && !copy)
+			copy = without_nul(text, size);
+		doc = json_loadb(copy ? copy : text, size, flags, &e);
+	}
+	free(copy);
+	if (!doc && json_error_code(&e) == json_error_duplicate_key)
+		complain(c, "", "the body has a member twice (line %d)", e.line);
+	else if (!doc)
+		complain(c, "", "the body is not JSON: %.160s (line %d, column %d)", e.text, e.line, e.column);
+	return doc;
+}
+
+json_t *validate__body(const struct field *fields, const char *text, size_t size, struct complaint *c)
+{
+	json_t *doc, *ret;
+
+	if (!size) {
+		complain(c, "", "the body is empty, and must be an object in JSON");
+		return NULL;
+	}
+	doc = parse(text, size, c);
+	if (!doc)
+		return NULL;
+	ret = json_object();
+	if (!json_is_object(doc)) {
+		complain(c, "", "the body must be an object in JSON, and it is %s", word_for(doc));
+		goto refused;
+	}
+	for (const struct field *f = fields; f && f->name; f++) {
+		json_t *v = json_object_get(doc, f->name), *checked = NULL;
+		int err;
+
+		if (!v) {
+			if (!f->required)
+				continue;
+			complain(c, f->name, "%s: must be given", f->name);
+			goto refused;
+		}
+		if (f->type == FIELD_INTEGERS || f->type == FIELD_STRINGS)
+			err = check_array(f, v, &checked, c);
+		else
+			err = check_value(f, f->type, f->name, v, &checked, c);
+		if (err)
+			goto refused;
+		json_object_set_new(ret, f->name, checked);
+	}
+	json_decref(doc);
+	return ret;
+refused:
+	json_decref(doc);
+	json_decref(ret);
+	return NULL;
+}
+
+bool validate__as_number(const char *text, double *ret)
+{
+	char *end;
+	double v;
+
+	/* As in JSON: not "0x10", not "inf", no blanks. */
+	if (!*text || strspn(text, "0123456789+-.eE") != strlen(text))
+		return false;
+	v = strtod(text, &end);
+	if (*end || end == text)
+		return false;
+	*ret = v;
+	return true;
+}
+
+/* Members with commas between them. */
+static int check_list(const struct field *f, const char *text, struct complaint *c)
+{
+	size_t n = 0;
+
+	for (;; text++) {
+		size_t len = strcspn(text, ",");
+
+		n++;
+		if (!len || characters(text, len) > VALIDATE_STRING)
+			return complain(c, f->name, len ? "%s: one of its members is too long" : "%s: one of its members is empty", f->name);
+		text += len;
+		if (!*text)
+			break;
+	}
+	if (n < f->shortest)
+		return complain(c, f->name, "%s: must have at least %zu members, and it has %zu", f->name, f->shortest, n);
+	if (f->longest && n > f->longest)
+		return complain(c, f->name, "%s: must have at most %zu members, and it has %zu", f->name, f->longest, n);
+	return 0;
+}
+
+int validate__text(const struct field *f, const char *text, size_t size, struct complaint *c)
+{
+	double v;
+
+	if (memchr(text, '\0', size))
+		return complain(c, f->name, "%s: holds a NUL character", f->name);
+	switch (f->type) {
+	case FIELD_INTEGER:
+	case FIELD_NUMBER:
+		if (!validate__as_number(text, &v) || (f->type == FIELD_INTEGER && (v != trunc(v) || fabs(v) > EXACT)))
+			return complain(c, f->name, "%s: must be a %snumber, and it is \"%.40s\"", f->name,
+					f->type == FIELD_INTEGER ? "whole " : "", text);
+		return check_range(f, f->name, v, c);
+	case FIELD_BOOLEAN:
+		if (strcmp(text, "true") && strcmp(text, "false") && strcmp(text, "1") && strcmp(text, "0"))
+			return complain(c, f->name, "%s: must be true or false, and it is \"%.40s\"", f->name, text);
+		return 0;
+	case FIELD_STRINGS:
+		return check_list(f, text, c);
+	default:
+		return check_string(f, f->name, text, size, c);
+	}
+}
+
+static int digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+static bool is_utf8(const char *text, size_t size)
+{
+	uint32_t c;
+
+	for (size_t i = 0, n; i < size; i += n)
+		if (!(n = utf8__decode(text + i, size - i, &c)))
+			return false;
+	return true;
+}
+
+bool validate__unescape(char *text, size_t *size)
+{
+	size_t out = 0;
+
+	for (size_t i = 0; i < *size; i++, out++) {
+		text[out] = text[i];
+		if (text[i] != '%')
+			continue;
+		if (*size - i < 3 || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0)
+			return false;
+		text[out] = (char)(digit(text[i + 1]) << 4 | digit(text[i + 2]));
+		i += 2;
+	}
+	*size = out;
+	text[out] = '\0';
+	return is_utf8(text, out);
+}
+
+bool validate__is_json_type(const char *type)
+{
+	size_t len = strcspn(type, "; \t");
+	const char *more = type + len, *charset = strcasestr(more, "charset=");
+
+	if (charset && strncasecmp(charset + 8, "utf-8", 5) && strncasecmp(charset + 8, "\"utf-8\"", 7))
+		return false;
+	return (len == 16 && !strncasecmp(type, "application/json", 16)) ||
+	       (len > 17 && !strncasecmp(type, "application/", 12) && !strncasecmp(type + len - 5, "+json", 5));
+}
