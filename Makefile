@@ -37,7 +37,7 @@ BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
 	-I$(OUTPUT)/gen -Ibpf -MMD -MP
 
-OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd_serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -ls '"serve/' tests/unit/*.c tests/fuzz/*.c))
+OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -ls '"serve/' tests/unit/*.c tests/fuzz/*.c))
 SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c user/*/*/*.c))
 OBJS := $(SRCS:%.c=$(OUTPUT)/obj/%.o)
 LIBOBJS := $(filter-out $(OUTPUT)/obj/user/main.o,$(OBJS))

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "record/varint.h"
-#include "replay_wire.h"
+#include "replay/wire.h"
 
 struct plan_reader {
 	struct replay_plan head;

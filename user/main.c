@@ -11,14 +11,14 @@
 #include <unistd.h>
 
 #include "capture/gpus.h"
-#include "commands.h"
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/log_config.h"
 #include "lib/nearest.h"
 #include "lib/outfile.h"
-#include "log_args.h"
 
 static const struct command {
 	const char *name;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "estimate_store.h"
+#include "estimate/store.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "archive/folder.h"
+#include "archive/ring_view.h"
 #include "lib/log.h"
-#include "ring_store.h"
-#include "ring_view.h"
+#include "save/ring_store.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

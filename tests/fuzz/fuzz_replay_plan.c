@@ -4,7 +4,7 @@
 
 #include "record/mtr.h"
 #include "recording_file.h"
-#include "replay_plan.h"
+#include "replay/plan.h"
 #include "replay_plan_check.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

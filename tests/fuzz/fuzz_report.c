@@ -7,7 +7,7 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-#include "commands.h"
+#include "cmd/commands.h"
 #define RECORDING_AT 1 /* behind the command */
 #include "recording_file.h"
 #include "terminal.h"

@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include "capture/smi.h"
+#include "labels/words.h"
 #include "lib/json.h"
 #include "lib/text.h"
 #include "process/usdt.h"
 #include "python/pyline.h"
 #include "record/stream.h"
-#include "report_words.h"
 #include "terminal.h"
 #include "torch/autograd.h"
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#include "child.h"
-#include "estimate_ranks.h"
+#include "estimate/ranks.h"
+#include "launch/child.h"
 #include "lib/exit.h"
 
 static int run(const struct estimate_ranks *r)

@@ -22,16 +22,16 @@
 
 #include "capture/session_internal.h"
 
+#include "archive/folder.h"
 #include "capture/codes.h"
 #include "capture/names.h"
-#include "folder.h"
 #include "lib/text.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/flight.h"
 #include "record/mtr.h"
 #include "record/totals.h"
-#include "ring_store.h"
+#include "save/ring_store.h"
 
 #define BATCH 4096   /* records a round */
 #define GPUS 2

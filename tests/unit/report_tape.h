@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <linux/types.h>
 
-#include "commands.h"
+#include "cmd/commands.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/mtr.h"

@@ -5,7 +5,7 @@
  */
 #include "unit/model_world.h"
 
-#include "advice_internal.h"
+#include "advice/internal.h"
 
 #define LAYERS 6
 #define STEPS 3

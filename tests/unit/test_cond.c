@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "cond.h"
+#include "cond/cond.h"
 
 #define GIB (UINT64_C(1) << 30)
 #define S UINT64_C(1000000000)

@@ -18,8 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "control.h"
 #include "lib/json.h"
+#include "save/control.h"
 
 static char folder[64];
 

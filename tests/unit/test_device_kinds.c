@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "device_kinds.h"
+#include "estimate/device_kinds.h"
 
 static void test_find(void **state)
 {

@@ -16,7 +16,7 @@
 #include <linux/types.h>
 #include <cmocka.h>
 
-#include "commands.h"
+#include "cmd/commands.h"
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/mtr.h"

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "estimate_known.h"
-#include "estimate_parts.h"
-#include "estimate_repeat.h"
-#include "estimate_watch.h"
+#include "estimate/known.h"
+#include "estimate/parts.h"
+#include "estimate/repeat.h"
+#include "estimate/watch.h"
 #include "lib/memory.h"
 
 #define GIB (UINT64_C(1) << 30)

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "estimate_launch.h"
-#include "estimate_ranks.h"
+#include "estimate/launch.h"
+#include "estimate/ranks.h"
 #include "lib/exit.h"
 
 #define MAX_ARGS 40

@@ -16,8 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "estimate_store.h"
-#include "estimate_store_serve.h"
+#include "estimate/store.h"
+#include "estimate/store_serve.h"
 
 enum { VALIDATE, SET, COMPARE_SET, GET, ADD, CHECK, WAIT, NUM_KEYS, DELETE, APPEND, MULTI_GET, MULTI_SET, CANCEL, PING, PUSH, POP, LEN, LIST, BARRIER };
 

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "folder.h"
+#include "archive/folder.h"
 
 static char base[64];
 

@@ -28,9 +28,9 @@ static void test_parts(void **state)
 
 	(void)state;
 	assert_string_equal(log__part(part, "user/capture/session.c"), "capture");
-	assert_string_equal(log__part(part, "user/recording_oom.c"), "recording");
-	assert_string_equal(log__part(part, "user/cmd_run.c"), "run");
-	assert_string_equal(log__part(part, "user/analyze.c"), "analyze");
+	assert_string_equal(log__part(part, "user/save/recording_oom.c"), "recording");
+	assert_string_equal(log__part(part, "user/cmd/run.c"), "run");
+	assert_string_equal(log__part(part, "user/archive/analyze.c"), "analyze");
 	assert_string_equal(log__part(part, "/home/user/build/user/live/view.c"), "live");
 	assert_string_equal(log__part(part, "user/a_folder_whose_name_is_longer_than_that/x.c"), "a_folder_whose_name_is_");
 }

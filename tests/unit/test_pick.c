@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "pick.h"
+#include "follow/pick.h"
 #include "process/cgroup.h"
 #include "process/container.h"
 

@@ -10,7 +10,7 @@
 
 #include "lib/text.h"
 #include "lib/exit.h"
-#include "report_outliers.h"
+#include "report/outliers.h"
 #include "report_tape.h"
 #include "terminal.h"
 

@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "replay_plan.h"
+#include "replay/plan.h"
+#include "replay/trust.h"
 #include "replay_plan_check.h"
-#include "replay_trust.h"
 
 #define MIB (1ULL << 20)
 #define GIB (1ULL << 30)

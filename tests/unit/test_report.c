@@ -17,8 +17,8 @@
 #include <linux/types.h>
 #include <cmocka.h>
 
-#include "analyze.h"
-#include "commands.h"
+#include "archive/analyze.h"
+#include "cmd/commands.h"
 #include "lib/text.h"
 #include "memtrace.h"
 #include "record/dict.h"

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "labels/words.h"
 #include "model/model.h"
 #include "record/dict.h"
-#include "report_text.h"
-#include "report_words.h"
+#include "report/text.h"
 
 static void test_cmdline(void **state)
 {

@@ -7,12 +7,12 @@
 
 #include <inttypes.h>
 
-#include "folder.h"
-#include "inputs.h"
+#include "archive/folder.h"
+#include "archive/inputs.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "mtr_util.h"
-#include "windows.h"
+#include "save/windows.h"
 
 #define MS UINT64_C(1000000)
 #define MIB (UINT64_C(1) << 20)

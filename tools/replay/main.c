@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Replays a plan (user/replay_wire.h) through PyTorch's allocator, once, and says what came of it. Started by memtrace-bpf with the dry
+ * Replays a plan (user/replay/wire.h) through PyTorch's allocator, once, and says what came of it. Started by memtrace-bpf with the dry
  * run preloaded, the settings in the environment, the plan as descriptor 3, a pipe for the answer as 4 and PyTorch's libraries' folder as 5.
  */
 #include <errno.h>

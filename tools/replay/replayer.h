@@ -2,7 +2,7 @@
 #pragma once
 /* One replay. */
 #include "allocator.h"
-#include "replay_wire.h"
+#include "replay/wire.h"
 
 struct replay_slot {
 	void *ptr;	/* NULL: nothing is there */

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "capture/inside_sites.h"
-#include "child.h"
+#include "launch/child.h"
 #include "lib/log.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */

@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "export/html.h"
+#include "labels/words.h"
 #include "lib/json.h"
-#include "report_doc.h"
-#include "report_words.h"
+#include "report/doc.h"
 
 #define BUCKETS 1600 /* of the first picture, of all devices together */
 #define BUCKETS_MIN 200 /* of each */

@@ -6,10 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "capture_args.h"
+#include "follow/capture_args.h"
 #include "live/rows.h"
-#include "report_filter.h"
-#include "report_text.h"
+#include "report/filter.h"
+#include "report/text.h"
 
 enum live_format { LIVE_SCREEN /* where there is one */, LIVE_TEXT, LIVE_JSON };
 

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labels/words.h"
 #include "lib/text.h"
 #include "live/words.h"
-#include "report_words.h"
 
 const struct live_column live_columns[COL_NR] = {
 	[COL_LIVE] = { "LIVE", 9, SORT_LIVE, false },

@@ -7,13 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labels/words.h"
 #include "lib/text.h"
 #include "live/cells.h"
 #include "live/detail.h"
 #include "live/state.h"
 #include "live/words.h"
 #include "record/dict.h"
-#include "report_words.h"
 
 #define FRAMES 200 /* of a stack */
 #define STACKS 50

@@ -6,11 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labels/words.h"
 #include "lib/text.h"
 #include "live/state.h"
 #include "live/words.h"
-#include "report_text.h"
-#include "report_words.h"
+#include "report/text.h"
 
 #define FRESH UINT64_C(8000000000) /* ns that a message stands in the line of events */
 

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labels/words.h"
 #include "lib/text.h"
 #include "live/state.h"
 #include "live/words.h"
-#include "report_text.h"
-#include "report_words.h"
+#include "report/text.h"
 
 static size_t scroll_to(struct live_state *s, size_t page)
 {

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "labels/words.h"
 #include "live/cells.h"
 #include "live/state.h"
-#include "report_words.h"
 
 static void put(struct paint *p, int y, int x, enum live_col c, enum ink ink, const char *text)
 {

@@ -3,10 +3,10 @@
 
 #include <errno.h>
 
+#include "labels/words.h"
 #include "lib/json.h"
 #include "record/dict.h"
-#include "report_doc.h"
-#include "report_words.h"
+#include "report/doc.h"
 
 static double seconds(uint64_t ns)
 {

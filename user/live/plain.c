@@ -7,15 +7,15 @@
 #include <string.h>
 
 #include "capture/session.h"
-#include "capture_loop.h"
+#include "follow/capture_loop.h"
+#include "follow/relatives.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/outfile.h"
 #include "live/args.h"
 #include "live/json.h"
 #include "live/proc.h"
-#include "relatives.h"
-#include "report_text.h"
+#include "report/text.h"
 
 struct plain {
 	const struct live_args *args;

@@ -7,7 +7,7 @@
 
 #include "live/graph.h"
 #include "record/dict.h"
-#include "report_filter.h"
+#include "report/filter.h"
 
 static bool is_same(struct device a, struct device b)
 {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
-#include "commands.h"
+#include "cmd/commands.h"
 #include "lib/log.h"
 #include "lib/log_config.h"
 #include "lib/outfile.h"

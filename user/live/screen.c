@@ -10,13 +10,13 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "labels/words.h"
 #include "lib/bar.h"
 #include "lib/text.h"
 #include "live/guard.h"
 #include "live/keys.h"
 #include "live/paint.h"
 #include "live/state.h"
-#include "report_words.h"
 
 #define ESCAPE_DELAY 40 /* ms: what comes later than that after an Esc is no part of a key's sequence */
 

@@ -14,7 +14,7 @@
 #include "live/proc.h"
 #include "live/rows.h"
 #include "model/model.h"
-#include "report_filter.h"
+#include "report/filter.h"
 
 enum live_view { VIEW_LINES, VIEW_MODULES, VIEW_CATEGORIES, VIEW_TREE, VIEW_SEGMENTS, VIEW_PROCESSES, VIEW_NR };
 

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "labels/words.h"
 #include "lib/text.h"
 #include "live/cells.h"
 #include "live/words.h"
-#include "report_words.h"
 
 static void print_head(FILE *out, const struct live_proc *p, const struct model_device *d, bool who)
 {

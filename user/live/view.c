@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "capture/session.h"
-#include "capture_loop.h"
-#include "control.h"
+#include "follow/capture_loop.h"
+#include "follow/relatives.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"
@@ -27,8 +27,8 @@
 #include "live/view.h"
 #include "live/words.h"
 #include "record/dict.h"
-#include "relatives.h"
-#include "report_text.h"
+#include "report/text.h"
+#include "save/control.h"
 
 #define BUDGET 100 /* of the time, one part in so many goes into refreshing */
 #define KEPT_BYTES (UINT64_C(64) << 20) /* of events, of each process; of many less */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "capture_loop.h"
+#include "follow/capture_loop.h"
 #include "live/save.h"
 #include "live/state.h"
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "capture/session.h"
-#include "control.h"
 #include "lib/json.h"
+#include "save/control.h"
 
 struct source *view__source(const struct live_proc *p)
 {

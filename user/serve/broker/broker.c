@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
-#include "child.h"
+#include "launch/child.h"
 #include "lib/exit.h"
 #include "lib/log.h"
 #include "lib/text.h"

@@ -21,7 +21,7 @@
 #include "process/proc.h"
 #include "serve/broker/broker.h"
 #include "serve/link.h"
-#include "watch.h"
+#include "watch/watch.h"
 
 #define SCAN_EVERY UINT64_C(2000000000) /* ns */
 #define SHARE 20			/* of a processor's time one process may take: one part of so many */

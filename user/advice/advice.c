@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "advice/internal.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/array.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+#define TRACKS 64
+
+const char *advice__kind(enum advice_kind k)
+{
+	static const char *const names[ADVICE_KINDS] = {
+		[ADVICE_CHECKPOINT] = "checkpoint",
+		[ADVICE_OPTIMIZER_8BIT] = "optimizer_8bit",
+		[ADVICE_OPTIMIZER_FOREACH] = "optimizer_foreach",
+		[ADVICE_GRADIENTS_LATE] = "gradients_late",
+		[ADVICE_BUFFERS] = "buffers",
+		[ADVICE_LOGITS] = "logits",
+		[ADVICE_OUTPUTS_HELD] = "outputs_held",
+		[ADVICE_DDP_BUCKETS] = "ddp_buckets",
+		[ADVICE_CACHED] = "cached",
+	};
+
+	return (unsigned)k < ADVICE_KINDS ? names[k] : "";
+}
+
+const char *advice__figure(enum advice_figure f)
+{
+	return f == ADVICE_EXACT ? "exact" : f == ADVICE_ESTIMATE ? "estimate" : "upper_bound";
+}
+
+/* ---- texts ---- */
+
+char *advice__say(const char *fmt, ...)
+{
+	char *raw = NULL, *clean;
+	size_t len;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&raw, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return NULL;
+	len = strlen(raw);
+	clean = malloc(4 * len + 1); /* \xNN for each */
+	if (clean)
+		text__clean(clean, 4 * len + 1, raw, len);
+	free(raw);
+	return clean;
+}
+
+char *advice__line(const struct advising *a, uint32_t stack)
+{
+	struct row_frame f;
+	struct row r = { .source = "frame" };
+	char *buf, *ret;
+
+	if (!model__stack_line(a->m, stack, false, &f))
+		return strdup("");
+	r.file = f.file;
+	r.func = f.func;
+	r.line = f.line;
+	buf = malloc(REPORT_TEXT);
+	ret = buf ? strdup(report__location(buf, &r, facts__get(a->f, "cwd"), 60)) : NULL;
+	free(buf);
+	return ret;
+}
+
+const char *advice__bytes(char buf[24], uint64_t bytes)
+{
+	return text__bytes(buf, 24, bytes);
+}
+
+/* ---- remedies ---- */
+
+int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bool *sure)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < a->t->nkept; i++) {
+		uint64_t peak;
+
+		if (r->c[i].err)
+			return r->c[i].err;
+		peak = window__peak(&a->t->kept[i], &r->c[i]);
+		most = peak > most ? peak : most;
+	}
+	*sure = a->t->others <= most;
+	*after = most < a->peak ? most : a->peak;
+	return 0;
+}
+
+void remedy__free(struct remedy *r)
+{
+	for (uint32_t i = 0; i < WINDOWS_KEPT; i++)
+		free(r->c[i].all);
+}
+
+static void free_texts(const struct advice *a)
+{
+	free(a->text);
+	free(a->where);
+	free(a->basis);
+	free(a->costs);
+}
+
+int advising__add(struct advising *a, const struct advice *of)
+{
+	struct advice_list *l = a->list;
+
+	if (!of->text || !of->where || !of->basis || array__grow(&l->all, &a->cap, l->n + 1, sizeof(*l->all))) {
+		free_texts(of);
+		return -ENOMEM;
+	}
+	l->all[l->n++] = *of;
+	return 0;
+}
+
+int remedy__advise(struct advising *a, struct remedy *r, struct advice *of)
+{
+	bool sure = true;
+	int err = remedy__peak(a, r, &of->after, &sure);
+
+	of->saves = a->peak - of->after;
+	if (!sure && of->figure == ADVICE_EXACT)
+		of->figure = ADVICE_UP_TO;
+	if (err || of->saves < a->peak / 100 * ADVICE_LEAST_PERCENT || !of->saves) {
+		free_texts(of);
+		return err;
+	}
+	return advising__add(a, of);
+}
+
+/* ---- of a recording ---- */
+
+struct advisor *advisor__new(const struct analysis *a)
+{
+	struct advisor *v = calloc(1, sizeof(*v));
+
+	if (v)
+		v->a = a;
+	return v;
+}
+
+void advisor__free(struct advisor *v)
+{
+	if (!v)
+		return;
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		track__free(v->tracks[i]);
+	free(v->tracks);
+	free(v);
+}
+
+static bool same(struct device a, struct device b)
+{
+	return a.type == b.type && a.index == b.index;
+}
+
+static int track_of(struct advisor *v, struct device d, struct track **ret)
+{
+	struct track **more;
+	int err;
+
+	*ret = NULL;
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		if (same(v->tracks[i]->device, d)) {
+			*ret = v->tracks[i];
+			return 0;
+		}
+	if (v->ntracks == TRACKS)
+		return 0;
+	more = realloc(v->tracks, (v->ntracks + 1) * sizeof(struct track *));
+	if (!more)
+		return -ENOMEM;
+	v->tracks = more;
+	err = track__new(d, ret);
+	if (!err)
+		v->tracks[v->ntracks++] = *ret;
+	return err;
+}
+
+int advisor__event(void *advisor, const struct event *e)
+{
+	struct advisor *v = advisor;
+	struct track *t;
+	int err = 0;
+
+	switch (e->kind) {
+	case EVENT_STEP:
+		for (uint32_t i = 0; i < v->ntracks && !err; i++)
+			err = track__step(v->tracks[i]);
+		return err;
+	case EVENT_ALLOC:
+	case EVENT_FREE:
+	case EVENT_OOM:
+	case EVENT_BLOCK:
+	case EVENT_TENSOR:
+		err = track_of(v, e->device, &t);
+		return err || !t ? err : track__event(t, v->a->model, e);
+	}
+	return 0;
+}
+
+static int by_saving(const void *x, const void *y)
+{
+	const struct advice *a = x, *b = y;
+
+	if (a->of_reserved != b->of_reserved)
+		return a->of_reserved - b->of_reserved;
+	if (a->saves != b->saves)
+		return a->saves > b->saves ? -1 : 1;
+	return (int)a->kind - (int)b->kind;
+}
+
+static int advise(struct advising *a, const struct model_device *d)
+{
+	int err = 0;
+
+	if (a->t && a->t->nkept && !a->list->too_long) {
+		err = advise_checkpoint(a);
+		if (!err)
+			err = advise_lasting(a);
+		if (!err)
+			err = advise_gradients(a);
+		if (!err)
+			err = advise_step(a);
+	}
+	return err ? err : advise_cached(a, d);
+}
+
+int advisor__finish(struct advisor *v, size_t device, struct advice_list *ret)
+{
+	struct advice_list list = { 0 };
+	struct advising a = { .v = v, .m = v->a->model, .d = v->a->dict, .f = v->a->facts, .list = &list };
+	struct model_device d;
+	int err = 0;
+
+	model__device(a.m, device, &d);
+	for (uint32_t i = 0; i < v->ntracks; i++)
+		if (same(v->tracks[i]->device, d.device))
+			a.t = v->tracks[i];
+	snprintf(list.device, sizeof(list.device), "%s", d.name);
+	list.peak = d.peak_allocated;
+	list.reserved = d.has_totals ? d.peak_reserved : 0;
+	list.unnamed = d.before_attach;
+	if (a.t) {
+		err = track__end(a.t);
+		for (uint32_t i = 0; i < a.t->nkept; i++)
+			a.peak = a.t->kept[i].peak > a.peak ? a.t->kept[i].peak : a.peak;
+		list.steps = a.t->nkept;
+		list.others = a.t->others;
+		list.too_long = a.t->others > a.peak && a.t->too_long;
+	}
+	if (!err)
+		err = advise(&a, &d);
+	if (err) {
+		advice__free_list(&list);
+		return err;
+	}
+	if (list.n)
+		qsort(list.all, list.n, sizeof(*list.all), by_saving);
+	while (list.n > ADVICE_MOST)
+		free_texts(&list.all[--list.n]);
+	*ret = list;
+	return 0;
+}
+
+int advice__of(const char *path, const char *device, struct advice_list *ret)
+{
+	struct model_opts opts = { .at = AT_PEAK };
+	struct advisor *v = NULL;
+	struct analysis *a;
+	size_t number = 0;
+	int status, err = 0;
+
+	status = analysis__open(path, &opts, &a);
+	if (status)
+		return status;
+	v = advisor__new(a);
+	status = v ? analysis__run(a, advisor__event, v) : 0;
+	if (v && !status)
+		status = analysis__device(a, device, &number);
+	if (!status)
+		err = v ? advisor__finish(v, number, ret) : -ENOMEM;
+	if (err) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
+	advisor__free(v);
+	analysis__free(a);
+	return status;
+}
+
+void advice__free_list(struct advice_list *list)
+{
+	for (size_t i = 0; i < list->n; i++)
+		free_texts(&list->all[i]);
+	free(list->all);
+	*list = (struct advice_list){ 0 };
+}

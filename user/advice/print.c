@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "advice/advice.h"
+
+#include <string.h>
+
+#include "lib/json.h"
+#include "lib/text.h"
+
+#define INDENT 14
+#define LEAST_WIDTH 60
+
+/* Words of s in lines of so many columns; the first one begins where the cursor is. */
+static void wrap(FILE *out, const char *s, unsigned width)
+{
+	unsigned at = INDENT;
+
+	while (*s) {
+		size_t n = strcspn(s, " ");
+		char word[256];
+		unsigned columns;
+
+		snprintf(word, sizeof(word), "%.*s", n < 250 ? (int)n : 250, s);
+		columns = (unsigned)text__width(word);
+		if (at > INDENT && at + 1 + columns > width) {
+			fprintf(out, "\n%*s", INDENT, "");
+			at = INDENT;
+		}
+		if (at > INDENT) {
+			fputc(' ', out);
+			at++;
+		}
+		fwrite(s, 1, n, out);
+		at += columns;
+		s += n;
+		s += strspn(s, " ");
+	}
+	fputc('\n', out);
+}
+
+static const char *before(enum advice_figure f)
+{
+	return f == ADVICE_EXACT ? "" : f == ADVICE_ESTIMATE ? "about" : "up to";
+}
+
+static void print_one(FILE *out, const struct advice *a, unsigned width)
+{
+	char saves[24], after[24], line[512];
+
+	fprintf(out, "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
+	wrap(out, a->text, width);
+	snprintf(line, sizeof(line), "%s%s%s%s", before(a->figure), *before(a->figure) ? "; " : "",
+		 a->of_reserved ? "of what is reserved, which would be " : "the peak would be ",
+		 text__bytes(after, sizeof(after), a->after));
+	fprintf(out, "%*s", INDENT, "");
+	wrap(out, line, width);
+	/* One pattern of modules is in the text. */
+	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ','))) {
+		bool modules = a->kind == ADVICE_BUFFERS || a->kind == ADVICE_CHECKPOINT;
+
+		fprintf(out, "%*s", INDENT, modules ? "" : "at ");
+		wrap(out, a->where, width);
+	}
+	fprintf(out, "%*s", INDENT, "");
+	wrap(out, a->basis, width);
+	if (a->costs) {
+		fprintf(out, "%*s", INDENT, "costs ");
+		wrap(out, a->costs, width);
+	}
+}
+
+void advice__text(FILE *out, const struct advice_list *list, unsigned width)
+{
+	char bytes[24];
+
+	width = width < LEAST_WIDTH ? LEAST_WIDTH : width > 120 ? 120 : width;
+	fprintf(out, "%s: what would save memory at the peak of %s (each by itself, they do not add up)\n", list->device,
+		text__bytes(bytes, sizeof(bytes), list->peak));
+	for (size_t i = 0; i < list->n; i++)
+		print_one(out, &list->all[i], width);
+	if (!list->n && !list->too_long)
+		fprintf(out, "  nothing that saves %d %% of it was found\n", ADVICE_LEAST_PERCENT);
+	if (list->too_long)
+		fputs("  the step of the peak has too many allocations to be gone through again: nothing is said of it\n", out);
+	else if (list->others > list->peak / 2)
+		fprintf(out, "  gone through again: %llu steps; one that was not has a peak of %s\n", (unsigned long long)list->steps,
+			text__bytes(bytes, sizeof(bytes), list->others));
+	if (list->unnamed)
+		fprintf(out, "  of %s that was there before attach, nothing is said but what its objects name\n",
+			text__bytes(bytes, sizeof(bytes), list->unnamed));
+}
+
+void advice__json(struct json *j, const char *key, const struct advice_list *list)
+{
+	json__open_array(j, key);
+	for (size_t i = 0; i < list->n; i++) {
+		const struct advice *a = &list->all[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "kind", advice__kind(a->kind));
+		json__uint(j, "saves_bytes", a->saves);
+		json__string(j, "of", a->of_reserved ? "reserved" : "allocated");
+		json__string(j, "figure", advice__figure(a->figure));
+		json__uint(j, "peak_after", a->after);
+		json__string(j, "where", a->where);
+		json__string(j, "text", a->text);
+		json__string(j, "basis", a->basis);
+		json__string(j, "costs", a->costs);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}

@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "archive/analyze.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/log.h"
+#include "lib/outfile.h"
+#include "lib/progress.h"
+#include "lib/text.h"
+#include "record/dict.h"
+#include "record/room.h"
+
+#define TOGETHER 24 /* events */
+
+/* A path for a message: it may be a target's doing, as file names are. */
+static const char *clean(char *buf, size_t size, const char *s)
+{
+	return text__clean(buf, size, s, strlen(s));
+}
+
+static char *make_name(const char *path)
+{
+	const char *base = strrchr(path, '/');
+	size_t len;
+
+	if (!strcmp(path, "-"))
+		return strdup("stdin");
+	base = base ? base + 1 : path;
+	len = strlen(base);
+	if (len > 4 && !strcmp(base + len - 4, ".mtr"))
+		len -= 4;
+	return strndup(base, len);
+}
+
+static int say_open(const char *path, int err, const char *why)
+{
+	char name[512];
+
+	clean(name, sizeof(name), !strcmp(path, "-") ? "standard input" : path);
+	switch (err) {
+	case EINVAL:
+		log_err("%s: %s; make one with `memtrace-bpf record`", name, why ? why : "not a recording");
+		return EXIT_UNUSABLE;
+	case ENOTSUP:
+		log_err("%s: %s; read it with the version that wrote it or a later one", name,
+			why ? why : "a newer format");
+		return EXIT_UNUSABLE;
+	case ENOMEM:
+	case EIO:
+	case EMFILE:
+	case ENFILE:
+		log_err("%s: cannot read: %s", name, strerror(err));
+		return EXIT_FAILED;
+	}
+	log_err("%s: cannot open: %s%s", name, strerror(err),
+		err == ENOENT ? "; `memtrace-bpf record` says at its end which file it wrote" :
+		err == EACCES ? "; a recording belongs to who made it: run it with sudo" : "");
+	return EXIT_UNUSABLE;
+}
+
+int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret)
+{
+	struct analysis *a = calloc(1, sizeof(*a));
+	const char *why = NULL;
+	int status;
+
+	if (!a)
+		goto nomem;
+	a->path = strdup(path);
+	a->name = make_name(path);
+	if (!a->path || !a->name)
+		goto nomem;
+	a->reader = mtr_reader__open(path, &why);
+	if (!a->reader) {
+		status = say_open(path, errno, why);
+		analysis__free(a);
+		return status;
+	}
+	a->dict = mtr_reader__dict(a->reader);
+	a->facts = mtr_reader__facts(a->reader);
+	a->model = model__new(a->dict, a->facts, opts);
+	if (!a->model)
+		goto nomem;
+	*ret = a;
+	return 0;
+nomem:
+	analysis__free(a);
+	log_err("out of memory");
+	return EXIT_FAILED;
+}
+
+void analysis__free(struct analysis *a)
+{
+	if (!a)
+		return;
+	model__free(a->model); /* borrows the reader's dict and facts */
+	mtr_reader__free(a->reader);
+	free(a->path);
+	free(a->name);
+	free(a);
+}
+
+/* 1 at the end of what can be read, or the negative error; *whose says what failed. */
+static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx, struct progress *p,
+		const char **whose)
+{
+	struct event e[TOGETHER];
+	int err, n;
+
+	for (;;) {
+		*whose = "cannot read";
+		n = mtr_reader__some(a->reader, e, TOGETHER);
+		if (n <= 0)
+			return n ? n : 1;
+		*whose = "cannot go on";
+		model__soon(a->model, e, (size_t)n);
+		for (int i = 0; i < n; i++) {
+			err = each ? each(ctx, &e[i]) : 0;
+			if (!err)
+				err = model__event(a->model, &e[i]);
+			if (err)
+				return err;
+			if (e[i].time > a->last_time)
+				a->last_time = e[i].time;
+			a->events++;
+		}
+		progress__at(p, mtr_reader__position(a->reader), a->events);
+	}
+}
+
+static void read_duration(struct analysis *a)
+{
+	const char *s = facts__get(a->facts, "duration_ns");
+
+	a->duration = s ? strtoull(s, NULL, 10) : 0;
+	/* In a recording that was cut short the fact is as old as the last flush. */
+	if (a->last_time > a->duration)
+		a->duration = a->last_time;
+}
+
+/* The model takes the end for what is after it. */
+static void warn_of_later(const struct analysis *a)
+{
+	struct model_opts o = model__opts(a->model);
+	char name[512], at[24], end[24];
+
+	if (o.at == AT_TIME && o.at_time > a->duration)
+		log_warn("%s: --at %s is after its end; shown is its end, at %s", clean(name, sizeof(name), a->path),
+			 text__time(at, sizeof(at), o.at_time), text__time(end, sizeof(end), a->duration));
+}
+
+static int say_end(const struct analysis *a)
+{
+	char name[512], events[32];
+
+	clean(name, sizeof(name), !strcmp(a->path, "-") ? "standard input" : a->path);
+	text__count(events, sizeof(events), a->events);
+	if (a->end == MTR_TRUNCATED && !a->events && !facts__get(a->facts, "pid")) {
+		log_err("%s: stops at byte %" PRIu64 " (%s): nothing of a recording can be read; the copy is short, or its recorder was killed at once",
+			name, a->end_offset, a->end_why);
+		return EXIT_UNUSABLE;
+	}
+	if (a->end == MTR_DAMAGED && !a->events) {
+		log_err("%s: damaged at byte %" PRIu64 " (%s): no event can be read", name, a->end_offset, a->end_why);
+		return EXIT_UNUSABLE;
+	}
+	if (a->end == MTR_DAMAGED)
+		log_warn("%s: damaged at byte %" PRIu64 " (%s): the %s events before that are used", name,
+			 a->end_offset, a->end_why, events);
+	else if (a->end == MTR_TRUNCATED)
+		log_warn("%s: stops at byte %" PRIu64 " without an end (%s): the recorder was killed, is still at work, "
+			 "or the copy is short; its %s events are used",
+			 name, a->end_offset, a->end_why, events);
+	return 0;
+}
+
+int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx)
+{
+	struct progress p;
+	const char *whose;
+	char name[512], why[256];
+	int err;
+
+	snprintf(name, sizeof(name), "%s %s", a->doing ? a->doing : "reading", a->name);
+	p = progress__begin(name, mtr_reader__size(a->reader), "events");
+	err = feed(a, each, ctx, &p, &whose);
+	progress__end(&p);
+	if (err < 0) {
+		clean(name, sizeof(name), a->path);
+		if (err == -ENOBUFS || err == -ENOMEM)
+			log_err("%s: %s", name, room__why(why, sizeof(why), err));
+		else
+			log_err("%s: %s: %s", name, whose, strerror(-err));
+		return EXIT_FAILED;
+	}
+	read_duration(a);
+	warn_of_later(a);
+	model__finish(a->model, a->duration);
+	a->end_why = "";
+	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);
+	a->complete = a->end == MTR_COMPLETE;
+	return say_end(a);
+}
+
+int analyze__parse_at(const char *s, struct model_opts *ret)
+{
+	uint64_t time;
+
+	if (!strcmp(s, "peak"))
+		ret->at = AT_PEAK;
+	else if (!strcmp(s, "end"))
+		ret->at = AT_END;
+	else if (!strcmp(s, "oom"))
+		ret->at = AT_OOM;
+	else if (!text__parse_time(s, &time))
+		*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };
+	else
+		return -EINVAL;
+	return 0;
+}
+
+int analysis__device(const struct analysis *a, const char *name, size_t *ret)
+{
+	int i = name ? model__find_device(a->model, name) : model__main_device(a->model);
+	char path[512], wanted[64], there[256] = "";
+	struct model_device d;
+	size_t len = 0, n = model__devices(a->model);
+
+	if (i >= 0) {
+		*ret = i;
+		return 0;
+	}
+	clean(path, sizeof(path), a->path);
+	if (!n) {
+		log_err("%s: no memory event of any device in it", path);
+		return EXIT_UNUSABLE;
+	}
+	for (size_t k = 0; k < n && len < sizeof(there) - 24; k++) {
+		model__device(a->model, k, &d);
+		len += snprintf(there + len, sizeof(there) - len, "%s%s", k ? ", " : "", d.name);
+	}
+	log_err("%s: no device '%s' in it; there %s %s", path, clean(wanted, sizeof(wanted), name), n == 1 ? "is" : "are",
+		there);
+	return EXIT_UNUSABLE;
+}
+
+int analyze__check_output(FILE *out, const char *name)
+{
+	char clean_name[512];
+	int err = 0;
+
+	errno = 0;
+	if (fflush(out) || ferror(out))
+		err = errno ? errno : EIO;
+	if (!err)
+		return 0;
+	log_err("%s: cannot write: %s", clean(clean_name, sizeof(clean_name), name), outfile__why(-err));
+	/* Said once: nobody is to try the rest again at exit. */
+	__fpurge(out);
+	clearerr(out);
+	return EXIT_FAILED;
+}

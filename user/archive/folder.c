@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "archive/folder.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <dirent.h>
+
+#include "archive/folder_internal.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "lib/utf8.h"
+
+#define LOCK_TRIES 200 /* of 10 ms */
+
+const char *folder__why(int err)
+{
+	switch (-err) {
+	case ENOTEMPTY:
+		return "it has files that are not from here and no " FOLDER_INDEX "; -f takes it all the same";
+	case EBADMSG:
+		return "its " FOLDER_INDEX " makes no sense";
+	case ENOTDIR:
+		return "it is a file, and this writes a folder; name one: -o FOLDER/";
+	case ENOENT:
+		return "no such folder, or it has no " FOLDER_INDEX;
+	case EAGAIN:
+		return "another program keeps its lock";
+	case E2BIG:
+		return "it has too many recordings";
+	case ELOOP:
+		return "it is a symbolic link; with a / at the end it is followed";
+	case EPERM:
+		return "it is somebody else's folder; with a / at the end it is taken all the same";
+	default:
+		return outfile__why(err);
+	}
+}
+
+static bool is_folder(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+static bool ends_in_slash(const char *path)
+{
+	size_t len = strlen(path);
+
+	return len && path[len - 1] == '/';
+}
+
+/*
+ * A folder that was put where a file was to be written is not one that was meant: a link to another, or one of somebody
+ * else's. A "/" says that it was. 0 or -errno.
+ */
+static int may_be_meant(const char *path)
+{
+	struct stat st;
+
+	if (ends_in_slash(path))
+		return 0;
+	if (lstat(path, &st))
+		return -errno;
+	if (S_ISLNK(st.st_mode))
+		return -ELOOP;
+	if (!S_ISDIR(st.st_mode))
+		return -ENOTDIR;
+	return outfile__is_ours(&st) ? 0 : -EPERM;
+}
+
+bool folder__wanted(const char *path)
+{
+	return ends_in_slash(path) || !may_be_meant(path);
+}
+
+bool folder__is(const char *path)
+{
+	struct stat st;
+	char *index;
+	bool is;
+
+	if (!is_folder(path) || asprintf(&index, "%s/%s", path, FOLDER_INDEX) < 0)
+		return false;
+	is = !lstat(index, &st) && S_ISREG(st.st_mode);
+	free(index);
+	return is;
+}
+
+bool folder__good_name(const char *file)
+{
+	size_t len = strlen(file);
+
+	return len && len < sizeof(((struct folder_entry *)0)->file) && file[0] != '.' && !strchr(file, '/') &&
+	       strcmp(file, FOLDER_INDEX);
+}
+
+/* ---- open ---- */
+
+static int open_dir(const char *path, int *ret)
+{
+	*ret = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret < 0 ? -errno : 0;
+}
+
+static struct folder *new_folder(const char *path, int *err)
+{
+	struct folder *f = calloc(1, sizeof(*f));
+	size_t len = strlen(path);
+
+	*err = -ENOMEM;
+	if (!f)
+		return NULL;
+	while (len > 1 && path[len - 1] == '/')
+		len--;
+	f->dir = -1;
+	f->path = strndup(path, len);
+	if (f->path)
+		*err = open_dir(f->path, &f->dir);
+	if (!*err)
+		return f;
+	folder__free(f);
+	return NULL;
+}
+
+void folder__free(struct folder *f)
+{
+	if (!f)
+		return;
+	if (f->dir >= 0)
+		close(f->dir);
+	free(f->path);
+	free(f->entries);
+	free(f->gaps);
+	free(f);
+}
+
+static bool is_empty(int dir)
+{
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	const struct dirent *e;
+	bool empty = true;
+
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return false;
+	}
+	while (empty && (e = readdir(d)))
+		empty = !strcmp(e->d_name, ".") || !strcmp(e->d_name, "..");
+	closedir(d);
+	return empty;
+}
+
+int folder__create(const char *path, bool force, struct folder **ret)
+{
+	bool made = !mkdir(path, 0700);
+	struct folder *f;
+	int err = made ? 0 : -errno;
+
+	if (err == -EEXIST)
+		err = may_be_meant(path);
+	if (err)
+		return err;
+	f = new_folder(path, &err);
+	if (!f)
+		return err;
+	if (made)
+		outfile__give(f->dir);
+	err = folder__load(f, NULL);
+	if (err == -ENOENT) { /* so that it is one from now on */
+		err = folder__lock(f, true);
+		err = err ? err : folder__load(f, NULL);
+		if (err == -ENOENT)
+			err = force || is_empty(f->dir) ? folder__store(f) : -ENOTEMPTY;
+		folder__lock(f, false);
+	}
+	if (err) {
+		folder__free(f);
+		return err;
+	}
+	*ret = f;
+	return 0;
+}
+
+int folder__read(const char *path, struct folder **ret, const char **why)
+{
+	struct folder *f;
+	int err;
+
+	f = new_folder(path, &err);
+	if (!f)
+		return err;
+	err = folder__load(f, why);
+	if (err) {
+		folder__free(f);
+		return err;
+	}
+	*ret = f;
+	return 0;
+}
+
+int folder__read_again(struct folder *f)
+{
+	return folder__load(f, NULL);
+}
+
+const struct folder_entry *folder__entries(const struct folder *f, size_t *n)
+{
+	*n = f->n_entries;
+	return f->entries;
+}
+
+const struct folder_gap *folder__gaps(const struct folder *f, size_t *n)
+{
+	*n = f->n_gaps;
+	return f->gaps;
+}
+
+const char *folder__path(const struct folder *f)
+{
+	return f->path;
+}
+
+/* ---- change ---- */
+
+/* Somebody who keeps it for longer than a moment is not to stop a capture. */
+int folder__lock(struct folder *f, bool on)
+{
+	for (int i = 0; i < LOCK_TRIES; i++) {
+		const struct timespec ts = { .tv_nsec = 10000000 };
+
+		if (!flock(f->dir, on ? LOCK_EX | LOCK_NB : LOCK_UN))
+			return 0;
+		if (errno != EWOULDBLOCK)
+			return -errno;
+		nanosleep(&ts, NULL);
+	}
+	return -EAGAIN;
+}
+
+static bool taken(const struct folder *f, const char *name)
+{
+	struct stat st;
+
+	return !fstatat(f->dir, name, &st, AT_SYMLINK_NOFOLLOW);
+}
+
+char *folder__new_path(const struct folder *f, const char *stem)
+{
+	char safe[200], name[240], *path;
+	size_t n = 0, len;
+
+	for (; *stem; stem += len ? len : 1) {
+		uint32_t c;
+		bool good;
+
+		/* The index is JSON: what is not UTF-8 would have another name there than in the folder. */
+		len = utf8__decode(stem, strlen(stem), &c);
+		good = len > 1 ? !text__acts(c) : len && (isalnum((unsigned char)*stem) || strchr("-_+=,.", *stem)) && (n || *stem != '.');
+		if (n + (good ? len : 1) >= sizeof(safe))
+			break;
+		memcpy(safe + n, good ? stem : "_", good ? len : 1);
+		n += good ? len : 1;
+	}
+	safe[n] = '\0';
+	if (!n)
+		strcpy(safe, "recording");
+	snprintf(name, sizeof(name), "%s.mtr", safe);
+	for (unsigned int i = 2; taken(f, name) && i < FOLDER_MAX; i++)
+		snprintf(name, sizeof(name), "%s-%u.mtr", safe, i);
+	return asprintf(&path, "%s/%s", f->path, name) < 0 ? NULL : path;
+}
+
+/* By time: each begin is written alike, so that text is in order of time, too. */
+static int by_time(const void *x, const void *y)
+{
+	const struct folder_entry *a = x, *b = y;
+	int order = strcmp(a->begin, b->begin);
+
+	if (!order)
+		order = a->from < b->from ? -1 : a->from > b->from;
+	return order ? order : strcmp(a->file, b->file);
+}
+
+void folder__sort(struct folder *f)
+{
+	if (f->n_entries)
+		qsort(f->entries, f->n_entries, sizeof(*f->entries), by_time);
+}
+
+static size_t find(const struct folder *f, const char *file)
+{
+	size_t i = 0;
+
+	while (i < f->n_entries && strcmp(f->entries[i].file, file))
+		i++;
+	return i;
+}
+
+int folder__put(struct folder *f, const struct folder_entry *e)
+{
+	size_t i = find(f, e->file);
+	struct folder_entry *bigger;
+
+	if (!folder__good_name(e->file) || e->n_devices > FOLDER_DEVICES)
+		return -EINVAL;
+	if (i == f->n_entries) {
+		if (i >= FOLDER_MAX)
+			return -E2BIG;
+		bigger = reallocarray(f->entries, i + 1, sizeof(*e));
+		if (!bigger)
+			return -ENOMEM;
+		f->entries = bigger;
+		f->n_entries++;
+	}
+	f->entries[i] = *e;
+	return 0;
+}
+
+int folder__put_gap(struct folder *f, const struct folder_gap *g)
+{
+	struct folder_gap *last = f->n_gaps ? &f->gaps[f->n_gaps - 1] : NULL, *bigger;
+
+	if (last && g->from <= last->to && g->to >= last->to && !strcmp(last->why, g->why)) {
+		last->to = g->to;
+		last->events += g->events;
+		last->bytes += g->bytes;
+		return 0;
+	}
+	if (f->n_gaps >= FOLDER_MAX)
+		return -E2BIG;
+	bigger = reallocarray(f->gaps, f->n_gaps + 1, sizeof(*g));
+	if (!bigger)
+		return -ENOMEM;
+	f->gaps = bigger;
+	f->gaps[f->n_gaps++] = *g;
+	return 0;
+}
+
+/* Changes the index as it is by now, others may have changed it. */
+static int change(struct folder *f, const struct folder_entry *add, const char *drop, const struct folder_gap *gap)
+{
+	int err = folder__lock(f, true);
+	size_t i;
+
+	if (err)
+		return err;
+	err = folder__load(f, NULL);
+	if (err == -ENOENT) /* somebody has removed it: what we know is the truth */
+		err = 0;
+	if (!err && drop && (i = find(f, drop)) < f->n_entries) {
+		memmove(&f->entries[i], &f->entries[i + 1], (f->n_entries - i - 1) * sizeof(*f->entries));
+		f->n_entries--;
+	}
+	if (!err && add)
+		err = folder__put(f, add);
+	if (!err && gap)
+		err = folder__put_gap(f, gap);
+	if (!err) {
+		folder__sort(f);
+		err = folder__store(f);
+	}
+	folder__lock(f, false);
+	return err;
+}
+
+int folder__add(struct folder *f, const struct folder_entry *e)
+{
+	return change(f, e, NULL, NULL);
+}
+
+int folder__drop(struct folder *f, const char *file, const struct folder_gap *gap)
+{
+	int err;
+
+	if (!folder__good_name(file))
+		return -EINVAL;
+	err = change(f, NULL, file, gap);
+	/* The index first: it must not name what is gone. */
+	if (!err && unlinkat(f->dir, file, 0) && errno != ENOENT)
+		err = -errno;
+	return err;
+}
+
+int folder__note_gap(struct folder *f, const struct folder_gap *gap)
+{
+	return change(f, NULL, NULL, gap);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* index.json, to and from memory. Times are seconds there, as in all machine formats, and sizes bytes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archive/folder_internal.h"
+#include "lib/json.h"
+#include "lib/outfile.h"
+
+#define INDEX_VERSION 1
+#define INDEX_BYTES (256 << 20) /* at most */
+
+/* ---- writing ---- */
+
+static void put_text(struct json *j, const char *key, const char *s)
+{
+	if (*s)
+		json__string(j, key, s);
+}
+
+static void put_known(struct json *j, const char *key, int64_t v)
+{
+	if (v >= 0)
+		json__int(j, key, v);
+}
+
+static void put_entry(struct json *j, const struct folder_entry *e)
+{
+	json__open_object(j, NULL);
+	json__string(j, "file", e->file);
+	json__string(j, "kind", e->kind);
+	put_text(j, "name", e->name);
+	put_known(j, "pid", e->pid);
+	put_known(j, "rank", e->rank);
+	put_text(j, "comm", e->comm);
+	put_text(j, "container", e->container);
+	put_text(j, "pod", e->pod);
+	put_text(j, "begin", e->begin);
+	put_text(j, "end", e->end);
+	json__double(j, "from", (double)e->from / 1e9, 9);
+	json__double(j, "to", (double)e->to / 1e9, 9);
+	put_known(j, "first_step", e->first_step);
+	put_known(j, "last_step", e->last_step);
+	put_text(j, "began", e->began);
+	put_text(j, "ended", e->ended);
+	json__uint(j, "events", e->events);
+	json__uint(j, "lost", e->lost);
+	json__uint(j, "bytes", e->bytes);
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < e->n_devices; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "device", e->devices[i].name);
+		json__uint(j, "peak_allocated", e->devices[i].peak_allocated);
+		json__uint(j, "peak_reserved", e->devices[i].peak_reserved);
+		json__uint(j, "allocated", e->devices[i].allocated);
+		json__uint(j, "reserved", e->devices[i].reserved);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+static int put_index(FILE *out, const struct folder *f)
+{
+	struct json *j = json__new(out, true);
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__int(j, "memtrace_folder", INDEX_VERSION);
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < f->n_entries; i++)
+		put_entry(j, &f->entries[i]);
+	json__close_array(j);
+	json__open_array(j, "gaps");
+	for (size_t i = 0; i < f->n_gaps; i++) {
+		json__open_object(j, NULL);
+		json__double(j, "from", (double)f->gaps[i].from / 1e9, 9);
+		json__double(j, "to", (double)f->gaps[i].to / 1e9, 9);
+		json__uint(j, "events", f->gaps[i].events);
+		json__uint(j, "bytes", f->gaps[i].bytes);
+		put_text(j, "why", f->gaps[i].why);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}
+
+int folder__store(struct folder *f)
+{
+	struct outfile *o;
+	FILE *out;
+	char *path;
+	int err;
+
+	if (asprintf(&path, "%s/%s", f->path, FOLDER_INDEX) < 0)
+		return -ENOMEM;
+	err = outfile__create(path, OUTFILE_RENAME, true, &o);
+	free(path);
+	if (err)
+		return err;
+	out = outfile__stream(o);
+	err = out ? put_index(out, f) : -errno;
+	if (err) {
+		outfile__discard(o);
+		return err;
+	}
+	err = outfile__commit(o);
+	f->known |= !err;
+	return err;
+}
+
+/* ---- reading ---- */
+
+/* False: there, and no text that fits. */
+static bool get_text(const json_t *o, const char *key, char *buf, size_t size)
+{
+	const json_t *v = json_object_get(o, key);
+
+	buf[0] = '\0';
+	if (!v)
+		return true;
+	if (!json_is_string(v) || json_string_length(v) >= size || strlen(json_string_value(v)) != json_string_length(v))
+		return false;
+	memcpy(buf, json_string_value(v), json_string_length(v) + 1);
+	return true;
+}
+
+static bool get_known(const json_t *o, const char *key, int64_t *ret)
+{
+	const json_t *v = json_object_get(o, key);
+
+	*ret = -1;
+	if (!v)
+		return true;
+	*ret = json_integer_value(v);
+	return json_is_integer(v) && *ret >= 0;
+}
+
+static bool get_count(const json_t *o, const char *key, uint64_t *ret)
+{
+	const json_t *v = json_object_get(o, key);
+
+	*ret = (uint64_t)json_integer_value(v);
+	return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+static bool get_seconds(const json_t *o, const char *key, uint64_t *ret)
+{
+	const json_t *v = json_object_get(o, key);
+	double s = json_number_value(v);
+
+	if (!json_is_number(v) || !isfinite(s) || s < 0 || s > 1e9)
+		return false;
+	*ret = (uint64_t)llround(s * 1e9);
+	return true;
+}
+
+static bool get_devices(const json_t *o, struct folder_entry *e)
+{
+	const json_t *a = json_object_get(o, "devices"), *d;
+	size_t i;
+
+	e->n_devices = json_array_size(a);
+	if (!json_is_array(a) || e->n_devices > FOLDER_DEVICES)
+		return false;
+	json_array_foreach (a, i, d) {
+		struct folder_device *to = &e->devices[i];
+
+		if (!json_is_object(d) || !get_text(d, "device", to->name, sizeof(to->name)) || !to->name[0] ||
+		    !get_count(d, "peak_allocated", &to->peak_allocated) || !get_count(d, "peak_reserved", &to->peak_reserved) ||
+		    !get_count(d, "allocated", &to->allocated) || !get_count(d, "reserved", &to->reserved))
+			return false;
+	}
+	return true;
+}
+
+static bool get_entry(const json_t *o, struct folder_entry *e)
+{
+	memset(e, 0, sizeof(*e));
+	return json_is_object(o) && get_text(o, "file", e->file, sizeof(e->file)) && folder__good_name(e->file) &&
+	       get_text(o, "kind", e->kind, sizeof(e->kind)) && get_text(o, "name", e->name, sizeof(e->name)) &&
+	       get_text(o, "comm", e->comm, sizeof(e->comm)) && get_text(o, "container", e->container, sizeof(e->container)) &&
+	       get_text(o, "pod", e->pod, sizeof(e->pod)) && get_text(o, "begin", e->begin, sizeof(e->begin)) &&
+	       get_text(o, "end", e->end, sizeof(e->end)) && get_text(o, "began", e->began, sizeof(e->began)) &&
+	       get_text(o, "ended", e->ended, sizeof(e->ended)) && get_known(o, "pid", &e->pid) &&
+	       get_known(o, "rank", &e->rank) && get_known(o, "first_step", &e->first_step) &&
+	       get_known(o, "last_step", &e->last_step) && get_seconds(o, "from", &e->from) && get_seconds(o, "to", &e->to) &&
+	       get_count(o, "events", &e->events) && get_count(o, "lost", &e->lost) && get_count(o, "bytes", &e->bytes) &&
+	       get_devices(o, e);
+}
+
+static bool get_gap(const json_t *o, struct folder_gap *g)
+{
+	memset(g, 0, sizeof(*g));
+	return json_is_object(o) && get_seconds(o, "from", &g->from) && get_seconds(o, "to", &g->to) &&
+	       get_count(o, "events", &g->events) && get_count(o, "bytes", &g->bytes) && get_text(o, "why", g->why, sizeof(g->why));
+}
+
+/* All of it or nothing. */
+static int take_over(struct folder *f, const json_t *doc, const char **why)
+{
+	const json_t *version = json_object_get(doc, "memtrace_folder"), *list = json_object_get(doc, "recordings"),
+		     *gaps = json_object_get(doc, "gaps"), *o;
+	struct folder new = { .path = f->path };
+	size_t i;
+	int err = 0;
+
+	*why = "it is not an index of recordings";
+	if (!json_is_integer(version) || !json_is_array(list) || (gaps && !json_is_array(gaps)))
+		return -EBADMSG;
+	*why = "it is of a newer memtrace-bpf";
+	if (json_integer_value(version) != INDEX_VERSION)
+		return -EBADMSG;
+	*why = "it has more recordings than can be";
+	if (json_array_size(list) > FOLDER_MAX || json_array_size(gaps) > FOLDER_MAX)
+		return -EBADMSG;
+	*why = "a recording's entry makes no sense";
+	new.entries = calloc(json_array_size(list) + 1, sizeof(*new.entries));
+	new.gaps = calloc(json_array_size(gaps) + 1, sizeof(*new.gaps));
+	if (!new.entries || !new.gaps)
+		err = -ENOMEM;
+	json_array_foreach (list, i, o) {
+		if (!err && !get_entry(o, &new.entries[new.n_entries++]))
+			err = -EBADMSG;
+	}
+	json_array_foreach (gaps, i, o) {
+		if (!err && !get_gap(o, &new.gaps[new.n_gaps++]))
+			err = -EBADMSG;
+	}
+	if (err) {
+		free(new.entries);
+		free(new.gaps);
+		return err;
+	}
+	free(f->entries);
+	free(f->gaps);
+	f->entries = new.entries;
+	f->n_entries = new.n_entries;
+	f->gaps = new.gaps;
+	f->n_gaps = new.n_gaps;
+	folder__sort(f);
+	return 0;
+}
+
+int folder__load(struct folder *f, const char **why)
+{
+	int fd = openat(f->dir, FOLDER_INDEX, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK), err;
+	const char *none;
+	json_error_t e;
+	struct stat st;
+	json_t *doc;
+
+	why = why ? why : &none;
+	*why = "it cannot be opened";
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > INDEX_BYTES) {
+		*why = "it is no file, or too large for one";
+		close(fd);
+		return -EBADMSG;
+	}
+	doc = json_loadfd(fd, JSON_REJECT_DUPLICATES, &e);
+	close(fd);
+	*why = "it is no JSON";
+	if (!doc)
+		return -EBADMSG;
+	err = take_over(f, doc, why);
+	json_decref(doc);
+	f->known |= !err;
+	return err;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "archive/inputs.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archive/folder.h"
+#include "archive/ring_view.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+#define LISTED 12 /* names in a message */
+
+void inputs__free(struct inputs *in)
+{
+	for (size_t i = 0; i < in->n; i++) {
+		free(in->paths[i]);
+		free(in->names[i]);
+	}
+	free(in->paths);
+	free(in->names);
+	*in = (struct inputs){ 0 };
+}
+
+static int out_of_memory(void)
+{
+	log_err("out of memory");
+	return EXIT_FAILED;
+}
+
+int inputs__add(struct inputs *in, char *path, char *name)
+{
+	char **paths = path ? reallocarray(in->paths, in->n + 1, sizeof(*paths)) : NULL;
+	char **names = paths ? reallocarray(in->names, in->n + 1, sizeof(*names)) : NULL;
+
+	if (paths)
+		in->paths = paths;
+	if (names)
+		in->names = names;
+	if (!names) {
+		free(path);
+		free(name);
+		return out_of_memory();
+	}
+	in->paths[in->n] = path;
+	in->names[in->n++] = name;
+	return EXIT_OK;
+}
+
+static const char *title(const struct folder_entry *e, char buf[256])
+{
+	const char *s = *e->name ? e->name : e->file;
+
+	return text__clean(buf, 256, s, strlen(s));
+}
+
+static int add_entry(struct inputs *in, const struct folder *f, const struct folder_entry *e)
+{
+	char buf[256], *path, *name = strdup(title(e, buf));
+
+	if (!name || asprintf(&path, "%s/%s", folder__path(f), e->file) < 0) {
+		free(name);
+		return out_of_memory();
+	}
+	return inputs__add(in, path, name);
+}
+
+/* What comes after "#", unless it is a name. */
+static unsigned long number_of(const struct folder_entry *e, size_t i)
+{
+	unsigned long number;
+
+	return !strcmp(e->kind, "segment") && sscanf(e->file, "segment-%lu.mtr", &number) == 1 ? number : (unsigned long)i + 1;
+}
+
+/* What there is to choose from. */
+static int which(const struct folder *f, const char *why)
+{
+	const struct folder_entry *e;
+	char buf[256], clean[512];
+	const char *path = text__clean(clean, sizeof(clean), folder__path(f), strlen(folder__path(f)));
+	size_t n;
+
+	e = folder__entries(f, &n);
+	log_err("%s: %s:", path, why);
+	for (size_t i = 0; i < n && i < LISTED; i++)
+		log_err("  %s#%lu  %s", path, number_of(&e[i], i), title(&e[i], buf));
+	if (n > LISTED)
+		log_err("  and %zu more", n - LISTED);
+	return EXIT_USAGE;
+}
+
+static int add_named(struct inputs *in, const struct folder *f, const char *name)
+{
+	const struct folder_entry *e;
+	size_t n, found = SIZE_MAX, times = 0;
+	unsigned long number;
+	char *end;
+
+	e = folder__entries(f, &n);
+	for (size_t i = 0; i < n; i++) {
+		if (!strcmp(e[i].file, name) || !strcmp(e[i].name, name)) {
+			found = i;
+			times++;
+		}
+	}
+	number = strtoul(name, &end, 10);
+	for (size_t i = 0; !times && !*end && i < n; i++) {
+		if (number_of(&e[i], i) == number) {
+			found = i;
+			times = 1;
+		}
+	}
+	return times == 1 ? add_entry(in, f, &e[found]) : which(f, times ? "several are called that" : "no such one; there are");
+}
+
+static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of what, size_t others)
+{
+	const struct folder_entry *e;
+	int status = EXIT_OK;
+	size_t n;
+
+	e = folder__entries(f, &n);
+	if (!n) {
+		log_err("%s: there is no recording in it", folder__path(f));
+		return EXIT_UNUSABLE;
+	}
+	if (n > 1 && what == INPUTS_ENDS && !others) {
+		status = add_entry(in, f, &e[0]);
+		return status ? status : add_entry(in, f, &e[n - 1]);
+	}
+	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
+		return which(f, "which one?");
+	if (what == INPUTS_REPORT && ring_view__is(folder__path(f)))
+		return inputs__add(in, strdup(folder__path(f)), NULL);
+	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
+		for (size_t k = 0; k < i; k++) {
+			if (e[k].pid == e[i].pid)
+				return which(f, "several are of one process, and their memory is not to be added; which one?");
+		}
+	}
+	for (size_t i = 0; i < n && !status; i++)
+		status = add_entry(in, f, &e[i]);
+	return status;
+}
+
+static int open_folder(const char *path, struct folder **f)
+{
+	const char *why = NULL;
+	int err = folder__read(path, f, &why);
+	char clean[512];
+
+	if (!err)
+		return EXIT_OK;
+	log_err("%s: %s%s%s", text__clean(clean, sizeof(clean), path, strlen(path)), folder__why(err), why ? ": " : "", why ? why : "");
+	return EXIT_UNUSABLE;
+}
+
+/* "FOLDER#NAME", where there is no such file: the folder's path, for free(), and the name. */
+static char *split(const char *arg, const char **name)
+{
+	const char *hash = strrchr(arg, '#');
+	char *path;
+
+	if (!hash || hash == arg || !hash[1] || !access(arg, F_OK))
+		return NULL;
+	path = strndup(arg, (size_t)(hash - arg));
+	if (path && !folder__is(path)) {
+		free(path);
+		return NULL;
+	}
+	*name = hash + 1;
+	return path;
+}
+
+static bool is_plain_folder(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* A folder that no capture has made an index for. */
+static int say_plain(const char *path)
+{
+	char clean[512], *pattern = NULL;
+	glob_t found = { 0 };
+
+	text__clean(clean, sizeof(clean), path, strlen(path));
+	if (asprintf(&pattern, "%s/*.mtr", path) >= 0)
+		glob(pattern, 0, NULL, &found);
+	if (found.gl_pathc)
+		log_err("%s: it is a folder without an index.json; name its %zu recording%s: %s/*.mtr", clean, found.gl_pathc,
+			found.gl_pathc == 1 ? "" : "s", clean);
+	else
+		log_err("%s: it is a folder without a recording in it", clean);
+	globfree(&found);
+	free(pattern);
+	return EXIT_UNUSABLE;
+}
+
+static int expand(struct inputs *in, const char *arg, enum inputs_of what, size_t others)
+{
+	const char *name = NULL;
+	char *of = split(arg, &name);
+	struct folder *f = NULL;
+	int status;
+
+	if (!of && !folder__is(arg))
+		return is_plain_folder(arg) ? say_plain(arg) : inputs__add(in, strdup(arg), NULL);
+	status = open_folder(of ? of : arg, &f);
+	if (!status)
+		status = of ? add_named(in, f, name) : add_folder(in, f, what, others);
+	folder__free(f);
+	free(of);
+	return status;
+}
+
+int inputs__expand(char *const *args, size_t n, enum inputs_of what, struct inputs *ret)
+{
+	int status = EXIT_OK;
+
+	*ret = (struct inputs){ 0 };
+	for (size_t i = 0; i < n && !status; i++)
+		status = expand(ret, args[i], what, n - 1);
+	if (status)
+		inputs__free(ret);
+	return status;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf compare: captures beside each other, one row each. */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "archive/inputs.h"
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "cmd/memory_args.h"
+#include "diff/compare.h"
+#include "lib/log.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_NR };
+
+struct compare_args {
+	struct compare_opts opts;
+	struct report_text_opts text;
+	enum format format;
+	char *names; /* --name, cut at its commas */
+	char **files;
+	size_t n;
+	struct inputs in; /* what they are */
+};
+
+enum { OPT_DEVICE = 0x5000, OPT_NAME, OPT_FORMAT, OPT_STEPS, OPT_SKIP, OPT_COLOR };
+
+static const struct argp_option options[] = {
+	{ "name", OPT_NAME, "A,B,...", 0, "What the captures are called (default: their files' names, without .mtr)", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: of each the one with the largest peak, CUDA first)", 0 },
+	{ "skip", OPT_SKIP, "N", 0, "Leave out the first N whole steps where time is measured", 0 },
+	{ "steps", OPT_STEPS, "N", 0, "Measure the time of N steps (default: all)", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json or markdown", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ 0 },
+};
+
+static int choose(const char *option, const char *arg, const char *const *names, int n, struct argp_state *state)
+{
+	for (int i = 0; i < n; i++)
+		if (!strcmp(arg, names[i]))
+			return i;
+	argp_error(state, "%s: '%s' is none of %s, %s, %s", option, arg, names[0], names[1], names[2]);
+	return 0;
+}
+
+static uint64_t number(const char *option, const char *arg, struct argp_state *state)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(arg, &end, 10);
+	if (errno || end == arg || *end || strchr(arg, '-'))
+		argp_error(state, "%s: '%s' is no number of steps", option, arg);
+	return n;
+}
+
+static size_t count_names(const char *s)
+{
+	size_t n = 1;
+
+	for (; *s; s++)
+		n += *s == ',';
+	return n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	static const char *const formats[] = { "text", "json", "markdown" };
+	static const char *const colours[] = { [REPORT_AUTO] = "auto", [REPORT_ALWAYS] = "always", [REPORT_NEVER] = "never" };
+	struct compare_args *a = state->input;
+
+	switch (key) {
+	case OPT_NAME:
+		a->names = arg;
+		break;
+	case OPT_DEVICE:
+		a->opts.device = arg;
+		break;
+	case OPT_SKIP:
+		a->opts.skip = number("--skip", arg, state);
+		break;
+	case OPT_STEPS:
+		a->opts.steps = number("--steps", arg, state);
+		break;
+	case OPT_FORMAT:
+		a->format = choose("--format", arg, formats, FORMAT_NR, state);
+		break;
+	case OPT_COLOR:
+		a->text.colour = choose("--color", arg, colours, 3, state);
+		break;
+	case ARGP_KEY_ARGS:
+		a->files = state->argv + state->next;
+		a->n = (size_t)(state->argc - state->next);
+		break;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "which recordings? memtrace-bpf compare FILE FILE ..., or a folder of them");
+		break;
+	case ARGP_KEY_END:
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+/* "baseline=runs/1.mtr" is a file with a name, unless there is a file of just that name. */
+static char *split_name(char *arg, const char **path)
+{
+	char *equals = strchr(arg, '=');
+
+	*path = arg;
+	if (!equals || equals == arg || !access(arg, F_OK))
+		return NULL;
+	*equals = '\0';
+	*path = equals + 1;
+	return arg;
+}
+
+/* One argument, or what is in the folder that it names. */
+static int expand(struct compare_args *args, char *arg)
+{
+	const char *path;
+	char *name = split_name(arg, &path), *const one[] = { (char *)path };
+	struct inputs in;
+	int status = inputs__expand(one, 1, INPUTS_EACH, &in);
+
+	for (size_t i = 0; i < in.n && !status; i++) {
+		char *called = NULL;
+
+		if (name && asprintf(&called, "%s%s%s", name, in.n > 1 ? " " : "", in.n > 1 ? in.names[i] : "") < 0)
+			called = NULL;
+		status = inputs__add(&args->in, strdup(in.paths[i]), called ? called : in.names[i] ? strdup(in.names[i]) : NULL);
+	}
+	inputs__free(&in);
+	return status;
+}
+
+static int expand_all(struct compare_args *args)
+{
+	int status = EXIT_OK;
+
+	for (size_t i = 0; i < args->n && !status; i++)
+		status = expand(args, args->files[i]);
+	if (!status && args->names && count_names(args->names) != args->in.n) {
+		log_err("--name: %zu names for %zu recordings", count_names(args->names), args->in.n);
+		status = EXIT_USAGE;
+	}
+	args->n = args->in.n;
+	return status;
+}
+
+static int read_all(struct compare_args *args, struct capture *all)
+{
+	char *names = args->names;
+	int status = 0;
+
+	for (size_t i = 0; i < args->n && !status; i++) {
+		const char *name = args->in.names[i];
+
+		if (names)
+			name = strsep(&names, ",");
+		status = capture__read(args->in.paths[i], name && *name ? name : NULL, &args->opts, &all[i]);
+	}
+	return status;
+}
+
+static int print(const struct compare_args *args, const struct capture *all)
+{
+	switch (args->format) {
+	case FORMAT_JSON:
+		return compare_json__print(stdout, all, args->n);
+	case FORMAT_MARKDOWN:
+		return compare_markdown__print(stdout, all, args->n);
+	default:
+		return compare_text__print(stdout, all, args->n, &args->text);
+	}
+}
+
+int cmd_compare(int argc, char **argv)
+{
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "[NAME=]FILE ...\nFOLDER",
+		.doc = "Captures beside each other, one row each: peak, reserved, fragmentation, the time of a step, and where the peak falls; each "
+		       "against the first.",
+		.children = children,
+	};
+	struct compare_args args = { 0 };
+	struct capture *all;
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	status = expand_all(&args);
+	if (status) {
+		inputs__free(&args.in);
+		return status;
+	}
+	all = calloc(args.n + 1, sizeof(*all));
+	status = all ? read_all(&args, all) : EXIT_FAILED;
+	if (!all || (!status && print(&args, all))) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
+	for (size_t i = 0; all && i < args.n; i++)
+		capture__drop(&all[i]);
+	free(all);
+	inputs__free(&args.in);
+	if (analyze__check_output(stdout, "standard output"))
+		return EXIT_FAILED;
+	return status;
+}

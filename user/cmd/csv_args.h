@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_CMD_CSV_ARGS_H
+#define MT_CMD_CSV_ARGS_H
+/* --csv, of all commands that write tables: a child of their argp parsers. */
+#include <argp.h>
+
+#define CSV_ARGP_CHILD { &csv_argp, 0, NULL, 0 }
+
+/* Has no input: sets how lib/csv.h writes text. */
+extern const struct argp csv_argp;
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf ctl: tells a capture that runs what to do. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "follow/capture_args.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/nearest.h"
+#include "lib/text.h"
+#include "save/control.h"
+
+struct ctl_args {
+	pid_t pid;
+	bool json;
+	const char *word, *argument;
+};
+
+enum { OPT_FORMAT = 0x7000 };
+
+static const struct argp_option options[] = {
+	{ "pid", 'p', "PID", 0, "Of the captured process or of the capture; needed only where several run", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json: the answer as it came", 0 },
+	{ 0 },
+};
+
+/* Before any capture is asked: none need run for a word to be wrong. */
+static const char *known(const char *word, struct argp_state *state)
+{
+	static const char *const words[] = { "start", "stop", "mark", "save", "status" };
+	struct nearest n = { .word = word };
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++) {
+		nearest__try(&n, words[i]);
+		if (!strcmp(word, words[i]))
+			return word;
+	}
+	argp_error(state, "unknown action '%s'; %s%suse start, stop, mark NAME, save or status", word, n.best ? n.best : "",
+		   n.best ? " was probably meant: " : "");
+	return NULL;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct ctl_args *a = state->input;
+
+	switch (key) {
+	case 'p':
+		a->pid = parse_pid(state, arg);
+		break;
+	case OPT_FORMAT:
+		if (strcmp(arg, "text") && strcmp(arg, "json"))
+			argp_error(state, "--format is text or json, not '%s'", arg);
+		a->json = !strcmp(arg, "json");
+		break;
+	case ARGP_KEY_ARG:
+		if (!a->word)
+			a->word = known(arg, state);
+		else if (!a->argument && !strcmp(a->word, "mark"))
+			a->argument = arg;
+		else
+			argp_error(state, "'%s' is one too many", arg);
+		break;
+	case ARGP_KEY_END:
+		if (!a->word)
+			argp_error(state, "what is it to do? start, stop, mark NAME, save or status");
+		if (!strcmp(a->word, "mark") && !a->argument)
+			argp_error(state, "which mark? memtrace-bpf ctl mark NAME");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+/* The one that is meant. 0 and *ret, or an exit code, logged. */
+static int find(const struct ctl_args *a, struct control_place *ret)
+{
+	struct control_place *all = NULL;
+	ssize_t n = control__find(NULL, a->pid, &all);
+	int status = EXIT_OK;
+
+	if (n == -EACCES || n == -EPERM) {
+		log_err("only root may tell a capture what to do, or the user who captures; run it with sudo");
+		return EXIT_NOT_PERMITTED;
+	}
+	if (n <= 0) {
+		const char *whose = geteuid() ? " of yours" : "", *next = geteuid() ? "those of root are reached with sudo memtrace-bpf ctl" :
+										      "memtrace-bpf record begins one";
+
+		if (a->pid)
+			log_err("no capture%s of PID %d runs here; %s", whose, (int)a->pid, next);
+		else
+			log_err("no capture%s runs here; %s", whose, next);
+		status = EXIT_UNUSABLE;
+	} else if (n > 1) {
+		log_err("%zd captures run here; -p says which is meant:", n);
+		for (ssize_t i = 0; i < n; i++) {
+			if (all[i].target == all[i].capturer)
+				log_err("  -p %d: of the processes that it chooses itself, by PID %d", (int)all[i].capturer, (int)all[i].capturer);
+			else
+				log_err("  -p %d: of PID %d, by PID %d", (int)all[i].capturer, (int)all[i].target, (int)all[i].capturer);
+		}
+		status = EXIT_USAGE;
+	} else {
+		*ret = all[0];
+	}
+	free(all);
+	return status;
+}
+
+/* ---- what is answered ---- */
+
+static const char *string(const json_t *o, const char *key, char *buf, size_t size)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? text__clean(buf, size, s, strlen(s)) : "";
+}
+
+static uint64_t number(const json_t *o, const char *key)
+{
+	json_int_t n = json_integer_value(json_object_get(o, key));
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+static void print_process(const json_t *p)
+{
+	const json_t *devices = json_object_get(p, "devices"), *d;
+	char began[256], name[32], a[24], r[24], count[32], time[24];
+	double seconds = json_real_value(json_object_get(p, "time"));
+	size_t i;
+
+	printf("PID %" PRIu64 ": captured for %s, %s steps", number(p, "pid"),
+	       text__time(time, sizeof(time), seconds > 0 && seconds < 1e9 ? (uint64_t)(seconds * 1e9) : 0),
+	       text__count(count, sizeof(count), number(p, "steps")));
+	printf(", %s events", text__count(count, sizeof(count), number(p, "captured")));
+	if (number(p, "lost"))
+		printf(", %s lost", text__count(count, sizeof(count), number(p, "lost")));
+	if (json_object_get(p, "windows"))
+		printf(", %s windows written", text__count(count, sizeof(count), number(p, "windows")));
+	if (json_is_true(json_object_get(p, "writing")))
+		printf("; one is open (from: %s), %s events so far", string(p, "began", began, sizeof(began)),
+		       text__count(count, sizeof(count), number(p, "events")));
+	putchar('\n');
+	json_array_foreach (devices, i, d)
+		printf("  %s  allocated %s, reserved %s\n", string(d, "device", name, sizeof(name)),
+		       text__bytes(a, sizeof(a), number(d, "allocated")), text__bytes(r, sizeof(r), number(d, "reserved")));
+}
+
+static void print_done(const json_t *p, const char *word)
+{
+	char file[4096], error[256];
+
+	if (json_is_true(json_object_get(p, "ok")))
+		printf("PID %" PRIu64 ": %s\n", number(p, "pid"),
+		       !strcmp(word, "start") ? "a window began" : string(p, "file", file, sizeof(file)));
+	else
+		printf("PID %" PRIu64 ": %s\n", number(p, "pid"), string(p, "error", error, sizeof(error)));
+}
+
+static void print_text(const json_t *doc, const char *word)
+{
+	const json_t *p;
+	char waits[512];
+	size_t i;
+
+	if (json_object_get(doc, "waiting_for"))
+		printf("PID %" PRIu64 ": captures nothing yet, waits for %s\n", number(doc, "capturer"),
+		       string(doc, "waiting_for", waits, sizeof(waits)));
+	json_array_foreach (json_object_get(doc, "processes"), i, p) {
+		if (!strcmp(word, "status"))
+			print_process(p);
+		else
+			print_done(p, word);
+	}
+}
+
+/* An exit code, logged where it is not 0. */
+static int take_answer(const struct ctl_args *a, const char *answer)
+{
+	json_error_t e;
+	json_t *doc = json_loads(answer, 0, &e);
+	char error[256];
+	int status = EXIT_FAILED;
+
+	if (!json_is_object(doc)) {
+		log_err("the capture's answer makes no sense");
+	} else {
+		if (json_is_true(json_object_get(doc, "ok")))
+			status = EXIT_OK;
+		else
+			log_err("%s: %s", a->word, string(doc, "error", error, sizeof(error)));
+		if (a->json)
+			fputs(answer, stdout);
+		else if (!status)
+			print_text(doc, a->word);
+	}
+	json_decref(doc);
+	return status;
+}
+
+int cmd_ctl(int argc, char **argv)
+{
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "start | stop | mark NAME | save | status",
+		.doc = "Tell a capture that runs what to do: begin a window, end it, note a mark, write what is kept, say how it is.",
+		.children = children,
+	};
+	struct ctl_args args = { 0 };
+	struct control_place place;
+	char *request, *answer;
+	int status, err;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	status = find(&args, &place);
+	if (status)
+		return status;
+	if (asprintf(&request, "%s%s%s", args.word, args.argument ? " " : "", args.argument ? args.argument : "") < 0) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	err = control__ask(NULL, &place, request, &answer);
+	free(request);
+	if (err) {
+		log_err("the capture of PID %d (PID %d) does not answer: %s", (int)place.target, (int)place.capturer, strerror(-err));
+		return EXIT_FAILED;
+	}
+	status = take_answer(&args, answer);
+	free(answer);
+	return status;
+}

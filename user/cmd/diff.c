@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf diff: what changed between two recordings. */
+#include <argp.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "archive/analyze.h"
+#include "archive/inputs.h"
+#include "cmd/commands.h"
+#include "cmd/csv_args.h"
+#include "cmd/log_args.h"
+#include "cmd/memory_args.h"
+#include "diff/diff.h"
+#include "follow/capture_args.h"
+#include "labels/words.h"
+#include "lib/log.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+
+enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH, FORMAT_NR };
+
+#define DEFAULT_TOP 20 /* of text; programs get all rows */
+
+struct diff_args {
+	struct diff_opts opts;
+	const char *device, *output;
+	bool force, top_given;
+	size_t top;
+	enum format format;
+	enum report_choice colour;
+	const char *files[MATCH_SIDES];
+};
+
+enum { OPT_AT = 0x4000, OPT_BY, OPT_DEVICE, OPT_TOP, OPT_FORMAT, OPT_COLOR };
+
+static const struct argp_option options[] = {
+	{ "at", OPT_AT, "MOMENT", 0,
+	  "peak (default), end, oom (the first out of memory) or seconds since the start; OLD,NEW for one each", 0 },
+	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module, layer (module with all inside), phase, category or thread", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: NEW's with the largest peak, CUDA first)", 0 },
+	{ "top", OPT_TOP, "N", 0, "Rows, the rest in one; 0: all (default 20 in text, all in json and csv)", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default), json, csv or flamegraph (one page for any browser)", 0 },
+	{ "color", OPT_COLOR, "WHEN", 0, "auto (default: on a terminal, unless NO_COLOR is set), always or never", 0 },
+	{ "output", 'o', "OUT", 0, "Where to (default: standard output; of a flame graph memtrace-diff-OLD-NEW.html)", 0 },
+	{ "force", 'f', NULL, 0, "Replace OUT if it exists", 0 },
+	{ 0 },
+};
+
+static void parse_by(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	for (int by = 0; by < BY_NR; by++)
+		if (!strcmp(arg, report__group(by))) {
+			a->opts.by = by;
+			return;
+		}
+	argp_error(state, "--by: '%s' is none of line, stack, module, layer, phase, category, thread", arg);
+}
+
+static void parse_format(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	static const char *const names[FORMAT_NR] = { "text", "json", "csv", "flamegraph" };
+
+	for (int i = 0; i < FORMAT_NR; i++)
+		if (!strcmp(arg, names[i])) {
+			a->format = i;
+			return;
+		}
+	argp_error(state, "--format: '%s' is none of text, json, csv, flamegraph", arg);
+}
+
+/* "peak", or "5,10": of both, or of one each. */
+static void parse_at(struct diff_args *a, const char *arg, struct argp_state *state)
+{
+	const char *comma = strchr(arg, ',');
+	char *first = comma ? strndup(arg, comma - arg) : strdup(arg);
+
+	if (!first || analyze__parse_at(first, &a->opts.at[MATCH_OLD]) ||
+	    analyze__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
+		argp_error(state, "--at: '%s' is none of peak, end, oom and no time in seconds, nor two of them", arg);
+	free(first);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct diff_args *a = state->input;
+
+	switch (key) {
+	case OPT_AT:
+		parse_at(a, arg, state);
+		break;
+	case OPT_BY:
+		parse_by(a, arg, state);
+		break;
+	case OPT_DEVICE:
+		a->device = arg;
+		break;
+	case OPT_TOP:
+		a->top = parse_count(state, "--top", arg, 0);
+		a->top_given = true;
+		break;
+	case OPT_FORMAT:
+		parse_format(a, arg, state);
+		break;
+	case OPT_COLOR:
+		if (report_text__parse_colour(arg, &a->colour))
+			argp_error(state, "--color: '%s' is none of auto, always, never", arg);
+		break;
+	case 'o':
+		a->output = arg;
+		break;
+	case 'f':
+		a->force = true;
+		break;
+	case ARGP_KEY_ARG:
+		if (state->arg_num >= MATCH_SIDES)
+			argp_error(state, "'%s': two recordings, no more; see memtrace-bpf compare", arg);
+		else
+			a->files[state->arg_num] = arg;
+		break;
+	case ARGP_KEY_END:
+		if (a->format == FORMAT_FLAMEGRAPH && a->opts.by != BY_LINE && a->opts.by != BY_STACK)
+			argp_error(state, "--format flamegraph is by stack");
+		if (!a->files[MATCH_OLD])
+			argp_error(state, "which two recordings? memtrace-bpf diff OLD NEW");
+		else if (!a->files[MATCH_NEW])
+			break; /* a folder may be two */
+		else if (!strcmp(a->files[0], "-") && !strcmp(a->files[1], "-"))
+			argp_error(state, "only one of them can be standard input");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static int read_side(struct diff_args *args, enum match_side side, struct analysis **ret)
+{
+	int status = analysis__open(args->files[side], &args->opts.at[side], ret);
+
+	status = status ? status : analysis__run(*ret, NULL, NULL);
+	if (!status)
+		args->opts.at[side] = model__opts((*ret)->model); /* of a time after the end it has made the end */
+	return status;
+}
+
+/*
+ * Unless told which: the main one of the new recording, if the old one has it too, else the other way round; else each one's
+ * main one, as of ranks of one job that have a GPU each.
+ */
+static int choose_devices(struct analysis *const a[MATCH_SIDES], const struct diff_args *args, size_t ret[MATCH_SIDES])
+{
+	const char *name = args->device;
+	struct model_device d[MATCH_SIDES] = { 0 };
+
+	for (int k = MATCH_NEW; !name && k >= MATCH_OLD; k--) {
+		int main = model__main_device(a[k]->model);
+
+		if (main < 0)
+			continue;
+		model__device(a[k]->model, main, &d[k]);
+		if (model__find_device(a[!k]->model, d[k].name) >= 0)
+			name = d[k].name;
+	}
+	if (!name && d[MATCH_OLD].device.type != d[MATCH_NEW].device.type)
+		name = *d[MATCH_OLD].name ? d[MATCH_OLD].name : d[MATCH_NEW].name; /* which the other one then has not */
+	for (int k = 0; k < MATCH_SIDES; k++) {
+		int status = analysis__device(a[k], name, &ret[k]);
+		struct model_device dev;
+		char path[512];
+
+		if (status)
+			return status;
+		model__device(a[k]->model, ret[k], &dev);
+		if (!dev.marked) {
+			log_err("%s: no out-of-memory event of %s in it; try --at peak", text__clean(path, sizeof(path), a[k]->path, strlen(a[k]->path)),
+				dev.name);
+			return EXIT_UNUSABLE;
+		}
+	}
+	return 0;
+}
+
+static int print(FILE *out, struct diff *d, const struct diff_args *args)
+{
+	struct diff_text_opts o = { .top = args->top_given ? args->top : DEFAULT_TOP, .colour = args->colour };
+
+	switch (args->format) {
+	case FORMAT_JSON:
+		return diff_json__print(out, d, args->top);
+	case FORMAT_CSV:
+		return diff_csv__print(out, d, args->top);
+	case FORMAT_FLAMEGRAPH:
+		return diff_flame__print(out, d);
+	default:
+		return diff_text__print(out, d, &o);
+	}
+}
+
+/* To a file, under its name when it is whole. */
+static int write_file(struct diff *d, const struct diff_args *args, const char *path)
+{
+	struct outfile *file;
+	char name[512];
+	int err = outfile__create(path, OUTFILE_RENAME, args->force, &file);
+
+	text__clean(name, sizeof(name), !strcmp(path, "-") ? "standard output" : path, !strcmp(path, "-") ? 15 : strlen(path));
+	if (err) {
+		log_err("%s: cannot create: %s", name, outfile__why(err));
+		return EXIT_FAILED;
+	}
+	outfile__discard_on_signal(file);
+	err = outfile__stream(file) ? print(outfile__stream(file), d, args) : -ENOMEM;
+	if (err) {
+		log_err("%s: %s", name, strerror(-err));
+		outfile__discard(file);
+		return EXIT_FAILED;
+	}
+	err = outfile__commit(file);
+	if (err)
+		log_err("%s: cannot write: %s", name, outfile__why(err));
+	else if (args->format == FORMAT_FLAMEGRAPH && strcmp(path, "-") != 0)
+		log_event(LOG_INFO, "written", LOG_FIELDS(LOG_STRING("path", name), LOG_STRING("format", "flamegraph")),
+			  "wrote %s: any browser opens it, without a network", name);
+	return err ? EXIT_FAILED : EXIT_OK;
+}
+
+/* Unless told where: a page has a file of its own, as exports have. */
+static int write_out(struct diff *d, const struct diff_args *args)
+{
+	char *path = NULL;
+	int status;
+
+	if (args->output || args->format != FORMAT_FLAMEGRAPH)
+		return write_file(d, args, args->output ? args->output : "-");
+	if (asprintf(&path, "memtrace-diff-%s-%s.html", d->side[MATCH_OLD].a->name, d->side[MATCH_NEW].a->name) < 0) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	status = write_file(d, args, path);
+	free(path);
+	return status;
+}
+
+static int run(struct diff_args *args)
+{
+	struct analysis *a[MATCH_SIDES] = { NULL };
+	size_t device[MATCH_SIDES];
+	struct diff *d = NULL;
+	int status = 0, err;
+
+	for (int k = 0; k < MATCH_SIDES && !status; k++)
+		status = read_side(args, k, &a[k]);
+	if (!status)
+		status = choose_devices(a, args, device);
+	if (!status) {
+		args->opts.any_module = args->format == FORMAT_TEXT;
+		err = diff__new(a[MATCH_OLD], device[MATCH_OLD], a[MATCH_NEW], device[MATCH_NEW], &args->opts, &d);
+		if (err)
+			log_err("%s", strerror(-err));
+		status = err ? EXIT_FAILED : write_out(d, args);
+	}
+	diff__free(d);
+	analysis__free(a[MATCH_OLD]);
+	analysis__free(a[MATCH_NEW]);
+	return status;
+}
+
+int cmd_diff(int argc, char **argv)
+{
+	static const struct argp_child children[] = { CSV_ARGP_CHILD, MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "OLD NEW\nFOLDER",
+		.doc = "What changed between two recordings: what grew, shrank, is new or gone, at the peak or another moment. Lines are "
+		       "matched although they moved, and files although their folder has another name.",
+		.children = children,
+	};
+	struct diff_args args = { 0 };
+
+	struct inputs in;
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	status = inputs__expand((char *const *)args.files, args.files[MATCH_NEW] ? 2 : 1, INPUTS_ENDS, &in);
+	if (status)
+		return status;
+	if (in.n == MATCH_SIDES) {
+		args.files[MATCH_OLD] = in.paths[MATCH_OLD];
+		args.files[MATCH_NEW] = in.paths[MATCH_NEW];
+		status = run(&args);
+	} else {
+		log_err("which two recordings? memtrace-bpf diff OLD NEW, or a folder with several");
+		status = EXIT_USAGE;
+	}
+	inputs__free(&in);
+	return status;
+}

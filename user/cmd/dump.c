@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf dump -p PID: what is live right now, read from outside. No probe, no BPF. */
+#include <argp.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/attach.h"
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "dump/dump.h"
+#include "follow/capture_args.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "process/proc.h"
+
+#define LIMIT_NS 10000000000ull
+#define TOP 40
+
+struct dump_args {
+	struct dump_opts o;
+	bool json;
+	bool top_given;
+};
+
+enum { OPT_BY = 0x5000, OPT_FORMAT, OPT_TOP };
+
+static const struct argp_option options[] = {
+	{ "pid", 'p', "PID", 0, "The process to look at", 0 },
+	{ "by", OPT_BY, "GROUP", 0, "One row a tensor (default), module or category", 0 },
+	{ "top", OPT_TOP, "N", 0, "Rows a device (default: 40 as text, all as JSON)", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
+	{ 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct dump_args *a = state->input;
+
+	switch (key) {
+	case 'p':
+		a->o.pid = parse_pid(state, arg);
+		break;
+	case OPT_BY:
+		if (!strcmp(arg, "tensor"))
+			a->o.by = DUMP_BY_TENSOR;
+		else if (!strcmp(arg, "module"))
+			a->o.by = DUMP_BY_MODULE;
+		else if (!strcmp(arg, "category"))
+			a->o.by = DUMP_BY_CATEGORY;
+		else
+			argp_error(state, "--by: '%s' is none of tensor, module, category", arg);
+		break;
+	case OPT_TOP:
+		a->o.top = parse_count(state, "--top", arg, 1);
+		a->top_given = true;
+		break;
+	case OPT_FORMAT:
+		if (strcmp(arg, "text") && strcmp(arg, "json"))
+			argp_error(state, "--format: '%s' is neither text nor json", arg);
+		a->json = !strcmp(arg, "json");
+		break;
+	case ARGP_KEY_ARG:
+		argp_error(state, "'%s': which process? -p PID", arg);
+		break;
+	case ARGP_KEY_END:
+		if (!a->o.pid)
+			argp_error(state, "which process? -p PID");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static int unreadable(struct failure *f, int pid, int err, const char *why)
+{
+	if (err == -EPERM || err == -EACCES)
+		return failure__set(f, EXIT_NOT_PERMITTED, err, "not permitted to read the memory of PID %d: %s needed; run it with sudo",
+				    pid, *caps__missing_to_read() ? caps__missing_to_read() : "CAP_SYS_PTRACE");
+	if (err == -ESRCH)
+		return failure__set(f, EXIT_UNUSABLE, err, "PID %d ended while it was read", pid);
+	if (err == -EAGAIN)
+		return failure__set(f, EXIT_UNUSABLE, err, "PID %d: %s; try again later", pid, why);
+	if (err == -ENOTSUP || err == -ENOENT || err == -EBADMSG)
+		return failure__set(f, EXIT_UNUSABLE, err, "PID %d: %s; `memtrace-bpf check -p %d` says what works", pid, why, pid);
+	return failure__set(f, EXIT_FAILED, err, "PID %d: %s (%s)", pid, why && *why ? why : "cannot be read", strerror(-err));
+}
+
+static int print(const struct dump *d, struct dump_args *a)
+{
+	struct dump_row *rows;
+	size_t n;
+	int err;
+
+	err = dump__group(d, a->o.by, &rows, &n);
+	if (err)
+		return err;
+	if (a->json)
+		err = dump__json(stdout, d, rows, n, &a->o);
+	else
+		dump__text(stdout, d, rows, n, &a->o);
+	free(rows);
+	return err;
+}
+
+static int look(struct target *t, struct dump_args *a, struct failure *f)
+{
+	int major, minor, micro, pid = a->o.pid, err;
+	struct cudaalloc *alloc = NULL;
+	const char *why = "";
+	struct census *c;
+	struct dump d;
+
+	t->python = python__open(t->proc, &t->maps, &why);
+	if (!t->python)
+		return unreadable(f, pid, -errno, why);
+	python__version(t->python, &major, &minor, &micro);
+	snprintf(a->o.python, sizeof(a->o.python), "%d.%d.%d", major, minor, micro < 0 ? 0 : micro);
+	err = torch__info(t->proc, &t->maps, &t->torch);
+	if (err)
+		return unreadable(f, pid, err, "its PyTorch cannot be read");
+	a->o.torch = &t->torch;
+	a->o.comm = proc__comm(t->proc);
+	c = census__open(t->python, &why);
+	if (!c)
+		return unreadable(f, pid, -errno, why);
+	if (t->torch.cuda)
+		alloc = cudaalloc__open(t->proc, &t->maps, &why);
+	err = dump__read(c, alloc, LIMIT_NS, &d, &why);
+	if (err) {
+		unreadable(f, pid, err, why);
+	} else {
+		err = print(&d, a);
+		if (err)
+			failure__set(f, EXIT_FAILED, err, "cannot print: %s", strerror(-err));
+		dump__free(&d);
+	}
+	cudaalloc__free(alloc);
+	census__free(c);
+	return err;
+}
+
+int cmd_dump(int argc, char **argv)
+{
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.doc = "What tensors a process holds right now, with their names: parameters, buffers, gradients, "
+		       "optimizer state, others. Read from outside: no probe, nothing is stopped.",
+		.children = children,
+	};
+	struct dump_args a = { .o.top = SIZE_MAX };
+	struct failure f = { 0 };
+	struct target t;
+	int err;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &a);
+	if (!a.json && !a.top_given)
+		a.o.top = TOP;
+	err = target__open(a.o.pid, &t, &f);
+	if (!err) {
+		err = proc__maps(t.proc, &t.maps);
+		err = err ? unreadable(&f, a.o.pid, err, "its maps cannot be read") : look(&t, &a, &f);
+		target__close(&t);
+	}
+	if (err)
+		log_err("%s", f.text);
+	return err ? f.status : EXIT_OK;
+}

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf leaks: what grows over steps, by line, and how sure that is; from recordings or from a running process. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "archive/analyze.h"
+#include "capture/session.h"
+#include "follow/capture_args.h"
+#include "follow/capture_loop.h"
+#include "cmd/commands.h"
+#include "leaks/leaks.h"
+#include "leaks/ranks.h"
+#include "archive/inputs.h"
+#include "lib/json.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "cmd/log_args.h"
+#include "cmd/memory_args.h"
+#include "labels/words.h"
+
+#define TOP 10		     /* lines of text */
+#define MIN_GROWTH 1024	     /* bytes */
+
+struct leaks_args {
+	struct leaks_opts o;
+	struct capture_args capture;
+	bool json, fail, top_given;
+	char **files;
+	size_t n;
+};
+
+enum { OPT_BY = 0x7000, OPT_DEVICE, OPT_TOP, OPT_FORMAT, OPT_CONFIDENCE, OPT_GROWTH, OPT_STEPS, OPT_FAIL };
+
+static const struct argp_option options[] = {
+	{ "steps", OPT_STEPS, "N", OPTION_ARG_OPTIONAL,
+	  "Print each step's figures; with -p and N: stop after N steps", 0 },
+	{ "by", OPT_BY, "WHAT", 0, "line (default), stack, module or category", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0, cpu ... (default: all)", 0 },
+	{ "top", OPT_TOP, "N", 0, "Lines that are told of; 0: all (default 10 in text, all in json)", 0 },
+	{ "min-confidence", OPT_CONFIDENCE, "LEVEL", 0, "high, medium (default) or low: less is not told of", 0 },
+	{ "min-growth", OPT_GROWTH, "SIZE", 0, "What grew by less in all is not told of (default 1K)", 0 },
+	{ "fail", OPT_FAIL, NULL, 0, "Exit with 1 where something grows", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
+	{ "pid", 'p', "PID", 0, "Attach to this process instead of reading a recording", 1 },
+	{ "duration", 'd', "TIME", 0, "With -p: stop after TIME (default: at the target's end or Ctrl-C)", 1 },
+	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 1 },
+	{ "verbose", 'v', NULL, 0, "Say what is being done", 1 },
+	{ 0 },
+};
+
+static bool one_of(const char *arg, const char *const *names, size_t n, size_t *ret)
+{
+	for (*ret = 0; *ret < n; ++*ret)
+		if (names[*ret] && !strcmp(arg, names[*ret]))
+			return true;
+	return false;
+}
+
+static void parse_words(struct leaks_args *a, int key, const char *arg, struct argp_state *state)
+{
+	static const char *const groups[] = { "line", "stack", "module", "category" };
+	static const enum group by[] = { BY_LINE, BY_STACK, BY_MODULE, BY_CATEGORY };
+	static const char *const levels[] = { [TREND_LOW] = "low", [TREND_MEDIUM] = "medium", [TREND_HIGH] = "high" };
+	static const char *const formats[] = { "text", "json" };
+	size_t i;
+
+	if (key == OPT_BY && one_of(arg, groups, 4, &i))
+		a->o.by = by[i];
+	else if (key == OPT_BY)
+		argp_error(state, "--by: '%s' is none of line, stack, module, category", arg);
+	else if (key == OPT_CONFIDENCE && one_of(arg, levels, 4, &i))
+		a->o.min_confidence = i;
+	else if (key == OPT_CONFIDENCE)
+		argp_error(state, "--min-confidence: '%s' is none of low, medium, high", arg);
+	else if (one_of(arg, formats, 2, &i))
+		a->json = i;
+	else
+		argp_error(state, "--format: '%s' is neither text nor json", arg);
+}
+
+static void check_args(struct leaks_args *a, struct argp_state *state)
+{
+	if (!a->capture.pid && !a->n)
+		argp_error(state, "which recording? memtrace-bpf leaks FILE, or -p PID for a running process");
+	if (a->capture.pid && a->n)
+		argp_error(state, "'%s': either a recording or -p PID", a->files[0]);
+	if (!a->capture.pid && (a->capture.steps || a->capture.duration))
+		argp_error(state, "%s is for a running process, -p PID%s", a->capture.steps ? "a number of steps" : "--duration",
+			   a->capture.steps ? "; of a recording --steps lists each step" : "");
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct leaks_args *a = state->input;
+
+	switch (key) {
+	case OPT_STEPS:
+		if (arg)
+			a->capture.steps = parse_count(state, "--steps", arg, 1);
+		else
+			a->o.figures = true;
+		break;
+	case OPT_BY:
+	case OPT_CONFIDENCE:
+	case OPT_FORMAT:
+		parse_words(a, key, arg, state);
+		break;
+	case OPT_DEVICE:
+		a->o.device = arg;
+		break;
+	case OPT_TOP:
+		a->o.top = parse_count(state, "--top", arg, 0);
+		a->top_given = true;
+		break;
+	case OPT_GROWTH:
+		if (text__parse_size(arg, &a->o.min_growth))
+			argp_error(state, "--min-growth: '%s' is no size; try 64K or 1M", arg);
+		break;
+	case OPT_FAIL:
+		a->fail = true;
+		break;
+	case 'p':
+		a->capture.pid = parse_pid(state, arg);
+		break;
+	case 'd':
+		if (text__parse_time(arg, &a->capture.duration) || !a->capture.duration)
+			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
+		break;
+	case 'q':
+		log__set_level(LOG_WARN);
+		break;
+	case 'v':
+		log__set_level(LOG_DEBUG);
+		break;
+	case ARGP_KEY_ARGS:
+		a->files = state->argv + state->next;
+		a->n = (size_t)(state->argc - state->next);
+		break;
+	case ARGP_KEY_END:
+		check_args(a, state);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+/* err: of what was printed. The exit code, logged. */
+static int printed(const struct leaks_args *a, int err, const char *name, bool found)
+{
+	char path[512], wanted[64];
+
+	if (analyze__check_output(stdout, "standard output"))
+		return EXIT_FAILED;
+	if (err == -ENOENT) {
+		log_err("%s: no device '%s' in it", text__clean(path, sizeof(path), name, strlen(name)),
+			text__clean(wanted, sizeof(wanted), a->o.device, strlen(a->o.device)));
+		return EXIT_UNUSABLE;
+	}
+	if (err) {
+		log_err("%s", strerror(-err));
+		return EXIT_FAILED;
+	}
+	return found && a->fail ? EXIT_FAILED : EXIT_OK;
+}
+
+static int print(const struct leaks_doc *doc, const struct leaks_args *a)
+{
+	struct json *j = a->json ? json__new(stdout, true) : NULL;
+	bool found = false;
+	int err;
+
+	if (a->json)
+		err = j ? leaks__json(j, doc, &a->o, &found) : -ENOMEM;
+	else
+		err = leaks__text(stdout, doc, &a->o, &found);
+	json__free(j);
+	return printed(a, err, doc->name, found);
+}
+
+/* A recording run with everything watched that grows. 0 and *ret, or an exit code, logged. */
+static int judge(const struct leaks_args *args, const char *path, struct analysis **ret)
+{
+	const struct model_opts mo = { .at = AT_END };
+	struct analysis *a;
+	int status = analysis__open(path, &mo, &a);
+
+	if (status)
+		return status;
+	if (growth__watch(a->model, args->o.by)) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	} else {
+		status = analysis__run(a, NULL, NULL);
+	}
+	if (status)
+		analysis__free(a);
+	else
+		*ret = a;
+	return status;
+}
+
+static int from_file(const struct leaks_args *args)
+{
+	struct analysis *a;
+	int status = judge(args, args->files[0], &a);
+
+	if (!status) {
+		struct leaks_doc doc = {
+			.model = a->model,
+			.dict = a->dict,
+			.facts = a->facts,
+			.name = a->name,
+			.format = mtr_reader__version(a->reader),
+			.duration = a->duration,
+			.complete = a->complete,
+		};
+
+		status = print(&doc, args);
+		analysis__free(a);
+	}
+	return status;
+}
+
+static int print_ranks(const struct leaks_args *args, struct leaks_ranks *r)
+{
+	int err = leaks_ranks__finish(r);
+	struct json *j;
+
+	if (!err && args->json) {
+		j = json__new(stdout, true);
+		err = j ? leaks_ranks__json(j, r) : -ENOMEM;
+		json__free(j);
+	} else if (!err) {
+		err = leaks_ranks__text(stdout, r);
+	}
+	return printed(args, err, "all recordings", !err && leaks_ranks__found(r));
+}
+
+static int from_files(const struct leaks_args *args)
+{
+	struct leaks_ranks *r = leaks_ranks__new(&args->o);
+	int status = EXIT_OK, err = r ? 0 : -ENOMEM;
+	struct analysis *a;
+
+	for (size_t i = 0; i < args->n && !status && !err; i++) {
+		status = judge(args, args->files[i], &a);
+		if (status)
+			break;
+		err = leaks_ranks__add(r, a);
+		err = err == -ENODATA ? 0 : err;
+		analysis__free(a);
+	}
+	if (err) {
+		log_err("%s", strerror(-err));
+		status = EXIT_FAILED;
+	}
+	if (!status)
+		status = print_ranks(args, r);
+	leaks_ranks__free(r);
+	return status;
+}
+
+/* ---- a running process ---- */
+
+struct watcher {
+	struct sink sink; /* first: the sink is the watcher */
+	struct capture_loop loop;
+	struct model *model;
+	uint64_t steps;
+};
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	return model__event(((struct watcher *)s)->model, e);
+}
+
+/* Not the session's own bound: after that the program's objects are read no more, and they say who holds what. */
+static const char *drained(void *ctx)
+{
+	const struct watcher *w = ctx;
+
+	return w->steps && session__steps(w->loop.session) >= w->steps ? "steps" : NULL;
+}
+
+static int new_model(struct watcher *w, enum group by)
+{
+	const struct model_opts mo = { .at = AT_END };
+
+	w->model = model__new(session__dict(w->loop.session), session__facts(w->loop.session), &mo);
+	return w->model && !growth__watch(w->model, by) ? 0 : -ENOMEM;
+}
+
+static int print_watched(struct watcher *w, const struct leaks_args *args)
+{
+	uint64_t now = session__now(w->loop.session);
+	char name[32];
+	struct leaks_doc doc = {
+		.model = w->model,
+		.dict = session__dict(w->loop.session),
+		.facts = session__facts(w->loop.session),
+		.name = name,
+		.duration = now,
+		.complete = true,
+	};
+
+	snprintf(name, sizeof(name), "PID %d", (int)args->capture.pid);
+	model__finish(w->model, now);
+	return print(&doc, args);
+}
+
+static int watch(struct watcher *w, const struct leaks_args *args)
+{
+	struct sink *sinks[] = { &w->sink };
+	int status;
+
+	w->loop.sinks = sinks;
+	w->loop.n_sinks = 1;
+	status = capture_loop__open(&w->loop);
+	if (status)
+		return status;
+	if (new_model(w, args->o.by)) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	status = capture_loop__run(&w->loop);
+	if (w->loop.err)
+		log_err("the capture broke off: %s", strerror(-w->loop.err));
+	if (status || !session__now(w->loop.session))
+		return status;
+	return print_watched(w, args);
+}
+
+static int from_process(const struct leaks_args *args)
+{
+	struct watcher w = { .sink = { .event = on_event }, .steps = args->capture.steps };
+	int status;
+
+	w.loop.args = args->capture;
+	w.loop.args.steps = 0;
+	w.loop.drained_steps = w.steps;
+	w.loop.drained = drained;
+	w.loop.ctx = &w;
+	status = watch(&w, args);
+	model__free(w.model);
+	capture_loop__close(&w.loop);
+	return status;
+}
+
+/*
+ * "--steps 60" beside -p is what people type, as for record; with a recording the word after --steps is the file, unless there is no such file. argp
+ * knows optional arguments only behind a "=".
+ */
+static char **join_steps(int *argc, char **argv, char **joined)
+{
+	char **v = calloc((size_t)*argc + 1, sizeof(*v));
+	bool live = false;
+	int n = 0;
+
+	for (int i = 1; i < *argc; i++)
+		live |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
+	for (int i = 0; v && i < *argc; i++) {
+		if (!*joined && i + 1 < *argc && !strcmp(argv[i], "--steps") && strspn(argv[i + 1], "0123456789") &&
+		    !argv[i + 1][strspn(argv[i + 1], "0123456789")] && (live || access(argv[i + 1], F_OK))) {
+			if (asprintf(joined, "--steps=%s", argv[++i]) < 0) {
+				*joined = NULL;
+				free(v);
+				return NULL;
+			}
+			v[n++] = *joined;
+		} else {
+			v[n++] = argv[i];
+		}
+	}
+	*argc = n;
+	return v;
+}
+
+int cmd_leaks(int argc, char **argv)
+{
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "FILE ...\n-p PID",
+		.doc = "What grows from step to step, which line allocates it, what holds it, and how sure that is; from a "
+		       "recording, or from a running process. Without steps equal slices of time take their place. Of several recordings, as of the ranks of "
+		       "a job, it says in which a line grows.",
+		.children = children,
+	};
+	struct leaks_args args = { .o = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH } };
+	char *joined = NULL, **v = join_steps(&argc, argv, &joined);
+	struct inputs in;
+	int status;
+
+	if (!v) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	argp_parse(&argp, argc, v, 0, NULL, &args);
+	if (!args.top_given)
+		args.o.top = args.json ? 0 : TOP;
+	status = inputs__expand(args.files, args.n, INPUTS_PROCESSES, &in);
+	args.files = in.paths;
+	args.n = in.n;
+	if (!status)
+		status = args.n > 1 ? from_files(&args) : args.n ? from_file(&args) : from_process(&args);
+	inputs__free(&in);
+	free(joined);
+	free(v);
+	return status;
+}

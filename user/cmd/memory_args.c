@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "cmd/memory_args.h"
+
+#include <stdint.h>
+
+#include "lib/text.h"
+#include "record/room.h"
+
+enum { OPT_MAX_MEMORY = 0x8200 };
+
+static const struct argp_option options[] = {
+	{ "max-memory", OPT_MAX_MEMORY, "SIZE", 0, "Stop if reading takes more memory than SIZE (default: half of what is available)", 0 },
+	{ 0 },
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	uint64_t bytes;
+
+	if (key != OPT_MAX_MEMORY)
+		return ARGP_ERR_UNKNOWN;
+	if (text__parse_size(arg, &bytes) || !bytes)
+		argp_error(state, "--max-memory: '%s' is no size, like 8G", arg);
+	room__set(bytes);
+	return 0;
+}
+
+const struct argp memory_argp = { .options = options, .parser = parse };

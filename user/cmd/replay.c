@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf replay: a recording's blocks through PyTorch's real allocator once more, under other settings. */
+#include <argp.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "archive/analyze.h"
+#include "capture/session.h"
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "cmd/memory_args.h"
+#include "launch/dryrun.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "replay/print.h"
+#include "replay/replay.h"
+#include "replay/search.h"
+
+struct replay_args {
+	struct replay_opts opts;
+	bool json, search, smallest;
+	const char *curve;
+};
+
+enum { OPT_ALLOC_CONF = 0x5000, OPT_VRAM, OPT_PYTHON, OPT_DEVICE, OPT_FORMAT, OPT_SEARCH, OPT_SMALLEST, OPT_CURVE };
+
+static const struct argp_option options[] = {
+	{ "alloc-conf", OPT_ALLOC_CONF, "SETTINGS", 0, "As PYTORCH_CUDA_ALLOC_CONF has them, \"\" for PyTorch's defaults (default: the recording's own)", 0 },
+	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of the device, that of others than PyTorch included (default: no limit)", 0 },
+	{ "search", OPT_SEARCH, NULL, 0, "Try the settings that make sense, and recommend one if it gains anything", 0 },
+	{ "smallest", OPT_SMALLEST, NULL, 0, "Find the smallest --vram that it fits", 0 },
+	{ "device", OPT_DEVICE, "NAME", 0, "cuda:0 ... (default: the one that most was allocated on)", 0 },
+	{ "python", OPT_PYTHON, "PATH", 0, "Use the PyTorch of this interpreter (default: the recorded one, if only root can change it)", 0 },
+	{ "curve", OPT_CURVE, "FILE", 0, "Write event, seconds, allocated and reserved bytes to FILE as CSV, wherever reserved changes", 0 },
+	{ "format", OPT_FORMAT, "FORMAT", 0, "text (default) or json", 0 },
+	{ 0 },
+};
+
+static int device(const char *arg, struct argp_state *state)
+{
+	const char *number = strncmp(arg, "cuda:", 5) ? "" : arg + 5;
+	char *end;
+	unsigned long n = strtoul(number, &end, 10);
+
+	if (end == number || *end || n > 254 || number[0] == '-')
+		argp_error(state, "--device: '%s' is no CUDA device: cuda:0, cuda:1 ...", arg);
+	return (int)n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct replay_args *a = state->input;
+
+	switch (key) {
+	case OPT_ALLOC_CONF:
+		a->opts.alloc_conf = arg;
+		break;
+	case OPT_VRAM:
+		if (text__parse_size(arg, &a->opts.vram) || a->opts.vram < DRYRUN_VRAM_MIN || a->opts.vram > DRYRUN_VRAM_MAX)
+			argp_error(state, "--vram: '%s' is no size from 16M to 4T, like 80G", arg);
+		break;
+	case OPT_SEARCH:
+		a->search = true;
+		break;
+	case OPT_SMALLEST:
+		a->smallest = true;
+		break;
+	case OPT_PYTHON:
+		a->opts.python = arg;
+		break;
+	case OPT_DEVICE:
+		a->opts.device = device(arg, state);
+		break;
+	case OPT_CURVE:
+		a->curve = arg;
+		break;
+	case OPT_FORMAT:
+		a->json = !strcmp(arg, "json");
+		if (!a->json && strcmp(arg, "text"))
+			argp_error(state, "--format: '%s' is neither text nor json", arg);
+		break;
+	case ARGP_KEY_ARG:
+		if (state->arg_num)
+			argp_error(state, "one recording at a time");
+		a->opts.path = arg;
+		break;
+	case ARGP_KEY_NO_ARGS:
+		argp_error(state, "which recording? memtrace-bpf replay FILE");
+		break;
+	case ARGP_KEY_END:
+		if (a->search && (a->opts.alloc_conf || a->curve))
+			argp_error(state, "--search tries settings of its own: without --alloc-conf and --curve");
+		if (a->smallest && (a->search || a->opts.vram || a->curve))
+			argp_error(state, "--smallest looks for the memory: without --vram, --search and --curve");
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static int write_point(void *ctx, uint64_t event, uint64_t time, uint64_t allocated, uint64_t reserved)
+{
+	int n = fprintf(ctx, "%" PRIu64 ",%.9f,%" PRIu64 ",%" PRIu64 "\n", event, (double)time / 1e9, allocated, reserved);
+
+	return n < 0 ? -EIO : 0;
+}
+
+/* One set of settings; the recording's own besides, to compare with, where others were asked for. */
+static int try_one(struct replay *r, const struct replay_args *a, struct replay_tried *v, struct replay_found *found, struct failure *f)
+{
+	const char *recorded = found->about->alloc_conf ? found->about->alloc_conf : "", *asked = a->opts.alloc_conf;
+	bool other = asked && strcmp(asked, recorded);
+	struct replay_tried *t = &v[other];
+	int err = 0;
+
+	found->n = 1 + other;
+	t->alloc_conf = other ? asked : recorded;
+	t->own = !other;
+	t->costs = "";
+	if (other) {
+		struct replay_opts own = { .vram = a->opts.vram, .afresh = found->about->before != 0 };
+
+		v[0] = (struct replay_tried){ .alloc_conf = recorded, .own = true, .costs = "" };
+		err = replay__try(r, &own, &v[0].result, f);
+	}
+	if (err)
+		return err;
+	return a->smallest ? replay__smallest(r, &a->opts, &t->smallest, &t->result, f) : replay__try(r, &a->opts, &t->result, f);
+}
+
+static int run(struct replay_args *a, FILE *curve)
+{
+	struct failure f = { 0 };
+	struct replay_tried pair[2] = { 0 }, *all = NULL;
+	struct replay_found found = { .vram = a->opts.vram, .v = pair };
+	struct replay *r = replay__open(&a->opts, &f);
+	int err = r ? 0 : -1;
+
+	if (!err) {
+		found.about = replay__about(r);
+		if (curve) {
+			fprintf(curve, "event,seconds,allocated,reserved\n");
+			a->opts.curve = write_point;
+			a->opts.ctx = curve;
+		}
+		err = a->search ? replay__search(r, &a->opts, &all, &found, &f) : try_one(r, a, pair, &found, &f);
+	}
+	if (err)
+		log_err("%s", f.text);
+	else if (!a->json)
+		replay_text__print(stdout, &found);
+	else if (replay_json__print(stdout, &found)) {
+		log_err("out of memory");
+		err = -1;
+		f.status = EXIT_FAILED;
+	}
+	free(all);
+	replay__close(r);
+	if (err)
+		return f.status ? f.status : EXIT_FAILED;
+	return analyze__check_output(stdout, "standard output");
+}
+
+/* The arguments for a shell; NULL: not fit to be shown. */
+static const char *quoted(int n, char **words, char *buf, size_t size)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (used && used + 1 < size)
+			buf[used++] = ' ';
+		if (!text__shell(buf + used, size - used, words[i]))
+			return NULL;
+		used += strlen(buf + used);
+	}
+	return buf;
+}
+
+int cmd_replay(int argc, char **argv)
+{
+	static const struct argp_child children[] = { MEMORY_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.children = children,
+		.args_doc = "FILE",
+		.doc = "A recording's blocks, in order, once more through PyTorch's own CUDA allocator, on a device that is not there: what would be "
+		       "reserved under other settings, or with less memory, and whether it fits.",
+	};
+	struct replay_args args = { .opts.device = -1 };
+	char again[1024];
+	FILE *curve = NULL;
+	int status;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	args.opts.again = quoted(argc - 1, argv + 1, again, sizeof(again));
+	if (args.curve) {
+		curve = fopen(args.curve, "wxe");
+		if (!curve) {
+			log_err("%s: %s%s", args.curve, strerror(errno), errno == EEXIST ? ": it is not overwritten" : "");
+			return EXIT_FAILED;
+		}
+	}
+	status = run(&args, curve);
+	if (curve) {
+		if (!status)
+			status = analyze__check_output(curve, args.curve);
+		fclose(curve);
+	}
+	return status;
+}

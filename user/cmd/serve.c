@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* memtrace-bpf serve: the HTTP API, its dashboard, and metrics for fleets. */
+#include <argp.h>
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cmd/commands.h"
+#include "cmd/log_args.h"
+#include "follow/capture_args.h"
+#include "follow/pick.h"
+#include "launch/child.h"
+#include "launch/dryrun.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "serve/listen.h"
+#include "serve/secret.h"
+#include "serve/serve.h"
+
+#define SECOND UINT64_C(1000000000)
+
+enum { OPT_LISTEN = 0x8000, OPT_TOKEN, OPT_CERT, OPT_KEY, OPT_HOST, OPT_TARGET, OPT_COMMAND, OPT_ALL, OPT_USER, OPT_COMMAND_USER, OPT_EVENTS,
+       OPT_TRACES, OPT_CAPTURES, OPT_DURATION, OPT_DISK, OPT_WORKERS, OPT_RATE, OPT_INTERVAL, OPT_VRAM, OPT_DEVICES, OPT_NO_DRY_RUN,
+       OPT_PYROSCOPE, OPT_OTLP, OPT_PUSH_EVERY, OPT_PUSH_PROFILE, OPT_PUSH_TOKEN, OPT_PUSH_CA, OPT_PUSH_INSECURE, OPT_COMMAND_ENV, OPT_TARGET_USER };
+
+static const struct argp_option options[] = {
+	{ NULL, 0, NULL, 0, "What may be traced:", 1 },
+	{ "target", OPT_TARGET, "NAME=PID|NAME=PATTERN", 0,
+	  "A process, or those whose command line matches the extended regular expression; NAME is the API's model_name. May be given again", 1 },
+	{ "target-user", OPT_TARGET_USER, "NAME=USER", 0, "Only processes of USER count for --target NAME. May be given again", 1 },
+	{ "command", OPT_COMMAND, "NAME=COMMAND", 0, "A shell command that each trace of NAME starts, on a GPU that is made up (run --dry-run-cuda)", 1 },
+	{ "all", OPT_ALL, NULL, 0, "Every process with PyTorch in it, by its PID", 1 },
+	{ "vram", OPT_VRAM, "SIZE", 0, "Of --command: memory of each device that is made up (default 80G)", 1 },
+	{ "devices", OPT_DEVICES, "N", 0, "Of --command: how many devices (default 1)", 1 },
+	{ "no-dry-run", OPT_NO_DRY_RUN, NULL, 0, "Commands run on the GPUs that are here", 1 },
+	{ "command-user", OPT_COMMAND_USER, "NAME", 0, "As root: run commands as NAME (default: the user behind sudo, else that of --user)", 1 },
+	{ "command-env", OPT_COMMAND_ENV, "NAME,...", 0, "Commands get these of the server's variables besides PATH, LANG, TZ and the like (\"*\": all)", 1 },
+	{ "interval", OPT_INTERVAL, "TIME", 0, "How often each process is looked at (default 1s)", 1 },
+	{ NULL, 0, NULL, 0, "Who may ask:", 2 },
+	{ "listen", OPT_LISTEN, "ADDRESS", 0,
+	  "HOST:PORT, [HOST]:PORT or unix:PATH (default 127.0.0.1:8000); port 0: one that is free. May be given again", 2 },
+	{ "token-file", OPT_TOKEN, "FILE", 0, "Ask for the token in FILE; needed for any address that others reach", 2 },
+	{ "tls-cert", OPT_CERT, "FILE", 0, "Speak HTTPS, with this certificate and those above it (PEM)", 2 },
+	{ "tls-key", OPT_KEY, "FILE", 0, "The certificate's key (PEM)", 2 },
+	{ "allow-host", OPT_HOST, "NAME", 0, "A name besides the addresses by which the server may be called. May be given again", 2 },
+	{ "requests-per-minute", OPT_RATE, "N", 0, "Of each client (default 6000; 0: any number)", 2 },
+	{ "user", OPT_USER, "NAME", 0, "As root: whom all that speaks to others or reads recordings runs as (default: a user ID of its own for each)", 2 },
+	{ NULL, 0, NULL, 0, "How much:", 3 },
+	{ "output", 'o', "FOLDER", 0, "Keep recordings there, and list those that are there (default: a folder that goes with the server)", 3 },
+	{ "max-events", OPT_EVENTS, "N", 0, "Of a trace (default 10000000)", 3 },
+	{ "max-duration", OPT_DURATION, "TIME", 0, "Of a capture (default 1h)", 3 },
+	{ "max-captures", OPT_CAPTURES, "N", 0, "At once (default 4)", 3 },
+	{ "max-traces", OPT_TRACES, "N", 0, "That are kept (default 100)", 3 },
+	{ "max-disk", OPT_DISK, "SIZE", 0, "Of the folder (default 4G)", 3 },
+	{ "max-workers", OPT_WORKERS, "N", 0, "Reports and exports at once (default 2)", 3 },
+	{ NULL, 0, NULL, 0, "What is sent to others:", 4 },
+	{ "push-pyroscope", OPT_PYROSCOPE, "URL", 0, "Profiles, to a server that speaks Pyroscope's protocol", 4 },
+	{ "push-otlp", OPT_OTLP, "URL", 0, "Metrics, by OTLP over HTTP", 4 },
+	{ "push-every", OPT_PUSH_EVERY, "TIME", 0, "How often (default 15s for metrics, 5m for profiles)", 4 },
+	{ "push-profile", OPT_PUSH_PROFILE, "TIME", 0, "How long the capture for a profile takes (default 5s)", 4 },
+	{ "push-token-file", OPT_PUSH_TOKEN, "FILE", 0, "Send the token in FILE along; to another machine only over https", 4 },
+	{ "push-insecure", OPT_PUSH_INSECURE, NULL, 0, "Send the token to http URLs of other machines, too, where others on the way can read it", 4 },
+	{ "push-ca", OPT_PUSH_CA, "FILE", 0, "Trust these authorities (PEM) instead of the system's", 4 },
+	{ "verbose", 'v', NULL, 0, "Say more", 5 },
+	{ 0 },
+};
+
+/* ---- targets ---- */
+
+static bool good_name(const char *name, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (!isalnum((unsigned char)name[i]) && !strchr("._-/", name[i]))
+			return false;
+	return len && len < sizeof(((struct serve_target *)0)->name);
+}
+
+static struct serve_target *new_target(struct serve_args *a, struct argp_state *state)
+{
+	/* One bit for each is what says of which a process is. */
+	if (a->n_targets == SERVE_TARGETS) {
+		argp_error(state, "no more than %d targets", SERVE_TARGETS);
+		return NULL;
+	}
+	return &a->targets[a->n_targets++];
+}
+
+static pid_t as_pid(const char *text)
+{
+	char *end;
+	long n;
+
+	errno = 0;
+	n = strtol(text, &end, 10);
+	return isdigit((unsigned char)*text) && !*end && !errno && n > 0 && n <= INT32_MAX ? (pid_t)n : 0;
+}
+
+static void parse_target(struct serve_args *a, const char *option, const char *arg, bool command, struct argp_state *state)
+{
+	const char *equals = strchr(arg, '='), *bad;
+	size_t len = equals ? (size_t)(equals - arg) : 0;
+	struct serve_target *t;
+
+	if (!equals || !equals[1] || !good_name(arg, len)) {
+		argp_error(state, "%s: '%s' is not NAME=%s with a NAME of at most 63 letters, digits and . _ - /", option, arg,
+			   command ? "COMMAND" : "PID or NAME=PATTERN");
+		return;
+	}
+	for (size_t i = 0; i < a->n_targets; i++)
+		if (strlen(a->targets[i].name) == len && !strncmp(a->targets[i].name, arg, len))
+			argp_error(state, "%s: there are two targets '%.*s'", option, (int)len, arg);
+	t = new_target(a, state);
+	if (!t)
+		return;
+	snprintf(t->name, sizeof(t->name), "%.*s", (int)len, arg);
+	t->text = equals + 1;
+	t->pid = command ? 0 : as_pid(t->text);
+	t->kind = command ? TARGET_COMMAND : t->pid ? TARGET_PID : TARGET_PATTERN;
+	bad = t->kind == TARGET_PATTERN ? pick__bad_pattern(t->text) : NULL;
+	if (bad)
+		argp_error(state, "%s: '%s' is no extended regular expression: %s", option, t->text, bad);
+}
+
+static void parse_all(struct serve_args *a, struct argp_state *state)
+{
+	struct serve_target *t;
+
+	for (size_t i = 0; i < a->n_targets; i++)
+		if (a->targets[i].kind == TARGET_ALL)
+			return;
+	t = new_target(a, state);
+	if (t)
+		*t = (struct serve_target){ .kind = TARGET_ALL, .text = "" };
+}
+
+/* Once all targets are known. */
+static void name_users(struct serve_args *a, struct argp_state *state)
+{
+	for (size_t i = 0; i < a->n_target_users; i++) {
+		const char *arg = a->target_users[i], *equals = strchr(arg, '=');
+		size_t len = equals ? (size_t)(equals - arg) : 0, k;
+		struct child_user u;
+
+		for (k = 0; k < a->n_targets; k++)
+			if (a->targets[k].kind == TARGET_PATTERN && strlen(a->targets[k].name) == len && !strncmp(a->targets[k].name, arg, len))
+				break;
+		if (!equals || k == a->n_targets)
+			argp_error(state, "--target-user: '%s' is not NAME=USER with the NAME of a --target NAME=PATTERN", arg);
+		else if (child_user__named(&u, equals + 1))
+			argp_error(state, "--target-user: no such user: %s", equals + 1);
+		else
+			a->targets[k].user = u.uid;
+		if (k < a->n_targets)
+			a->targets[k].has_user = true;
+	}
+}
+
+/* ---- the rest ---- */
+
+static uint64_t parse_time(struct argp_state *state, const char *option, const char *arg, uint64_t least)
+{
+	uint64_t ns = 0;
+
+	if (text__parse_time(arg, &ns) || ns < least)
+		argp_error(state, "%s: '%s' is no time of at least %g s", option, arg, (double)least / 1e9);
+	return ns;
+}
+
+static uint64_t parse_size(struct argp_state *state, const char *option, const char *arg, uint64_t least, uint64_t most)
+{
+	uint64_t bytes = 0;
+	char a[24], b[24];
+
+	if (text__parse_size(arg, &bytes) || bytes < least || bytes > most)
+		argp_error(state, "%s: '%s' is no size from %s to %s", option, arg, text__bytes(a, sizeof(a), least), text__bytes(b, sizeof(b), most));
+	return bytes;
+}
+
+static unsigned parse_few(struct argp_state *state, const char *option, const char *arg, uint64_t min, uint64_t max)
+{
+	uint64_t n = parse_count(state, option, arg, min);
+
+	if (n > max)
+		argp_error(state, "%s: no more than %llu", option, (unsigned long long)max);
+	return (unsigned)n;
+}
+
+static void add(const char **v, size_t *n, size_t most, const char *arg, const char *option, struct argp_state *state)
+{
+	if (*n == most)
+		argp_error(state, "%s: no more than %zu", option, most);
+	else
+		v[(*n)++] = arg;
+}
+
+static void parse_url(struct argp_state *state, const char *option, const char *arg, const char **ret)
+{
+	if (strncmp(arg, "http://", 7) != 0 && strncmp(arg, "https://", 8) != 0)
+		argp_error(state, "%s: '%s' is no URL that begins with http:// or https://", option, arg);
+	*ret = arg;
+}
+
+/* Does the URL name this machine? Nothing but a plain host and port counts: "http://localhost@other/" is another one's. */
+static bool is_loopback(const char *url)
+{
+	const char *host = url + strlen("http://");
+	size_t len = strcspn(host, "/?#");
+	char text[64];
+	struct in_addr in;
+
+	if (len >= sizeof(text))
+		return false;
+	memcpy(text, host, len);
+	text[len] = '\0';
+	if (!strncmp(text, "[::1]", 5) && (!text[5] || text[5] == ':'))
+		return true;
+	text[strcspn(text, ":")] = '\0';
+	if (strspn(host + strlen(text), ":0123456789") + strlen(text) != len)
+		return false;
+	return !strcmp(text, "localhost") || (inet_pton(AF_INET, text, &in) == 1 && ntohl(in.s_addr) >> 24 == 127);
+}
+
+/* A token that is sent in the clear is everybody's on the way. */
+static void check_push(const struct serve_args *a, const char *url, const char *option, struct argp_state *state)
+{
+	if (url && a->push_token_file && !a->push_insecure && !strncmp(url, "http://", 7) && !is_loopback(url))
+		argp_error(state, "%s: '%s' would get the token of --push-token-file unencrypted: use https, or --push-insecure", option, url);
+}
+
+static void check(const struct serve_args *a, struct argp_state *state)
+{
+	bool commands = false;
+
+	for (size_t i = 0; i < a->n_targets; i++)
+		commands |= a->targets[i].kind == TARGET_COMMAND;
+	if (!commands && (a->vram || a->devices || a->no_dry_run || a->command_user || a->command_env))
+		argp_error(state, "--vram, --devices, --no-dry-run, --command-user and --command-env are of commands: --command NAME=COMMAND");
+	if (a->no_dry_run && (a->vram || a->devices))
+		argp_error(state, "--vram and --devices are of a GPU that is made up: not with --no-dry-run");
+	if (!a->tls_cert != !a->tls_key)
+		argp_error(state, "--tls-cert and --tls-key go together");
+	if (!a->push_pyroscope && !a->push_otlp && (a->push_every || a->push_profile || a->push_token_file || a->push_ca || a->push_insecure))
+		argp_error(state, "--push-...: where to? --push-pyroscope URL or --push-otlp URL");
+	if (a->push_insecure && !a->push_token_file)
+		argp_error(state, "--push-insecure is about the token of --push-token-file");
+	check_push(a, a->push_pyroscope, "--push-pyroscope", state);
+	check_push(a, a->push_otlp, "--push-otlp", state);
+}
+
+static error_t parse_limit(int key, char *arg, struct argp_state *state)
+{
+	struct serve_args *a = state->input;
+
+	switch (key) {
+	case OPT_EVENTS:
+		a->max_events = parse_count(state, "--max-events", arg, 1);
+		if (a->max_events > INT64_MAX / 64)
+			argp_error(state, "--max-events: that is too many");
+		break;
+	case OPT_TRACES:
+		a->max_traces = parse_few(state, "--max-traces", arg, 1, 700);
+		break;
+	case OPT_CAPTURES:
+		a->max_captures = parse_few(state, "--max-captures", arg, 1, 64);
+		break;
+	case OPT_DURATION:
+		a->max_duration = parse_time(state, "--max-duration", arg, SECOND / 100);
+		break;
+	case OPT_DISK:
+		a->max_disk = parse_size(state, "--max-disk", arg, 4 << 20, UINT64_C(1) << 50);
+		break;
+	case OPT_WORKERS:
+		a->max_workers = parse_few(state, "--max-workers", arg, 1, 64);
+		break;
+	case OPT_RATE:
+		a->requests_per_minute = parse_few(state, "--requests-per-minute", arg, 0, 1000000000);
+		break;
+	case OPT_INTERVAL:
+		a->interval = parse_time(state, "--interval", arg, SECOND / 20);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static error_t parse_push(int key, char *arg, struct argp_state *state)
+{
+	struct serve_args *a = state->input;
+
+	switch (key) {
+	case OPT_PYROSCOPE:
+		parse_url(state, "--push-pyroscope", arg, &a->push_pyroscope);
+		break;
+	case OPT_OTLP:
+		parse_url(state, "--push-otlp", arg, &a->push_otlp);
+		break;
+	case OPT_PUSH_EVERY:
+		a->push_every = parse_time(state, "--push-every", arg, SECOND / 2);
+		break;
+	case OPT_PUSH_PROFILE:
+		a->push_profile = parse_time(state, "--push-profile", arg, SECOND / 10);
+		break;
+	case OPT_PUSH_TOKEN:
+		a->push_token_file = arg;
+		break;
+	case OPT_PUSH_CA:
+		a->push_ca = arg;
+		break;
+	case OPT_PUSH_INSECURE:
+		a->push_insecure = true;
+		break;
+	default:
+		return parse_limit(key, arg, state);
+	}
+	return 0;
+}
+
+static error_t parse_command(int key, char *arg, struct argp_state *state)
+{
+	struct serve_args *a = state->input;
+
+	switch (key) {
+	case OPT_COMMAND:
+		parse_target(a, "--command", arg, true, state);
+		break;
+	case OPT_VRAM:
+		a->vram = parse_size(state, "--vram", arg, DRYRUN_VRAM_MIN, DRYRUN_VRAM_MAX);
+		break;
+	case OPT_DEVICES:
+		a->devices = parse_few(state, "--devices", arg, 1, DRYRUN_DEVICES_MAX);
+		break;
+	case OPT_NO_DRY_RUN:
+		a->no_dry_run = true;
+		break;
+	case OPT_COMMAND_USER:
+		a->command_user = arg;
+		break;
+	case OPT_COMMAND_ENV:
+		a->command_env = arg;
+		break;
+	case OPT_TARGET_USER:
+		add(a->target_users, &a->n_target_users, SERVE_TARGETS, arg, "--target-user", state);
+		break;
+	default:
+		return parse_push(key, arg, state);
+	}
+	return 0;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct serve_args *a = state->input;
+
+	switch (key) {
+	case OPT_LISTEN:
+		add(a->listen, &a->n_listen, SERVE_LISTEN, arg, "--listen", state);
+		break;
+	case OPT_TOKEN:
+		a->token_file = arg;
+		break;
+	case OPT_CERT:
+		a->tls_cert = arg;
+		break;
+	case OPT_KEY:
+		a->tls_key = arg;
+		break;
+	case OPT_HOST:
+		add(a->hosts, &a->n_hosts, SERVE_HOSTS, arg, "--allow-host", state);
+		break;
+	case OPT_TARGET:
+		parse_target(a, "--target", arg, false, state);
+		break;
+	case OPT_ALL:
+		parse_all(a, state);
+		break;
+	case OPT_USER:
+		a->user = arg;
+		break;
+	case 'o':
+		a->folder = arg;
+		break;
+	case 'v':
+		a->verbose = true;
+		break;
+	case ARGP_KEY_ARG:
+		add(a->files, &a->n_files, SERVE_FILES, arg, "FILE", state);
+		break;
+	case ARGP_KEY_END:
+		name_users(a, state);
+		check(a, state);
+		break;
+	default:
+		return parse_command(key, arg, state);
+	}
+	return 0;
+}
+
+/* ---- before it runs ---- */
+
+/* What only we can read, and what must not be served to all without a token. 0 or an exit code, logged. */
+static int prepare(struct serve_args *a)
+{
+	char why[SECRET_WHY] = "", warning[SECRET_WHY] = "";
+	struct serve_secrets *s = &a->secrets;
+	int err = 0;
+
+	for (size_t i = 0; i < a->n_listen; i++) {
+		bool local;
+
+		if (listen__is_local(a->listen[i], &local, why)) {
+			log_err("--listen: %s", why);
+			return EXIT_USAGE;
+		}
+		if (local || a->token_file)
+			continue;
+		log_err("--listen %s: others reach that address: --token-file FILE says what they have to know, and --tls-cert and --tls-key keep it from "
+			"who listens on the way",
+			a->listen[i]);
+		return EXIT_USAGE;
+	}
+	for (size_t i = 0; i < a->n_targets; i++) {
+		if (a->targets[i].kind == TARGET_PID && kill(a->targets[i].pid, 0) && errno == ESRCH) {
+			log_err("--target %s: there is no process %d", a->targets[i].name, (int)a->targets[i].pid);
+			return EXIT_UNUSABLE;
+		}
+	}
+	if (a->token_file)
+		err = secret__token(a->token_file, &s->token, why);
+	if (!err && a->tls_cert)
+		err = secret__tls(a->tls_cert, a->tls_key, &s->cert, &s->key, warning, why);
+	if (!err && a->push_token_file)
+		err = secret__token(a->push_token_file, &s->push_token, why);
+	if (!err && a->push_ca)
+		err = secret__read(a->push_ca, SERVE_PEM, 0, &s->ca, why);
+	if (*warning)
+		log_warn("%s", warning);
+	if (err)
+		log_err("%s", why);
+	return !err ? EXIT_OK : err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+}
+
+int cmd_serve(int argc, char **argv)
+{
+	static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+	static const struct argp argp = {
+		.options = options,
+		.parser = parse,
+		.args_doc = "[FILE...]",
+		.doc = "Answer over HTTP: traces of live processes and of recordings, a page to look at them, metrics. Everything but what traces runs without "
+		       "rights; docs/SERVE.md has all of it.",
+		.children = children,
+	};
+	static struct serve_args args;
+	int status;
+
+	args = (struct serve_args){
+		.max_events = 10000000,
+		.max_traces = 100,
+		.max_captures = 4,
+		.max_duration = 3600 * SECOND,
+		.max_disk = UINT64_C(4) << 30,
+		.max_workers = 2,
+		.requests_per_minute = 6000,
+		.interval = SECOND,
+	};
+	argp_parse(&argp, argc, argv, 0, NULL, &args);
+	if (args.verbose)
+		log__set_level(LOG_DEBUG);
+	if (!args.n_listen)
+		args.listen[args.n_listen++] = "127.0.0.1:8000";
+	status = prepare(&args);
+	if (!status)
+		status = broker__run(&args);
+	secret__free(args.secrets.token);
+	secret__free(args.secrets.cert);
+	secret__free(args.secrets.key);
+	secret__free(args.secrets.ca);
+	secret__free(args.secrets.push_token);
+	return status;
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "cond/growth.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "lib/text.h"
+
+#define MOST_UNITS 4096u /* in a window of steps */
+#define TIME_UNITS 128u
+#define TIME_WIDTH 4u /* units whose low counts */
+#define SLOTS 64u     /* that are kept: more than three windows of the shortest */
+#define SLOT_PART 16u /* of a window */
+#define SLOT_LOOKS 16u
+
+struct slot {
+	uint64_t from;
+	int64_t low;
+};
+
+struct value {
+	int64_t value;
+	uint64_t seq;
+};
+
+struct found {
+	int64_t by;
+	uint64_t at;
+	struct value from, to;
+};
+
+struct growth_series {
+	unsigned room;	/* lows that are kept: a ring */
+	unsigned width; /* how many make one low */
+	uint64_t done;	/* units that are over */
+	bool begun;
+	uint64_t unit;	/* number of the one under way */
+	struct value low, last; /* of that one; the last value */
+	bool known;
+	struct found now, most;
+	/* Of looks: the slot under way, how many it had, the step that it began in. */
+	struct slot slot;
+	unsigned looks;
+	uint64_t step;
+	uint64_t longest; /* from the first slot to the last that is over */
+	struct slot *slots; /* SLOTS of them, a ring: done is how many there were; NULL: no looks, but all values */
+	struct value lows[];
+};
+
+void growth_window__of_steps(struct growth_window *w, uint64_t steps)
+{
+	w->steps = true;
+	w->length = steps;
+	w->unit = (steps - 1) / MOST_UNITS + 1;
+	w->span = (unsigned)((steps - 1) / w->unit + 1);
+}
+
+void growth_window__of_time(struct growth_window *w, uint64_t ns)
+{
+	w->steps = false;
+	w->length = ns;
+	w->unit = (ns - 1) / TIME_UNITS + 1;
+	w->span = TIME_UNITS;
+}
+
+const char *growth_window__say(const struct growth_window *w, char *buf, size_t size)
+{
+	char n[32];
+
+	if (!w->steps)
+		return text__time(buf, size, w->length);
+	snprintf(buf, size, "%s step%s", text__count(n, sizeof(n), w->length), w->length == 1 ? "" : "s");
+	return buf;
+}
+
+const char *growth_window__say_short(const struct growth_window *w, const struct growth_series *s, char *buf, size_t size)
+{
+	uint64_t length = !s ? 0 : s->slots ? s->longest : s->done * w->unit;
+	char whole[48], part[32];
+
+	length = length < w->length ? length : w->length;
+	growth_window__say(w, whole, sizeof(whole));
+	if (w->steps)
+		text__count(part, sizeof(part), length);
+	else
+		text__time(part, sizeof(part), length);
+	snprintf(buf, size, "%s of %s so far%s", part, whole, length == w->length ? ", and a little more is needed" : "");
+	return buf;
+}
+
+struct growth_series *growth_series__new(const struct growth_window *w, bool sampled)
+{
+	unsigned width = w->steps ? 1 : TIME_WIDTH, room = sampled ? 0 : w->span + width;
+	struct growth_series *s = calloc(1, sizeof(*s) + room * sizeof(*s->lows));
+
+	if (!s)
+		return NULL;
+	s->room = room;
+	s->width = width;
+	s->slots = sampled ? calloc(SLOTS, sizeof(*s->slots)) : NULL;
+	if (sampled && !s->slots) {
+		free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void growth_series__free(struct growth_series *s)
+{
+	if (!s)
+		return;
+	free(s->slots);
+	free(s);
+}
+
+bool growth_series__sampled(const struct growth_series *s)
+{
+	return s->slots;
+}
+
+/* The lowest of as many units as count, the last of which is so many back. */
+static struct value low_of(const struct growth_series *s, unsigned back)
+{
+	struct value low = { .value = INT64_MAX };
+
+	for (unsigned i = 0; i < s->width; i++) {
+		struct value v = s->lows[(s->done - 1 - back - i) % s->room];
+
+		low = v.value <= low.value ? v : low;
+	}
+	return low;
+}
+
+static void found(struct growth_series *s, struct found f)
+{
+	s->now = f;
+	if (!s->known || f.by > s->most.by)
+		s->most = f;
+	s->known = true;
+}
+
+static void end_unit(struct growth_series *s, const struct growth_window *w, struct value low, uint64_t time)
+{
+	struct found f = { .at = time };
+
+	s->lows[s->done % s->room] = low;
+	s->done++;
+	if (s->done < w->span + s->width)
+		return;
+	f.from = low_of(s, w->span);
+	f.to = low_of(s, 0);
+	f.by = f.to.value - f.from.value;
+	found(s, f);
+}
+
+void growth_series__add(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t seq,
+			int64_t value)
+{
+	struct value now = { value, seq };
+	uint64_t unit = where / w->unit;
+
+	if (!s->begun) {
+		s->begun = true;
+		s->unit = unit;
+		s->low = s->last = now;
+		return;
+	}
+	if (unit > s->unit) {
+		uint64_t gap = unit - s->unit - 1;
+
+		end_unit(s, w, s->low, time);
+		/* Nothing was told in between: it stayed as it was. More than all that is kept need not be gone through. */
+		for (gap = gap < 2 * s->room ? gap : 2 * s->room; gap; gap--)
+			end_unit(s, w, s->last, time);
+		s->unit = unit;
+		s->low = s->last;
+	}
+	s->low = value < s->low.value ? now : s->low;
+	s->last = now;
+}
+
+static void end_slot(struct growth_series *s, const struct growth_window *w, uint64_t time)
+{
+	uint64_t kept = s->done < SLOTS ? s->done : SLOTS - 1, apart;
+	const struct slot *now = &s->slot, *then = NULL;
+	int64_t by;
+
+	/* The last one that is far enough. */
+	for (uint64_t i = 1; i <= kept && !then; i++) {
+		const struct slot *at = &s->slots[(s->done - i) % SLOTS];
+
+		s->longest = now->from - at->from;
+		if (now->from - at->from >= w->length)
+			then = at;
+	}
+	s->slots[s->done % SLOTS] = *now;
+	s->done++;
+	if (!then)
+		return;
+	apart = now->from - then->from;
+	by = now->low - then->low;
+	if (apart > w->length)
+		by = (int64_t)((double)by * ((double)w->length / (double)apart));
+	found(s, (struct found){ .by = by, .at = time });
+}
+
+static void begin_slot(struct growth_series *s, uint64_t where, uint64_t step, int64_t value)
+{
+	s->slot = (struct slot){ .from = where, .low = value };
+	s->looks = 1;
+	s->step = step;
+	s->begun = true;
+}
+
+void growth_series__look(struct growth_series *s, const struct growth_window *w, uint64_t where, uint64_t time, uint64_t step,
+			 int64_t value)
+{
+	uint64_t part = (w->length - 1) / SLOT_PART + 1, length;
+
+	if (!s->begun) {
+		begin_slot(s, where, step, value);
+		return;
+	}
+	length = where > s->slot.from ? where - s->slot.from : 0;
+	/* A program that takes no step for long, or never, is looked at by time alone. */
+	if (length >= part && s->looks >= SLOT_LOOKS && (!step || step > s->step || length / 4 >= part)) {
+		end_slot(s, w, time);
+		begin_slot(s, where, step, value);
+		return;
+	}
+	s->looks++;
+	s->slot.low = value < s->slot.low ? value : s->slot.low;
+}
+
+bool growth_series__is_known(const struct growth_series *s, bool most, int64_t *by, uint64_t *at)
+{
+	if (!s->known)
+		return false;
+	*by = most ? s->most.by : s->now.by;
+	*at = most ? s->most.at : s->now.at;
+	return true;
+}
+
+bool growth_series__lows(const struct growth_series *s, bool most, uint64_t *from, uint64_t *to)
+{
+	const struct found *f = most ? &s->most : &s->now;
+
+	*from = f->from.seq;
+	*to = f->to.seq;
+	return s->known && !s->slots;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What changed between two recordings, as a flame graph with both sides: the page of export/flamegraph.c, in whose data each
+ * stack has an old and a new size. A frame is as wide as the stacks in it are at most, of old and new the larger each, so that what is gone
+ * is drawn too.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "diff/diff.h"
+#include "export/flametree.h"
+#include "export/frames.h"
+#include "labels/words.h"
+#include "lib/array.h"
+#include "lib/json.h"
+#include "lib/map64.h"
+#include "record/stream.h"
+
+struct both { /* a frame of either side or of both */
+	struct frame shown; /* as the new one has it, if it does */
+	uint32_t was;	    /* the old line, where it is another one; else 0 */
+};
+
+struct flame {
+	struct diff *d;
+	struct json *j;
+	struct frames *frames[MATCH_SIDES];
+	struct map64 *by_key;	 /* what two frames have in common -> both */
+	uint32_t *ids[MATCH_SIDES]; /* of each side's frames: 1 + both */
+	size_t room_ids[MATCH_SIDES];
+	struct both *all;
+	size_t n, room;
+	struct flametree *tree;
+	uint32_t *path;
+	size_t room_path;
+	uint32_t smaller;
+	uint64_t left_out; /* stacks */
+};
+
+static const struct frame *frame_at(const void *ctx, uint32_t i)
+{
+	return &((const struct flame *)ctx)->all[i].shown;
+}
+
+/* Lines that are a pair have one number; all else is what it is called. */
+static uint64_t key_of(const struct flame *f, enum match_side side, const struct frame *frame)
+{
+	uint32_t number = frame->file ? match__number(f->d->match, side, frame->file, frame->name, frame->line) : 0;
+
+	if (number)
+		return match__hash(f->d->match, "line", number);
+	return match__hash(f->d->match, frame->name, match__hash(f->d->match, frame->file, frame->line) + frame->kind);
+}
+
+static int add_frame(struct flame *f, enum match_side side, const struct frame *frame, uint32_t *ret)
+{
+	uint64_t key = key_of(f, side, frame), found;
+	int err;
+
+	if (map64__get(f->by_key, key, &found)) {
+		struct both *b = &f->all[found];
+
+		if (side == MATCH_NEW) {
+			b->was = b->shown.line != frame->line ? b->shown.line : 0;
+			b->shown = *frame;
+		}
+		*ret = (uint32_t)found;
+		return 0;
+	}
+	err = array__grow(&f->all, &f->room, f->n + 1, sizeof(*f->all));
+	if (!err)
+		err = map64__set(f->by_key, key, f->n);
+	if (err)
+		return err;
+	f->all[f->n] = (struct both){ .shown = *frame };
+	*ret = (uint32_t)f->n++;
+	return 0;
+}
+
+/* A side's frame by its number: looked up once. */
+static int unify(struct flame *f, enum match_side side, uint32_t i, uint32_t *ret)
+{
+	size_t had = f->room_ids[side];
+	int err = array__grow(&f->ids[side], &f->room_ids[side], (size_t)i + 1, sizeof(*f->ids[side]));
+
+	if (err)
+		return err;
+	memset(f->ids[side] + had, 0, (f->room_ids[side] - had) * sizeof(*f->ids[side]));
+	if (!f->ids[side][i]) {
+		err = add_frame(f, side, frames__at(f->frames[side], i), ret);
+		f->ids[side][i] = err ? 0 : *ret + 1;
+		return err;
+	}
+	*ret = f->ids[side][i] - 1;
+	return 0;
+}
+
+/* The frames of a row of one side, into path. */
+static int path_of(struct flame *f, enum match_side side, const struct row *row, uint32_t *n)
+{
+	const uint32_t *frames;
+	int err = frames__of_row(f->frames[side], row, &frames, n);
+
+	if (!err)
+		err = array__grow(&f->path, &f->room_path, *n, sizeof(*f->path));
+	for (uint32_t i = 0; i < *n && !err; i++)
+		err = unify(f, side, frames[i], &f->path[i]);
+	return err;
+}
+
+/* Of a row that is in both, both sides are looked at, so that each frame has its old line too; the new one is shown. */
+static int node_of_row(struct flame *f, const struct diff_row *r, uint32_t *ret)
+{
+	uint32_t n = 0;
+	int err = r->old ? path_of(f, MATCH_OLD, r->old, &n) : 0;
+
+	if (!err && r->new)
+		err = path_of(f, MATCH_NEW, r->new, &n);
+	if (!err)
+		err = flametree__find(f->tree, f->path, n, ret);
+	if (err != -ENOENT)
+		return err;
+	f->left_out++;
+	*ret = f->smaller;
+	return 0;
+}
+
+static int put_view(struct flame *f)
+{
+	uint32_t node;
+	int err = frames__smaller(f->frames[MATCH_NEW], &node);
+
+	if (!err)
+		err = unify(f, MATCH_NEW, node, &node);
+	if (!err)
+		err = flametree__find(f->tree, &node, 1, &f->smaller);
+	json__open_object(f->j, NULL);
+	json__open_array(f->j, "node");
+	for (size_t i = 0; i < f->d->n && !err; i++) {
+		err = node_of_row(f, &f->d->rows[i], &node);
+		json__uint(f->j, NULL, err ? 0 : node);
+	}
+	json__close_array(f->j);
+	json__open_array(f->j, "old");
+	for (size_t i = 0; i < f->d->n; i++)
+		json__uint(f->j, NULL, diff__old(&f->d->rows[i]));
+	json__close_array(f->j);
+	json__open_array(f->j, "new");
+	for (size_t i = 0; i < f->d->n; i++)
+		json__uint(f->j, NULL, diff__new_bytes(&f->d->rows[i]));
+	json__close_array(f->j);
+	json__uint(f->j, "smaller", f->left_out);
+	json__close_object(f->j);
+	return err;
+}
+
+static void put_side(struct flame *f, enum match_side side)
+{
+	static const char *const facts[] = { "pid", "comm", "cmdline", "python", "torch" };
+	const struct diff_side *s = &f->d->side[side];
+
+	json__open_object(f->j, side == MATCH_OLD ? "old" : "new");
+	json__string(f->j, "name", s->a->name);
+	json__string(f->j, "moment", report__moment(f->d->opts.at[side].at));
+	json__double(f->j, "time", (double)s->device.mark_time / 1e9, 3);
+	json__uint(f->j, "bytes", s->device.mark_allocated);
+	json__double(f->j, "duration", (double)s->a->duration / 1e9, 3);
+	json__uint(f->j, "events", model__events(s->a->model));
+	json__uint(f->j, "lost", report__lost(s->a->model, s->a->facts));
+	json__open_object(f->j, "facts");
+	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
+		if (facts__get(s->a->facts, facts[i]))
+			json__string(f->j, facts[i], facts__get(s->a->facts, facts[i]));
+	json__close_object(f->j);
+	json__close_object(f->j);
+}
+
+static int put_data(void *ctx)
+{
+	struct flame *f = ctx;
+	int err;
+
+	json__open_object(f->j, NULL);
+	json__open_object(f->j, "diff");
+	put_side(f, MATCH_OLD);
+	put_side(f, MATCH_NEW);
+	json__bool(f->j, "adds_up", f->d->adds_up);
+	json__close_object(f->j);
+	json__open_array(f->j, "devices");
+	json__open_object(f->j, NULL);
+	json__string(f->j, "name", f->d->side[MATCH_NEW].device.name);
+	json__bool(f->j, "main", true);
+	json__open_array(f->j, "views");
+	err = put_view(f);
+	json__close_array(f->j);
+	json__close_object(f->j);
+	json__close_array(f->j);
+	flametree__put_nodes(f->tree, f->j);
+	if (!err)
+		err = flametree__put_frames(f->j, f->n, frame_at, f);
+	json__open_array(f->j, "was");
+	for (size_t i = 0; i < f->n; i++)
+		json__uint(f->j, NULL, f->all[i].was);
+	json__close_array(f->j);
+	json__close_object(f->j);
+	return err;
+}
+
+int diff_flame__print(FILE *out, struct diff *d)
+{
+	struct diff_opts opts = { .at = { d->opts.at[MATCH_OLD], d->opts.at[MATCH_NEW] }, .by = BY_STACK };
+	struct flame f = { .d = d, .j = json__new(out, false), .by_key = map64__new(), .tree = flametree__new() };
+	int err = f.j && f.by_key && f.tree ? 0 : -ENOMEM;
+
+	for (int k = 0; k < MATCH_SIDES && !err; k++) {
+		f.frames[k] = frames__new(d->side[k].a->dict, d->side[k].a->facts);
+		err = f.frames[k] ? 0 : -ENOMEM;
+	}
+	if (!err)
+		err = diff__again(d, &opts);
+	if (!err)
+		err = flametree__put_page(out, put_data, &f);
+	json__free(f.j);
+	for (int k = 0; k < MATCH_SIDES; k++) {
+		frames__free(f.frames[k]);
+		free(f.ids[k]);
+	}
+	map64__free(f.by_key);
+	flametree__free(f.tree);
+	free(f.all);
+	free(f.path);
+	return err;
+}

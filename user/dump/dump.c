@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "dump/dump.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+#include "torch/pytensor.h"
+
+#define PASSES 5 /* over an allocator whose tables move */
+#define TYPE_CPU 0
+#define TYPE_CUDA 1
+#define NO_ROW UINT32_MAX
+
+/* Live blocks of all devices, by device and address. */
+struct blocks {
+	struct cuda_block *v;
+	uint32_t *row; /* the row that has it, or NO_ROW */
+	size_t n;
+};
+
+static int by_address(const void *a, const void *b)
+{
+	const struct cuda_block *x = a, *y = b;
+
+	if (x->device != y->device)
+		return x->device < y->device ? -1 : 1;
+	return x->addr < y->addr ? -1 : x->addr > y->addr;
+}
+
+static int blocks__take(struct blocks *b, const struct cudaalloc_state *s)
+{
+	b->v = calloc(s->nblocks ? s->nblocks : 1, sizeof(*b->v));
+	b->row = calloc(s->nblocks ? s->nblocks : 1, sizeof(*b->row));
+	if (!b->v || !b->row)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->nblocks; i++)
+		if (s->blocks[i].state == CUDA_BLOCK_LIVE)
+			b->v[b->n++] = s->blocks[i];
+	qsort(b->v, b->n, sizeof(*b->v), by_address);
+	memset(b->row, 0xff, b->n * sizeof(*b->row));
+	return 0;
+}
+
+static void blocks__free(struct blocks *b)
+{
+	free(b->v);
+	free(b->row);
+}
+
+/* The block that holds all of the storage; SIZE_MAX: none. */
+static size_t blocks__find(const struct blocks *b, const struct census_tensor *t)
+{
+	size_t lo = 0, hi = b->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+		const struct cuda_block *x = &b->v[mid];
+
+		if (x->device < t->device_index || (x->device == t->device_index && x->addr <= t->addr))
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	if (!lo)
+		return SIZE_MAX;
+	const struct cuda_block *x = &b->v[lo - 1];
+
+	if (x->device != t->device_index || t->addr - x->addr >= x->size || t->size > x->size - (t->addr - x->addr))
+		return SIZE_MAX;
+	return lo - 1;
+}
+
+static int read_alloc(struct cudaalloc *a, struct cudaalloc_state *ret)
+{
+	int err = 0;
+
+	for (int i = 0; i < PASSES; i++) {
+		struct cudaalloc_state s;
+
+		if (!cudaalloc__calibrated(a))
+			err = cudaalloc__calibrate(a);
+		if (!err)
+			err = cudaalloc__read(a, &s);
+		if (err)
+			break;
+		cudaalloc_state__free(ret);
+		*ret = s;
+		if (s.consistent)
+			break;
+	}
+	return err;
+}
+
+static struct dump_device *find_device(struct dump *d, uint8_t type, uint8_t index)
+{
+	struct dump_device *v;
+
+	for (size_t i = 0; i < d->ndevices; i++)
+		if (d->devices[i].type == type && d->devices[i].index == index)
+			return &d->devices[i];
+	v = reallocarray(d->devices, d->ndevices + 1, sizeof(*v));
+	if (!v)
+		return NULL;
+	d->devices = v;
+	v += d->ndevices++;
+	memset(v, 0, sizeof(*v));
+	v->type = type;
+	v->index = index;
+	if (type == TYPE_CPU)
+		snprintf(v->name, sizeof(v->name), "cpu");
+	else if (type == TYPE_CUDA)
+		snprintf(v->name, sizeof(v->name), "cuda:%u", index);
+	else
+		snprintf(v->name, sizeof(v->name), "device%u:%u", type, index);
+	return v;
+}
+
+/* What the allocator says of each device that it has handed anything out on. */
+static int add_cuda_devices(struct dump *d, const struct cudaalloc_state *s)
+{
+	for (size_t i = 0; i < s->ndevices; i++) {
+		const struct cuda_device_state *from = &s->devices[i];
+		struct dump_device *dev;
+
+		if (!from->after.reserved)
+			continue;
+		dev = find_device(d, TYPE_CUDA, i);
+		if (!dev)
+			return -ENOMEM;
+		dev->known = true;
+		dev->consistent = from->consistent;
+		dev->allocated = from->after.allocated;
+		dev->reserved = from->after.reserved;
+		dev->blocks = from->after.count;
+	}
+	return 0;
+}
+
+static void count_row(struct dump_device *dev, const struct dump_row *r)
+{
+	dev->bytes[r->kind] += r->bytes;
+	dev->count[r->kind]++;
+}
+
+/*
+ * The row of a tensor on a device whose blocks are known: as large as its block, which has to have been there before
+ * and after the tensors were read. Of several in one block the best name counts.
+ */
+static void place(struct dump *d, struct blocks *before, struct blocks *after, const struct census_tensor *t,
+		  struct dump_device *dev)
+{
+	size_t was = blocks__find(before, t), is = blocks__find(after, t);
+	struct dump_row *r;
+
+	if (was == SIZE_MAX || is == SIZE_MAX || before->v[was].addr != after->v[is].addr ||
+	    before->v[was].size != after->v[is].size || before->v[was].requested != after->v[is].requested) {
+		dev->moved++;
+		return;
+	}
+	if (after->row[is] != NO_ROW) {
+		r = &d->rows[after->row[is]];
+		if (t->kind < r->kind || (t->kind == r->kind && *t->name && !*r->tensor->name)) {
+			r->kind = t->kind;
+			r->tensor = t;
+		}
+		return;
+	}
+	after->row[is] = d->nrows;
+	d->rows[d->nrows++] = (struct dump_row){
+		.tensor = t, .bytes = after->v[is].size, .count = 1, .device = dev - d->devices, .kind = t->kind,
+	};
+}
+
+static void count_unheld(struct dump_device *dev, const struct blocks *b)
+{
+	uint64_t held = 0;
+
+	for (size_t k = 0; k < b->n; k++)
+		dev->unheld_blocks += b->v[k].device == dev->index && b->row[k] == NO_ROW;
+	for (size_t k = 0; k < CENSUS_KINDS; k++)
+		held += dev->bytes[k];
+	/* By the total: where the tables are torn, a block that could not be told of is held by nobody that we know. */
+	dev->unheld = dev->allocated > held ? dev->allocated - held : 0;
+}
+
+static int put_together(struct dump *d, struct blocks *before, struct blocks *after)
+{
+	const struct census_state *s = &d->census;
+
+	for (size_t i = 0; i < s->ntensors; i++)
+		if (!find_device(d, s->tensors[i].device_type, s->tensors[i].device_index))
+			return -ENOMEM;
+	d->rows = calloc(s->ntensors ? s->ntensors : 1, sizeof(*d->rows));
+	if (!d->rows)
+		return -ENOMEM;
+	for (size_t i = 0; i < s->ntensors; i++) {
+		const struct census_tensor *t = &s->tensors[i];
+		struct dump_device *dev = find_device(d, t->device_type, t->device_index);
+
+		if (dev->known) {
+			place(d, before, after, t, dev);
+			continue;
+		}
+		d->rows[d->nrows++] = (struct dump_row){
+			.tensor = t, .bytes = t->size, .count = 1, .device = dev - d->devices, .kind = t->kind,
+		};
+		dev->allocated += t->size;
+		dev->blocks++;
+	}
+	for (size_t i = 0; i < d->nrows; i++)
+		count_row(&d->devices[d->rows[i].device], &d->rows[i]);
+	for (size_t i = 0; i < d->ndevices; i++)
+		if (d->devices[i].known)
+			count_unheld(&d->devices[i], after);
+	return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const struct dump_row *x = a, *y = b;
+
+	if (x->device != y->device)
+		return x->device < y->device ? -1 : 1;
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	if (!x->tensor || !y->tensor || x->tensor == y->tensor)
+		return !x->tensor - !y->tensor;
+	return x->tensor->addr < y->tensor->addr ? -1 : 1;
+}
+
+int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret, const char **why)
+{
+	struct census_opts o = { .limit_ns = limit_ns };
+	struct cudaalloc_state before = { 0 }, after = { 0 };
+	struct blocks was = { 0 }, is = { 0 };
+	struct dump d = { 0 };
+	int err, alloc_err = -ENOENT;
+
+	if (alloc)
+		alloc_err = read_alloc(alloc, &before);
+	err = census__read(c, &o, &d.census, why);
+	if (!err && !alloc_err)
+		alloc_err = read_alloc(alloc, &after);
+	/* Not used yet is no failure: there is nothing to tell. */
+	if (!err && alloc && alloc_err && alloc_err != -EAGAIN)
+		snprintf(d.alloc_why, sizeof(d.alloc_why), "%s", cudaalloc__why(alloc));
+	if (!err && !alloc_err)
+		err = blocks__take(&was, &before) ?: blocks__take(&is, &after) ?: add_cuda_devices(&d, &after);
+	if (!err)
+		err = put_together(&d, &was, &is);
+	if (!err && d.nrows)
+		qsort(d.rows, d.nrows, sizeof(*d.rows), by_size);
+	blocks__free(&was);
+	blocks__free(&is);
+	cudaalloc_state__free(&before);
+	cudaalloc_state__free(&after);
+	if (err) {
+		dump__free(&d);
+		return err;
+	}
+	*ret = d;
+	return 0;
+}
+
+void dump__free(struct dump *d)
+{
+	census_state__free(&d->census);
+	free(d->devices);
+	free(d->rows);
+	memset(d, 0, sizeof(*d));
+}
+
+/* ---- groups ---- */
+
+static int compare_groups(const struct dump_row *x, const struct dump_row *y, enum dump_by by)
+{
+	int c;
+
+	if (x->device != y->device)
+		return x->device < y->device ? -1 : 1;
+	if (by == DUMP_BY_CATEGORY)
+		return (int)x->kind - (int)y->kind;
+	c = strcmp(x->tensor->root, y->tensor->root);
+	if (!c)
+		c = strcmp(x->tensor->module, y->tensor->module);
+	return c ? c : strcmp(x->tensor->cls, y->tensor->cls);
+}
+
+static int by_module(const void *a, const void *b)
+{
+	return compare_groups(a, b, DUMP_BY_MODULE);
+}
+
+static int by_category(const void *a, const void *b)
+{
+	return compare_groups(a, b, DUMP_BY_CATEGORY);
+}
+
+int dump__group(const struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n)
+{
+	struct dump_row *v = calloc(d->nrows + d->ndevices + 1, sizeof(*v));
+	size_t k = 0;
+
+	if (!v)
+		return -ENOMEM;
+	memcpy(v, d->rows, d->nrows * sizeof(*v));
+	if (by != DUMP_BY_TENSOR && d->nrows)
+		qsort(v, d->nrows, sizeof(*v), by == DUMP_BY_MODULE ? by_module : by_category);
+	for (size_t i = 0; i < d->nrows; i++) {
+		if (k && by != DUMP_BY_TENSOR && !compare_groups(&v[k - 1], &v[i], by)) {
+			v[k - 1].bytes += v[i].bytes;
+			v[k - 1].count += v[i].count;
+		} else {
+			v[k++] = v[i];
+		}
+	}
+	for (size_t i = 0; i < d->ndevices; i++)
+		if (d->devices[i].unheld)
+			v[k++] = (struct dump_row){
+				.bytes = d->devices[i].unheld, .count = d->devices[i].unheld_blocks, .device = i,
+				.kind = CENSUS_OTHER,
+			};
+	qsort(v, k, sizeof(*v), by_size);
+	*ret = v;
+	*n = k;
+	return 0;
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/estimate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/child.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+#define TRY_STEPS 8 /* more than the first run had: a run that is short of memory may need some until it repeats */
+
+bool estimate__failed(const struct estimate_run *run)
+{
+	return run->end == RUN_ENDED && run->wait_status != 0;
+}
+
+bool estimate__whole(const struct estimate_run *run)
+{
+	return run->end == RUN_REPEATED || run->end == RUN_STEPS || (run->end == RUN_ENDED && !run->wait_status);
+}
+
+const char *estimate__path(const struct estimate *e, const char *name, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s/%s", e->dir, name);
+	return buf;
+}
+
+bool estimate__other_user(const struct estimate *e, struct child_user *user)
+{
+	bool other = false;
+
+	if (e->args->run.user)
+		return !geteuid() && !child_user__named(user, e->args->run.user);
+	return !child_user__behind_sudo(user, &other) && other;
+}
+
+/* Where the script writes to as another user. */
+static int make_log(const struct estimate *e)
+{
+	struct child_user user;
+	bool other = estimate__other_user(e, &user);
+	char path[128];
+	int fd;
+
+	fd = open(estimate__path(e, "log", path, sizeof(path)), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return -errno;
+	if (other && fchown(fd, user.uid, user.gid)) {
+		close(fd);
+		return -errno;
+	}
+	close(fd);
+	return 0;
+}
+
+static int make_dir(struct estimate *e)
+{
+	const char *tmp = getenv("TMPDIR");
+	int err;
+
+	if (!tmp || tmp[0] != '/' || strlen(tmp) > sizeof(e->dir) - 32)
+		tmp = "/tmp";
+	snprintf(e->dir, sizeof(e->dir), "%s/memtrace-estimate-XXXXXX", tmp);
+	/* Passed through, not read: the log in it is the script's to open. */
+	err = mkdtemp(e->dir) && !chmod(e->dir, 0711) ? make_log(e) : -errno;
+	if (!err)
+		return EXIT_OK;
+	log_err("cannot make a folder for the recording: %s; TMPDIR says where it goes", strerror(-err));
+	return EXIT_FAILED;
+}
+
+static void remove_dir(const struct estimate *e)
+{
+	static const char *const names[] = { "named.mtr", "full.mtr", "try.mtr", "try.txt", "log" };
+	char path[128];
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		unlink(estimate__path(e, names[i], path, sizeof(path)));
+	rmdir(e->dir);
+}
+
+/* As one rank of many, where that is wanted. */
+static int run_ranked(struct estimate *e, struct estimate_run_opts *o, struct run_command_args *args, struct estimate_run *ret)
+{
+	struct estimate_ranks_args ra = e->args->ranks;
+	struct child_user user;
+	struct estimate_ranks *r;
+	const char *unheard;
+	int status;
+
+	ra.command = args->command;
+	if (!estimate_ranks__wanted(&ra))
+		return estimate_run(o, ret);
+	r = estimate_ranks__new(&ra, estimate__other_user(e, &user) ? &user : NULL, &status);
+	if (!r)
+		return status;
+	e->of_ranks = true;
+	e->rank = estimate_ranks__rank(r);
+	e->world_size = estimate_ranks__world_size(r);
+	e->local_world_size = estimate_ranks__local_world_size(r);
+	args->command = estimate_ranks__command(r);
+	args->dryrun.env = estimate_ranks__env(r);
+	if (args->dryrun.devices < e->local_world_size)
+		args->dryrun.devices = e->local_world_size;
+	status = estimate_run(o, ret);
+	unheard = estimate_ranks__end(r);
+	free(e->unheard);
+	e->unheard = unheard ? strdup(unheard) : NULL;
+	estimate_ranks__free(r);
+	return status;
+}
+
+int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean, struct estimate_run *ret)
+{
+	struct run_command_args args = e->args->run;
+	char path[128], log[128], quiet[128];
+	struct estimate_run_opts o = {
+		.args = &args,
+		.path = estimate__path(e, name, path, sizeof(path)),
+		.steps = e->args->steps,
+		.max_time = e->args->max_time,
+		.max_host_memory = e->args->max_host_memory,
+		.lean = lean,
+		.until_oom = lean,
+		/* What it says it has said before. */
+		.quiet = e->run.time ? estimate__path(e, "try.txt", quiet, sizeof(quiet)) : NULL,
+	};
+
+	unlink(path);
+	args.dryrun.vram = vram;
+	args.dryrun.context_given = true;
+	args.dryrun.context = e->args->context.bytes;
+	args.dryrun.log = lean ? NULL : estimate__path(e, "log", log, sizeof(log));
+	if (!lean && make_log(e)) {
+		log_err("%s: cannot write: %s", log, strerror(errno));
+		return EXIT_FAILED;
+	}
+	if (e->run.time)
+		o.steps_at_most = e->run.steps * 2 + TRY_STEPS;
+	*ret = (struct estimate_run){ 0 };
+	return run_ranked(e, &o, &args, ret);
+}
+
+/* The recording through the model. 0 or an exit code, logged. */
+static int look(struct estimate *e, const char *name, struct analysis **ret)
+{
+	static const struct model_opts opts = { .at = AT_PEAK };
+	char path[128];
+	int status = analysis__open(estimate__path(e, name, path, sizeof(path)), &opts, ret);
+
+	if (status)
+		return status;
+	(*ret)->doing = "estimating";
+	advisor__free(e->advisor);
+	e->advisor = advisor__new(*ret);
+	if (e->advisor)
+		return analysis__run(*ret, advisor__event, e->advisor);
+	log_err("out of memory");
+	return EXIT_FAILED;
+}
+
+/* The CUDA device that most is needed of. */
+static int choose_device(struct estimate *e)
+{
+	const struct model *m = e->full->model;
+	struct estimate_parts p;
+	struct model_device d;
+
+	e->device = -1;
+	for (size_t i = 0; i < model__devices(m); i++) {
+		model__device(m, i, &d);
+		if (d.device.type == DEVICE_CPU || !d.allocs)
+			continue;
+		if (estimate_parts(m, i, e->args->context.bytes, &p)) {
+			log_err("out of memory");
+			return EXIT_FAILED;
+		}
+		if (e->device >= 0 && p.needs <= e->parts.needs)
+			continue;
+		e->device = (int)i;
+		e->parts = p;
+	}
+	return EXIT_OK;
+}
+
+static enum verdict judge(const struct estimate *e)
+{
+	const struct verdict_facts f = {
+		.whole = estimate__whole(&e->run),
+		.failed = estimate__failed(&e->run),
+		.ooms = e->run.ooms,
+	};
+
+	return verdict__of(&f);
+}
+
+/* CUDART_VERSION, of "2.11.0+cu130"; 0: it does not say. */
+static int cuda_version(const char *torch)
+{
+	const char *cu = torch ? strstr(torch, "+cu") : NULL;
+	unsigned n;
+	char rest;
+
+	if (!cu || sscanf(cu + 3, "%3u%c", &n, &rest) != 1 || n < 90)
+		return 0;
+	return (int)(n / 10 * 1000 + n % 10 * 10);
+}
+
+/* A figure that was reported with another CUDA is an assumption. */
+static void source_context(struct estimate *e)
+{
+	const struct estimate_args *a = e->args;
+	struct device_figure f;
+
+	e->context = a->context;
+	if (a->kind && !a->run.dryrun.context_given && e->full &&
+	    device_kind__context(a->kind, cuda_version(facts__get(e->full->facts, "torch")), &f) && f.bytes == a->context.bytes)
+		e->context = f;
+}
+
+#define TAIL 2048 /* bytes of what a script has said, at its end */
+
+/* The last lines of what the script said where nobody saw it. */
+static void show_tail(const struct estimate *e)
+{
+	char path[128], buf[TAIL + 1], clean[4 * TAIL + 1], *line, *at;
+	FILE *f = fopen(estimate__path(e, "try.txt", path, sizeof(path)), "re");
+	size_t n;
+
+	if (!f)
+		return;
+	if (fseek(f, -TAIL, SEEK_END))
+		rewind(f);
+	n = fread(buf, 1, TAIL, f);
+	fclose(f);
+	buf[n] = '\0';
+	for (at = buf; (line = strsep(&at, "\n"));)
+		if (*line)
+			log_info("  %s", text__clean(clean, sizeof(clean), line, strlen(line)));
+}
+
+/* It did not fit: what does it want? */
+static int run_full(struct estimate *e)
+{
+	int status;
+
+	log_info("it does not fit: once more with as much as it wants");
+	e->full_vram = DRYRUN_VRAM_MAX;
+	status = estimate__try(e, "full.mtr", e->full_vram, false, &e->full_run);
+	if (status || !e->full_run.attached || estimate__failed(&e->full_run))
+		show_tail(e);
+	if (status || !e->full_run.attached) {
+		log_err("the run with as much memory as it wants could not be made");
+		return status ? status : EXIT_FAILED;
+	}
+	return look(e, "full.mtr", &e->full);
+}
+
+int estimate__run(struct estimate *e)
+{
+	char path[128];
+	int status = make_dir(e);
+
+	e->device = -1;
+	if (!status)
+		status = estimate__try(e, "named.mtr", e->args->vram, false, &e->run);
+	if (status || !e->run.attached)
+		return status;
+	status = look(e, "named.mtr", &e->named);
+	if (status)
+		return status;
+	e->verdict = judge(e);
+	e->full = e->named;
+	e->full_run = e->run;
+	e->full_vram = e->args->vram;
+	if (e->verdict == VERDICT_DOES_NOT_FIT && e->run.end != RUN_INTERRUPTED) {
+		e->full = NULL;
+		status = run_full(e);
+	}
+	if (status)
+		return status;
+	e->full_is_whole = estimate__whole(&e->full_run);
+	source_context(e);
+	if (known__read(estimate__path(e, "log", path, sizeof(path)), &e->known))
+		log_warn("the log of the dry run cannot be read: what could not be known is not named");
+	status = choose_device(e);
+	if (e->device < 0 && e->verdict == VERDICT_FITS)
+		e->verdict = VERDICT_UNKNOWN; /* nothing was asked for */
+	if (!status && e->device >= 0 && advisor__finish(e->advisor, (size_t)e->device, &e->advice)) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
+	e->smallest.asked = e->args->min_vram || (e->verdict == VERDICT_DOES_NOT_FIT && !e->args->no_search);
+	if (!status && e->smallest.asked && e->device >= 0)
+		status = estimate_smallest__find(e);
+	return status;
+}
+
+void estimate__free(struct estimate *e)
+{
+	if (e->full != e->named)
+		analysis__free(e->full);
+	analysis__free(e->named);
+	advisor__free(e->advisor);
+	advice__free_list(&e->advice);
+	free(e->unheard);
+	known__free(&e->known);
+	if (*e->dir)
+		remove_dir(e);
+}
+
+const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_t size)
+{
+	const struct estimate_run *run = &e->full_run;
+	const char *reasons[8];
+	char bytes[24];
+	size_t count = 0;
+	struct model_device d = { 0 };
+
+	*buf = '\0';
+	if (run->end == RUN_TIME)
+		reasons[count++] = "it was stopped after --max-time, and its steps had not repeated";
+	else if (run->end == RUN_HOST_MEMORY)
+		snprintf(buf, size, "it was stopped when it had taken %s of this machine's memory (--max-host-memory)",
+			 text__bytes(bytes, sizeof(bytes), run->host_memory));
+	else if (run->end == RUN_INTERRUPTED)
+		reasons[count++] = "it was interrupted";
+	else if (estimate__failed(run))
+		reasons[count++] = "it failed";
+	if (*buf)
+		reasons[count++] = buf;
+	if (e->unheard)
+		reasons[count++] = "it waited for what only another rank would have told it";
+	if (e->known.kinds[KNOWN_SHAPE])
+		reasons[count++] = "sizes of some results depend on values that were not computed";
+	if (e->device >= 0)
+		model__device(e->full->model, (size_t)e->device, &d);
+	/* What is found missing when the recording has its last step already is in no event of it. */
+	if (d.peak_is != FIGURE_EXACT || facts__get(e->full->facts, "counter.reports_unseen"))
+		reasons[count++] = "events were lost";
+	else if (d.drift)
+		reasons[count++] = "not every allocation was seen: the allocator's own totals are others";
+	if (i >= count)
+		return NULL;
+	return reasons[i];
+}
+
+static void say_failed(const struct estimate *e)
+{
+	const struct estimate_run *run = e->full ? &e->full_run : &e->run;
+	int status = run->wait_status;
+	char how[96];
+
+	if (!estimate__failed(run))
+		return;
+	if (WIFEXITED(status))
+		snprintf(how, sizeof(how), "ended with exit status %d", WEXITSTATUS(status));
+	else
+		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(status), sigdescr_np(WTERMSIG(status)));
+	log_err("the command %s: what was seen until then is no estimate", how);
+}
+
+/* PyTorch was never there. */
+static void say_nothing(const struct estimate *e)
+{
+	static const char *const ends[] = {
+		[RUN_ENDED] = "the command ended",
+		[RUN_TIME] = "the command was stopped after --max-time",
+		[RUN_HOST_MEMORY] = "the command was stopped as it took more of this machine's memory than --max-host-memory",
+		[RUN_INTERRUPTED] = "the command was interrupted",
+	};
+	const char *end = (size_t)e->run.end < sizeof(ends) / sizeof(*ends) ? ends[e->run.end] : NULL;
+
+	log_err("%s without having imported PyTorch in its first process: there is nothing to estimate%s", end ? end : ends[RUN_ENDED],
+		e->run.killed_workers ? "; give the command that it started itself" : "");
+}
+
+int estimate__status(const struct estimate *e)
+{
+	if (e->verdict == VERDICT_DOES_NOT_FIT)
+		return EXIT_HELD;
+	return e->verdict == VERDICT_FITS && e->device >= 0 ? EXIT_OK : EXIT_UNUSABLE;
+}
+
+void estimate__complain(const struct estimate *e)
+{
+	if (!e->full)
+		say_nothing(e);
+	say_failed(e);
+	if (e->full && e->device < 0 && !estimate__failed(&e->full_run))
+		log_err("PyTorch was not seen to allocate anything on a CUDA device: does the script choose the CPU?");
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The answer for programs: docs/ESTIMATE.md, "JSON". */
+#include "estimate/estimate.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+
+#include "labels/words.h"
+#include "lib/json.h"
+#include "record/mtr.h"
+#include "report/doc.h"
+
+#define ESTIMATE_FORMAT 1 /* grows where a key goes or means something else */
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+static void put_device(struct json *j, const struct estimate *e)
+{
+	const struct estimate_args *a = e->args;
+	const struct dryrun_args *d = &a->run.dryrun;
+	char sm[16];
+
+	json__open_object(j, "on");
+	json__string(j, "kind", a->kind ? a->kind->option : NULL);
+	json__string(j, "name", d->name);
+	json__uint(j, "devices", d->devices ? d->devices : 1);
+	json__uint(j, "vram", a->vram);
+	snprintf(sm, sizeof(sm), "%d.%d", d->sm_major ? d->sm_major : 8, d->sm_major ? d->sm_minor : 0);
+	json__string(j, "compute_capability", sm);
+	json__uint(j, "context", a->context.bytes);
+	json__string(j, "context_source", figure_source__name(e->full ? e->context.source : a->context.source));
+	json__string(j, "context_from", e->full ? e->context.from : a->context.from);
+	json__string(j, "alloc_conf", d->alloc_conf);
+	json__uint(j, "cudnn_workspace", d->cudnn_workspace_given ? d->cudnn_workspace : DRYRUN_CUDNN_WORKSPACE_DEFAULT);
+	json__close_object(j);
+}
+
+static void put_rank(struct json *j, const struct estimate *e)
+{
+	struct device_figure nccl;
+
+	if (!e->of_ranks)
+		return;
+	json__open_object(j, "rank");
+	json__uint(j, "rank", e->rank);
+	json__uint(j, "world_size", e->world_size);
+	json__uint(j, "local_world_size", e->local_world_size);
+	json__string(j, "waited_for", e->unheard);
+	if (e->world_size > 1 && device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
+		json__uint(j, "nccl_communicator", nccl.bytes);
+	json__close_object(j);
+}
+
+static void put_run(struct json *j, const char *key, const struct estimate_run *r, uint64_t vram)
+{
+	json__open_object(j, key);
+	json__uint(j, "vram", vram);
+	json__string(j, "end", run_end__name(r->end));
+	if (r->end == RUN_ENDED && WIFEXITED(r->wait_status))
+		json__int(j, "exit_status", WEXITSTATUS(r->wait_status));
+	else if (r->end == RUN_ENDED)
+		json__int(j, "signal", WTERMSIG(r->wait_status));
+	json__bool(j, "at_end", r->at_end);
+	json__uint(j, "steps", r->steps);
+	if (r->end == RUN_REPEATED) {
+		json__open_object(j, "equal");
+		json__uint(j, "first", r->repeat.first);
+		json__uint(j, "last", r->repeat.last);
+		json__uint(j, "cycle", r->repeat.cycle);
+		json__uint(j, "spread", r->repeat.spread);
+		json__close_object(j);
+	}
+	json__uint(j, "refused", r->ooms);
+	json__double(j, "time", seconds(r->time), 3);
+	json__uint(j, "host_memory", r->host_memory);
+	json__close_object(j);
+}
+
+static int put_parts(struct json *j, const struct estimate *e, size_t device)
+{
+	struct estimate_parts p;
+	struct model_device d;
+	int err = estimate_parts(e->full->model, device, e->args->context.bytes, &p);
+
+	if (err)
+		return err;
+	model__device(e->full->model, device, &d);
+	json__open_object(j, NULL);
+	json__string(j, "device", d.name);
+	json__open_object(j, "parts");
+	for (int i = 0; i < PART_NR; i++)
+		json__uint(j, part__name(i), p.bytes[i]);
+	json__close_object(j);
+	json__uint(j, "peak_allocated", p.allocated);
+	if (p.reserved_known)
+		json__uint(j, "peak_reserved", p.reserved);
+	else
+		json__null(j, "peak_reserved");
+	json__uint(j, "needs", p.needs);
+	json__int(j, "left", estimate_left(e->args->vram, &p));
+	json__string(j, "peak_is", figure__name(d.peak_is));
+	json__uint(j, "peak_step", d.peak_step + 1);
+	json__string(j, "peak_phase", phase__name(d.peak_phase));
+	json__close_object(j);
+	return 0;
+}
+
+static int put_devices(struct json *j, const struct estimate *e)
+{
+	struct model_device d;
+	int err = 0;
+
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(e->full->model) && !err; i++) {
+		model__device(e->full->model, i, &d);
+		if (d.device.type != DEVICE_CPU)
+			err = put_parts(j, e, i);
+	}
+	json__close_array(j);
+	return err;
+}
+
+static void put_overflow(struct json *j, const struct estimate *e)
+{
+	const struct model *m = e->named->model;
+	struct model_device d;
+	struct model_oom oom;
+	struct row row;
+
+	for (size_t i = 0; i < model__devices(m); i++) {
+		if (!model__oom(m, i, 0, &oom))
+			continue;
+		model__device(m, i, &d);
+		row = (struct row){ 0 };
+		model__stack_row(m, oom.stack, oom.node, oom.thread, oom.walk, &row);
+		json__open_object(j, "overflow");
+		json__string(j, "device", d.name);
+		json__uint(j, "asked", oom.size);
+		if (oom.has_totals) {
+			json__uint(j, "allocated", oom.allocated);
+			json__uint(j, "reserved", oom.reserved);
+		}
+		json__string(j, "file", row.file);
+		if (row.file && row.line)
+			json__uint(j, "line", row.line);
+		else
+			json__null(j, "line");
+		json__string(j, "function", row.func);
+		json__string(j, "module", row.module);
+		json__string(j, "phase", phase__name(oom.phase));
+		json__uint(j, "requests", d.ooms);
+		json__close_object(j);
+		return;
+	}
+	json__null(j, "overflow");
+}
+
+static void put_smallest(struct json *j, const struct estimate_smallest *s)
+{
+	if (!s->asked) {
+		json__null(j, "smallest");
+		return;
+	}
+	json__open_object(j, "smallest");
+	if (s->found)
+		json__uint(j, "vram", s->vram);
+	else
+		json__null(j, "vram");
+	json__bool(j, "less_refused", s->found && s->less_refused);
+	json__uint(j, "granule", ESTIMATE_GRANULE);
+	json__uint(j, "runs", s->runs);
+	if (s->guess)
+		json__uint(j, "replayed", s->guess);
+	if (!s->found)
+		json__string(j, "why", s->why);
+	json__close_object(j);
+}
+
+static void put_known(struct json *j, const struct known_list *l)
+{
+	json__open_array(j, "unknown");
+	for (size_t i = 0; i < l->n; i++) {
+		const struct known *k = &l->all[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "kind", known_kind__name(k->kind));
+		json__string(j, "name", k->name);
+		if (k->kind == KNOWN_ASSUMED && !k->file)
+			json__uint(j, "value", k->count);
+		else if (k->value)
+			json__string(j, "value", k->value);
+		if (k->file || k->kind == KNOWN_SHAPE || k->kind == KNOWN_VALUE) {
+			if (k->kind != KNOWN_ASSUMED)
+				json__uint(j, "count", k->count);
+			json__string(j, "file", k->file);
+			json__uint(j, "line", k->line);
+			json__string(j, "function", k->func);
+		}
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_phases(struct json *j, const struct estimate *e)
+{
+	struct model_phase p;
+
+	json__open_object(j, "phases");
+	for (int i = 0; i < PHASE_NR; i++) {
+		model__phase(e->full->model, i, &p);
+		if (!p.count)
+			continue;
+		json__open_object(j, phase__name(i));
+		json__uint(j, "peak_allocated", p.peak_allocated);
+		json__uint(j, "peak_reserved", p.peak_reserved);
+		json__uint(j, "count", p.count);
+		json__close_object(j);
+	}
+	json__close_object(j);
+}
+
+static void put_verdict(struct json *j, const struct estimate *e)
+{
+	char buf[256];
+	const char *why;
+
+	json__string(j, "verdict", verdict__name(e->verdict));
+	json__bool(j, "lower_bound", estimate__bound(e, 0, buf, sizeof(buf)) != NULL);
+	json__open_array(j, "lower_bound_why");
+	for (size_t i = 0; (why = estimate__bound(e, i, buf, sizeof(buf))); i++)
+		json__string(j, NULL, why);
+	json__close_array(j);
+}
+
+/* Tables: whole documents of report, at the peak. */
+static int put_reports(struct json *j, const struct estimate *e)
+{
+	struct report_doc doc = report_doc__of(e->full, e->device);
+	int err;
+
+	doc.at = AT_PEAK;
+	doc.by = BY_LINE;
+	err = report_json__document(j, "report", &doc);
+	json__open_object(j, "modules");
+	doc.by = BY_LAYER;
+	err = err ? err : report_json__rows(j, &doc);
+	json__close_object(j);
+	return err;
+}
+
+int estimate_json__put(struct json *j, const char *key, const struct estimate *e)
+{
+	int err;
+
+	json__open_object(j, key);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__uint(j, "estimate_format", ESTIMATE_FORMAT);
+	json__close_object(j);
+	json__open_array(j, "command");
+	for (char **a = e->args->run.command; *a; a++)
+		json__string(j, NULL, *a);
+	json__close_array(j);
+	put_verdict(j, e);
+	put_device(j, e);
+	put_rank(j, e);
+	put_run(j, "run", &e->run, e->args->vram);
+	if (!e->full) {
+		json__close_object(j);
+		return 0;
+	}
+	put_run(j, "figures_of", &e->full_run, e->full_vram);
+	err = put_devices(j, e);
+	put_overflow(j, e);
+	put_smallest(j, &e->smallest);
+	put_phases(j, e);
+	put_known(j, &e->known);
+	advice__json(j, "advice", &e->advice);
+	err = err ? err : put_reports(j, e);
+	json__close_object(j);
+	return err;
+}
+
+int estimate_json(FILE *out, const struct estimate *e)
+{
+	struct json *j = json__new(out, true);
+	int err;
+
+	if (!j)
+		return -ENOMEM;
+	err = estimate_json__put(j, NULL, e);
+	json__free(j);
+	return err;
+}

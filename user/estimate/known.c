@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/known.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MOST 4096	   /* entries kept */
+#define LINE_MOST 4096	   /* bytes of a line that are looked at */
+#define LOG_MOST (4 << 20) /* bytes of a log */
+
+const char *known_kind__name(enum known_kind k)
+{
+	static const char *const names[] = {
+		[KNOWN_UNMODELLED] = "unmodelled", [KNOWN_ASSUMED] = "assumed", [KNOWN_SHAPE] = "shape", [KNOWN_VALUE] = "value",
+	};
+
+	return names[k];
+}
+
+static bool equal(const char *a, const char *b)
+{
+	return a && b ? !strcmp(a, b) : a == b;
+}
+
+static struct known *find(struct known_list *l, const struct known *k)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		struct known *x = &l->all[i];
+
+		if (x->kind == k->kind && x->line == k->line && equal(x->name, k->name) && equal(x->file, k->file))
+			return x;
+	}
+	return NULL;
+}
+
+static char *copy(const char *s, int *err)
+{
+	char *ret = s && *s ? strdup(s) : NULL;
+
+	if (s && *s && !ret)
+		*err = -ENOMEM;
+	return ret;
+}
+
+static int add(struct known_list *l, const struct known *k)
+{
+	struct known *x = find(l, k), *all;
+	int err = 0;
+
+	if (x) {
+		x->count = k->count > x->count ? k->count : x->count;
+		return 0;
+	}
+	if (l->n == MOST) {
+		l->more = true;
+		return 0;
+	}
+	if (!(l->n & (l->n - 1))) {
+		all = realloc(l->all, (l->n ? l->n * 2 : 1) * sizeof(*all));
+		if (!all)
+			return -ENOMEM;
+		l->all = all;
+	}
+	x = &l->all[l->n++];
+	*x = *k;
+	x->name = copy(k->name, &err);
+	x->file = copy(k->file, &err);
+	x->func = copy(k->func, &err);
+	x->value = copy(k->value, &err);
+	l->kinds[k->kind]++;
+	return err;
+}
+
+static char *word(char **at, const char *ends)
+{
+	char *s = *at ? *at : NULL;
+
+	if (!s)
+		return NULL;
+	*at = s + strcspn(s, ends);
+	if (**at)
+		*(*at)++ = '\0';
+	else
+		*at = NULL;
+	return s;
+}
+
+static bool number(const char *s, uint64_t *ret)
+{
+	char *end;
+
+	if (!s || *s < '0' || *s > '9')
+		return false;
+	errno = 0;
+	*ret = strtoull(s, &end, 10);
+	return !errno && !*end;
+}
+
+/* "depends<TAB>shape|value<TAB>OPERATION<TAB>COUNT<TAB>FILE<TAB>LINE<TAB>FUNCTION" */
+static bool depends(char *at, struct known *k)
+{
+	char *kind = word(&at, "\t"), *count, *line;
+	uint64_t n;
+
+	k->name = word(&at, "\t");
+	count = word(&at, "\t");
+	k->file = word(&at, "\t");
+	line = word(&at, "\t");
+	k->func = word(&at, "\t");
+	if (!kind || !k->name || !*k->name || !number(count, &k->count))
+		return false;
+	k->kind = !strcmp(kind, "shape") ? KNOWN_SHAPE : KNOWN_VALUE;
+	if (number(line, &n) && n <= UINT32_MAX)
+		k->line = (uint32_t)n;
+	return k->kind == KNOWN_SHAPE || !strcmp(kind, "value");
+}
+
+/* "NAME NUMBER", or "NAME FILE:LINE" with what was taken there behind it, or nothing where the name says it. The file's name may have spaces. */
+static bool assumed(char *at, struct known *k)
+{
+	char *colon;
+	uint64_t n;
+	size_t digits;
+
+	k->kind = KNOWN_ASSUMED;
+	k->name = word(&at, " \t");
+	if (!k->name || !*k->name || !at || number(at, &k->count))
+		return k->name && *k->name && at;
+	colon = strrchr(at, ':');
+	digits = colon ? strspn(colon + 1, "0123456789") : 0;
+	if (!digits || colon == at || (colon[1 + digits] && colon[1 + digits] != ' '))
+		return false;
+	*colon = '\0';
+	k->file = at;
+	if (colon[1 + digits]) {
+		colon[1 + digits] = '\0';
+		k->value = colon + 2 + digits;
+	}
+	if (number(colon + 1, &n) && n <= UINT32_MAX)
+		k->line = (uint32_t)n;
+	return true;
+}
+
+static int line(struct known_list *l, char *text)
+{
+	struct known k = { 0 };
+	char *at = text, *what = word(&at, " \t");
+	bool good = false;
+
+	if (!strcmp(what, "depends")) {
+		good = depends(at, &k);
+	} else if (!strcmp(what, "unmodelled")) {
+		k.kind = KNOWN_UNMODELLED;
+		k.name = at;
+		good = k.name && *k.name;
+	} else if (!strcmp(what, "assumed")) {
+		good = assumed(at, &k);
+	}
+	return good ? add(l, &k) : 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+	const struct known *x = a, *y = b;
+
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	if (x->kind >= KNOWN_SHAPE && x->count != y->count)
+		return x->count > y->count ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+static int read_all(FILE *f, struct known_list *l)
+{
+	char text[LINE_MOST];
+	size_t bytes = 0;
+	bool rest = false; /* of a line too long */
+	int err = 0;
+
+	while (!err && fgets(text, sizeof(text), f)) {
+		size_t len = strlen(text);
+		bool whole = len && text[len - 1] == '\n';
+
+		bytes += len;
+		if (bytes > LOG_MOST) {
+			l->more = true;
+			break;
+		}
+		if (whole)
+			text[len - 1] = '\0';
+		if (!rest && len)
+			err = line(l, text);
+		rest = !whole;
+	}
+	return err;
+}
+
+int known__read(const char *path, struct known_list *ret)
+{
+	struct known_list l = { 0 };
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK), err = 0;
+	struct stat st;
+	FILE *f;
+
+	*ret = l;
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -errno;
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return -EINVAL;
+	}
+	f = fdopen(fd, "r");
+	if (!f) {
+		close(fd);
+		return -ENOMEM;
+	}
+	err = read_all(f, &l);
+	fclose(f);
+	if (err) {
+		known__free(&l);
+		return err;
+	}
+	if (l.n)
+		qsort(l.all, l.n, sizeof(*l.all), compare);
+	*ret = l;
+	return 0;
+}
+
+void known__free(struct known_list *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		free(l->all[i].name);
+		free(l->all[i].file);
+		free(l->all[i].func);
+		free(l->all[i].value);
+	}
+	free(l->all);
+	*l = (struct known_list){ 0 };
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Several ranks of a job, each a run of its own: one row each, and all there is to say of the one that needs most. */
+#include "estimate/estimate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/exit.h"
+#include "lib/json.h"
+#include "lib/log.h"
+#include "lib/text.h"
+
+struct many {
+	FILE *out;
+	struct estimate_args *args;
+	struct json *json; /* NULL: text */
+	struct estimate most; /* of them; only where there is one with figures */
+	bool have_most;
+	int status;
+};
+
+static const char *bytes(char buf[24], uint64_t n)
+{
+	return text__bytes(buf, 24, n);
+}
+
+static void put_row(const struct many *m, const struct estimate *e)
+{
+	static const char *const verdicts[] = {
+		[VERDICT_FITS] = "fits", [VERDICT_DOES_NOT_FIT] = "does not fit", [VERDICT_UNKNOWN] = "not known",
+	};
+	char a[24], b[24], c[24], why[256];
+
+	fprintf(m->out, "%6u  %-12s", e->rank, e->full ? verdicts[e->verdict] : "not known");
+	if (e->full && e->device >= 0)
+		fprintf(m->out, "  %10s  %10s  %10s%s", bytes(a, e->parts.allocated), bytes(b, e->parts.reserved), bytes(c, e->parts.needs),
+			estimate__bound(e, 0, why, sizeof(why)) ? "  at least" : "");
+	fputc('\n', m->out);
+	fflush(m->out);
+}
+
+/* The worst is what a script has to know: one that does not fit, one that is not known. */
+static int worse(int a, int b)
+{
+	if (a == EXIT_HELD || b == EXIT_HELD)
+		return EXIT_HELD;
+	return a ? a : b;
+}
+
+/* Done with e: it is kept, if it needs most, or freed. 0 or -ENOMEM. */
+static int take(struct many *m, struct estimate *e)
+{
+	int err = 0;
+
+	if (m->json)
+		err = estimate_json__put(m->json, NULL, e);
+	else
+		put_row(m, e);
+	estimate__complain(e);
+	m->status = worse(m->status, e->full ? estimate__status(e) : EXIT_UNUSABLE);
+	if (m->json || !e->full || e->device < 0 || (m->have_most && e->parts.needs <= m->most.parts.needs)) {
+		estimate__free(e);
+		return err;
+	}
+	if (m->have_most)
+		estimate__free(&m->most);
+	m->most = *e;
+	m->have_most = true;
+	return err;
+}
+
+static int run_all(struct many *m, const unsigned *ranks, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct estimate e = { .args = m->args };
+		int status;
+
+		m->args->ranks.rank = ranks[i];
+		log_info("rank %u (%zu of %zu)", ranks[i], i + 1, n);
+		status = estimate__run(&e);
+		if (status) {
+			estimate__free(&e);
+			return status;
+		}
+		if (e.run.end == RUN_INTERRUPTED)
+			n = i + 1; /* the rest is not wanted */
+		if (take(m, &e)) {
+			log_err("out of memory");
+			return EXIT_FAILED;
+		}
+	}
+	return EXIT_OK;
+}
+
+/* Which ranks are meant. 0 or an exit code, logged. */
+static int choose(const struct estimate_args *args, unsigned **ranks, size_t *n)
+{
+	struct estimate_ranks_args ra = args->ranks;
+	unsigned world, local;
+	int err;
+
+	ra.command = args->run.command;
+	if (estimate_ranks__size(&ra, &world, &local))
+		return EXIT_USAGE;
+	err = estimate_ranks__parse(args->rank_list, world, ranks, n);
+	if (!err)
+		return EXIT_OK;
+	log_err("--rank: '%s': %s", args->rank_list,
+		err == -ERANGE ? "there are not so many ranks: --world-size says how many" :
+		err == -E2BIG ? "more than 1024 are too many" :
+		err == -ENOMEM ? "out of memory" : "expected numbers as 0,1,63 or 0-3 or all");
+	return err == -ENOMEM ? EXIT_FAILED : EXIT_USAGE;
+}
+
+int estimate_many(FILE *out, struct estimate_args *args)
+{
+	struct many m = { .out = out, .args = args };
+	unsigned *ranks;
+	size_t n;
+	int status = choose(args, &ranks, &n), err = 0;
+
+	if (status)
+		return status;
+	if (args->format == ESTIMATE_JSON) {
+		m.json = json__new(out, true);
+		if (!m.json) {
+			free(ranks);
+			log_err("out of memory");
+			return EXIT_FAILED;
+		}
+		json__open_object(m.json, NULL);
+		json__open_array(m.json, "ranks");
+	} else {
+		fputs("  Rank                 Allocated    Reserved      In all\n", out);
+	}
+	status = run_all(&m, ranks, n);
+	if (m.json) {
+		json__close_array(m.json);
+		json__close_object(m.json);
+		json__free(m.json);
+	} else if (m.have_most) {
+		fprintf(out, "\nRank %u, which needs most:\n", m.most.rank);
+		err = status ? 0 : estimate_text(out, &m.most);
+	}
+	if (m.have_most)
+		estimate__free(&m.most);
+	free(ranks);
+	if (err)
+		log_err("out of memory");
+	return status ? status : err ? EXIT_FAILED : m.status;
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/ranks.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "estimate/launch.h"
+#include "estimate/store_serve.h"
+#include "launch/dryrun.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+
+#define MAX_ENV	   40
+#define MACHINE	   8u	/* ranks a machine where nobody says */
+#define RANKS_LIST 1024u /* of a list of ranks: each is a run */
+
+struct estimate_ranks {
+	unsigned rank, world_size, local_world_size;
+	struct launch launch;
+	char **command; /* the launch's, or as it was given */
+	struct store_server *server;
+	char *env[MAX_ENV + 1];
+	size_t n_env;
+};
+
+/* What the command line is. 0, or -EINVAL, logged. */
+static int look(const struct estimate_ranks_args *a, struct launch *l)
+{
+	char why[LAUNCH_WHY];
+	int err = launch__parse(a->command, l, why);
+
+	if (err == -EINVAL)
+		log_err("%s; the script by itself with --world-size N does the same", why);
+	else if (err)
+		log_err("out of memory");
+	else if (l->launcher == LAUNCHER_OTHER && a->world_size) {
+		log_err("what %s starts is not known here: give the script itself, with --world-size N, and what %s would have told it",
+			l->name, l->name);
+		return -EINVAL;
+	}
+	return err ? -EINVAL : 0;
+}
+
+bool estimate_ranks__wanted(const struct estimate_ranks_args *a)
+{
+	struct launch l;
+	char why[LAUNCH_WHY];
+	bool ret;
+
+	if (a->world_size || a->rank || a->local_world_size)
+		return true;
+	/* One that cannot be understood: estimate_ranks__new() says so. */
+	if (launch__parse(a->command, &l, why))
+		return true;
+	ret = l.launcher != LAUNCHER_NONE && l.launcher != LAUNCHER_OTHER;
+	launch__free(&l);
+	return ret;
+}
+
+/* The most ranks a machine, of up to 8, that divides the world. */
+static unsigned share(unsigned world_size)
+{
+	unsigned n = world_size < MACHINE ? world_size : MACHINE;
+
+	while (world_size % n)
+		n--;
+	return n;
+}
+
+static int sizes(const struct estimate_ranks_args *a, const struct launch *l, unsigned *world_size, unsigned *local)
+{
+	unsigned long long all = a->world_size;
+	unsigned processes = a->local_world_size ? a->local_world_size : l->processes;
+
+	if (!all)
+		all = l->all;
+	if (!all && (l->launcher == LAUNCHER_TORCHRUN || l->launcher == LAUNCHER_LAUNCH)) {
+		if (!processes || !l->nodes) {
+			log_err("%s: how many processes it would start is not known here: --world-size N, --local-world-size N", l->name);
+			return -EINVAL;
+		}
+		all = (unsigned long long)l->nodes * processes;
+	}
+	if (!all && l->launcher == LAUNCHER_ACCELERATE) {
+		log_err("accelerate launch: how many processes? --num_processes N (its configuration file is not read), or --world-size N");
+		return -EINVAL;
+	}
+	if (!all)
+		all = a->local_world_size ? a->local_world_size : 1;
+	if (all > ESTIMATE_WORLD_MAX) {
+		log_err("a world of %llu ranks: no more than %u", all, ESTIMATE_WORLD_MAX);
+		return -EINVAL;
+	}
+	*world_size = (unsigned)all;
+	if (!processes && l->all && l->nodes && l->all % l->nodes == 0)
+		processes = l->all / l->nodes;
+	/* A world of another size than the launcher's: its machines may no longer divide it. */
+	if (!a->local_world_size && (!processes || processes > *world_size || *world_size % processes))
+		processes = share(*world_size);
+	if (processes > *world_size || *world_size % processes || processes > DRYRUN_DEVICES_MAX) {
+		log_err("--local-world-size %u: it must divide the world's %u ranks, and be no more than %d", processes, *world_size,
+			DRYRUN_DEVICES_MAX);
+		return -EINVAL;
+	}
+	*local = processes;
+	return 0;
+}
+
+int estimate_ranks__size(const struct estimate_ranks_args *a, unsigned *world_size, unsigned *local_world_size)
+{
+	struct launch l;
+	int err = look(a, &l);
+
+	if (err)
+		return err;
+	err = sizes(a, &l, world_size, local_world_size);
+	launch__free(&l);
+	return err;
+}
+
+__attribute__((format(printf, 2, 3)))
+static void add(struct estimate_ranks *r, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (r->n_env < MAX_ENV && vasprintf(&r->env[r->n_env], fmt, ap) >= 0)
+		r->n_env++;
+	else
+		r->env[r->n_env] = NULL;
+	va_end(ap);
+}
+
+/* As torchrun has it; a store that an agent keeps makes rank 0 a client, too. */
+static int make_env(struct estimate_ranks *r)
+{
+	const struct launch *l = &r->launch;
+	const size_t base = 18;
+
+	add(r, "RANK=%u", r->rank);
+	add(r, "WORLD_SIZE=%u", r->world_size);
+	add(r, "LOCAL_RANK=%u", r->rank % r->local_world_size);
+	add(r, "LOCAL_WORLD_SIZE=%u", r->local_world_size);
+	add(r, "GROUP_RANK=%u", r->rank / r->local_world_size);
+	add(r, "GROUP_WORLD_SIZE=%u", r->world_size / r->local_world_size);
+	add(r, "ROLE_RANK=%u", r->rank);
+	add(r, "ROLE_WORLD_SIZE=%u", r->world_size);
+	add(r, "ROLE_NAME=%s", l->role ? l->role : "default");
+	add(r, "MASTER_ADDR=127.0.0.1");
+	add(r, "MASTER_PORT=%u", store_server__port(r->server));
+	add(r, "TORCHELASTIC_RESTART_COUNT=0");
+	add(r, "TORCHELASTIC_MAX_RESTARTS=0");
+	add(r, "TORCHELASTIC_RUN_ID=%s", l->run_id ? l->run_id : "none");
+	add(r, "TORCHELASTIC_USE_AGENT_STORE=True");
+	add(r, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
+	add(r, "GLOO_SOCKET_IFNAME=lo");
+	/* As torchrun does where several processes share a machine. */
+	add(r, "OMP_NUM_THREADS=%s", getenv("OMP_NUM_THREADS") ? getenv("OMP_NUM_THREADS") : "1");
+	if (r->n_env != base)
+		return -ENOMEM;
+	if (l->launcher != LAUNCHER_ACCELERATE)
+		return 0;
+	add(r, "ACCELERATE_USE_CUDA=true");
+	add(r, "ACCELERATE_MIXED_PRECISION=%s", l->mixed_precision ? l->mixed_precision : "no");
+	add(r, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS=%s", l->accumulation ? l->accumulation : "1");
+	return r->n_env == base + 3 ? 0 : -ENOMEM;
+}
+
+struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a, const struct child_user *user, int *status)
+{
+	struct estimate_ranks *r = calloc(1, sizeof(*r));
+	int err;
+
+	*status = EXIT_FAILED;
+	if (!r) {
+		log_err("out of memory");
+		return NULL;
+	}
+	r->rank = a->rank;
+	err = look(a, &r->launch);
+	if (!err)
+		err = sizes(a, &r->launch, &r->world_size, &r->local_world_size);
+	if (!err && r->rank >= r->world_size) {
+		log_err("--rank %u: the world has %u ranks, the first is 0", r->rank, r->world_size);
+		err = -EINVAL;
+	}
+	if (err) {
+		*status = EXIT_USAGE;
+		goto fail;
+	}
+	r->command = r->launch.command ? r->launch.command : a->command;
+	r->server = store_server__start(user);
+	if (!r->server) {
+		log_err("cannot start a process for the job's store: %s", strerror(errno));
+		goto fail;
+	}
+	if (make_env(r) || launch__set_local_rank(&r->launch, r->rank % r->local_world_size)) {
+		log_err("out of memory");
+		goto fail;
+	}
+	*status = EXIT_OK;
+	return r;
+fail:
+	estimate_ranks__free(r);
+	return NULL;
+}
+
+char **estimate_ranks__command(const struct estimate_ranks *r)
+{
+	return r->command;
+}
+
+const char *const *estimate_ranks__env(const struct estimate_ranks *r)
+{
+	return (const char *const *)r->env;
+}
+
+unsigned estimate_ranks__rank(const struct estimate_ranks *r)
+{
+	return r->rank;
+}
+
+unsigned estimate_ranks__world_size(const struct estimate_ranks *r)
+{
+	return r->world_size;
+}
+
+unsigned estimate_ranks__local_world_size(const struct estimate_ranks *r)
+{
+	return r->local_world_size;
+}
+
+unsigned estimate_ranks__device(const struct estimate_ranks *r)
+{
+	return r->rank % r->local_world_size;
+}
+
+const char *estimate_ranks__end(struct estimate_ranks *r)
+{
+	return store_server__end(r->server);
+}
+
+void estimate_ranks__free(struct estimate_ranks *r)
+{
+	if (!r)
+		return;
+	store_server__free(r->server);
+	launch__free(&r->launch);
+	for (size_t i = 0; i < r->n_env; i++)
+		free(r->env[i]);
+	free(r);
+}
+
+/* ---- lists of ranks ---- */
+
+static int take_number(const char **text, unsigned world_size, unsigned *ret)
+{
+	char *end;
+	unsigned long n;
+
+	if (!isdigit((unsigned char)**text))
+		return -EINVAL;
+	errno = 0;
+	n = strtoul(*text, &end, 10);
+	if (errno || n >= world_size)
+		return -ERANGE;
+	*text = end;
+	*ret = (unsigned)n;
+	return 0;
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const unsigned *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+/* "3" or "0-3", appended. */
+static int take_range(const char **text, unsigned world_size, unsigned *all, size_t *n)
+{
+	unsigned from, to;
+	int err = take_number(text, world_size, &from);
+
+	to = from;
+	if (!err && **text == '-') {
+		++*text;
+		err = take_number(text, world_size, &to);
+	}
+	if (err || to < from)
+		return err ? err : -EINVAL;
+	if (to - from >= RANKS_LIST - *n)
+		return -E2BIG;
+	for (unsigned i = from; i <= to; i++)
+		all[(*n)++] = i;
+	return 0;
+}
+
+int estimate_ranks__parse(const char *text, unsigned world_size, unsigned **ranks, size_t *n)
+{
+	unsigned *all = calloc(RANKS_LIST, sizeof(*all));
+	size_t found = 0, kept = 0;
+	int err = all ? 0 : -ENOMEM;
+
+	if (!err && !strcmp(text, "all")) {
+		err = world_size > RANKS_LIST ? -E2BIG : 0;
+		for (; !err && found < world_size; found++)
+			all[found] = (unsigned)found;
+	} else if (!err) {
+		err = take_range(&text, world_size, all, &found);
+		while (!err && *text == ',') {
+			text++;
+			err = take_range(&text, world_size, all, &found);
+		}
+		if (!err && *text)
+			err = -EINVAL;
+	}
+	if (err) {
+		free(all);
+		return err;
+	}
+	qsort(all, found, sizeof(*all), by_number);
+	for (size_t i = 0; i < found; i++) {
+		if (!kept || all[kept - 1] != all[i])
+			all[kept++] = all[i];
+	}
+	*ranks = all;
+	*n = kept;
+	return 0;
+}

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/repeat.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+
+#define DEVICES 64
+#define KEPT (2 * REPEAT_CYCLE)
+
+struct level {
+	uint64_t peak_allocated, peak_reserved, allocated, reserved;
+};
+
+/* In this step. */
+struct number {
+	uint64_t allocs, frees;
+};
+
+struct step {
+	uint64_t stack;
+	struct level of[DEVICES];
+	struct number number[DEVICES];
+};
+
+struct repeat {
+	struct device devices[DEVICES];
+	struct map64 *blocks[DEVICES]; /* of a device whose allocator carries no totals: sizes */
+	size_t n;
+	struct step now;
+	struct step kept[KEPT]; /* step i is at i % KEPT, from 0 on */
+	uint64_t steps;
+	bool too_many; /* devices: nothing can be said */
+};
+
+struct repeat *repeat__new(void)
+{
+	return calloc(1, sizeof(struct repeat));
+}
+
+void repeat__free(struct repeat *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; i < r->n; i++)
+		map64__free(r->blocks[i]);
+	free(r);
+}
+
+/* -1: there is no room for one more. */
+static int find(struct repeat *r, struct device d)
+{
+	for (size_t i = 0; i < r->n; i++)
+		if (r->devices[i].type == d.type && r->devices[i].index == d.index)
+			return (int)i;
+	if (r->n == DEVICES)
+		return -1;
+	r->devices[r->n] = d;
+	return (int)r->n++;
+}
+
+static int without_totals(struct repeat *r, int i, const struct event *e)
+{
+	struct level *l = &r->now.of[i];
+	uint64_t known;
+
+	if (!r->blocks[i])
+		r->blocks[i] = map64__new();
+	if (!r->blocks[i])
+		return -ENOMEM;
+	if (e->kind == EVENT_ALLOC) {
+		l->allocated += e->size;
+		return map64__set(r->blocks[i], e->addr, e->size);
+	}
+	if (map64__del(r->blocks[i], e->addr, &known))
+		l->allocated -= known;
+	return 0;
+}
+
+static int on_block(struct repeat *r, const struct event *e)
+{
+	int i = find(r, e->device), err = 0;
+	struct level *l = i < 0 ? NULL : &r->now.of[i];
+
+	if (!l) {
+		r->too_many = true;
+		return 0;
+	}
+	if (e->totals) {
+		l->allocated = e->allocated;
+		l->reserved = e->reserved;
+	} else {
+		err = without_totals(r, i, e);
+	}
+	r->now.number[i].allocs += e->kind == EVENT_ALLOC;
+	r->now.number[i].frees += e->kind == EVENT_FREE;
+	if (l->allocated > l->peak_allocated)
+		l->peak_allocated = l->allocated;
+	if (l->reserved > l->peak_reserved)
+		l->peak_reserved = l->reserved;
+	return err;
+}
+
+static void on_step(struct repeat *r, uint32_t stack)
+{
+	r->now.stack = stack;
+	r->kept[r->steps++ % KEPT] = r->now;
+	for (size_t i = 0; i < r->n; i++) {
+		r->now.of[i].peak_allocated = r->now.of[i].allocated;
+		r->now.of[i].peak_reserved = r->now.of[i].reserved;
+		r->now.number[i] = (struct number){ 0 };
+	}
+}
+
+int repeat__event(struct repeat *r, const struct event *e)
+{
+	if (e->kind == EVENT_STEP)
+		on_step(r, e->stack);
+	else if ((e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && e->device.type != DEVICE_CPU)
+		return on_block(r, e);
+	return 0;
+}
+
+uint64_t repeat__steps(const struct repeat *r)
+{
+	return r->steps;
+}
+
+static uint64_t apart(uint64_t a, uint64_t b)
+{
+	return a > b ? a - b : b - a;
+}
+
+/*
+ * A block from the cache may be up to 1 MiB larger than what was asked for, and counts as a whole: which one is taken depends on
+ * all that was before, and what is allocated is not quite the same even where a program does the very same.
+ */
+static bool close_to(const struct level *a, const struct level *b, uint64_t *spread)
+{
+	uint64_t peak = apart(a->peak_allocated, b->peak_allocated), end = apart(a->allocated, b->allocated);
+
+	if (peak > *spread)
+		*spread = peak;
+	return a->peak_reserved == b->peak_reserved && a->reserved == b->reserved && peak <= a->peak_allocated / REPEAT_CLOSE &&
+	       end <= a->allocated / REPEAT_CLOSE;
+}
+
+static bool alike(const struct repeat *r, const struct step *a, const struct step *b, uint64_t *spread)
+{
+	if (a->stack != b->stack || memcmp(a->number, b->number, sizeof(a->number)) != 0)
+		return false;
+	for (size_t i = 0; i < r->n; i++)
+		if (!close_to(&a->of[i], &b->of[i], spread))
+			return false;
+	return true;
+}
+
+/* As many blocks are there after the last n steps as before: nothing grows that is too small to be seen. */
+static bool even(const struct repeat *r, unsigned n)
+{
+	uint64_t more[DEVICES] = { 0 }; /* modulo 2^64 */
+
+	for (unsigned i = 0; i < n; i++)
+		for (size_t d = 0; d < r->n; d++) {
+			const struct number *of = &r->kept[(r->steps - 1 - i) % KEPT].number[d];
+
+			more[d] += of->allocs - of->frees;
+		}
+	for (size_t d = 0; d < r->n; d++)
+		if (more[d])
+			return false;
+	return true;
+}
+
+/* Are the last n steps the same as those `cycle` before each? */
+static bool same(const struct repeat *r, unsigned cycle, unsigned n, uint64_t *spread)
+{
+	bool equal = true, near = true;
+
+	*spread = 0;
+	if (r->steps < n + cycle)
+		return false;
+	for (unsigned i = 0; i < n; i++) {
+		const struct step *a = &r->kept[(r->steps - 1 - i) % KEPT], *b = &r->kept[(r->steps - 1 - i - cycle) % KEPT];
+
+		equal = equal && a->stack == b->stack && !memcmp(a->of, b->of, sizeof(a->of));
+		near = near && alike(r, a, b, spread);
+	}
+	return equal || (near && even(r, n));
+}
+
+bool repeat__found(const struct repeat *r, struct repeat_found *ret)
+{
+	uint64_t spread;
+
+	if (r->too_many || !r->n)
+		return false;
+	for (unsigned cycle = 1; cycle <= REPEAT_CYCLE; cycle++) {
+		unsigned n = cycle == 1 ? REPEAT_EQUAL - 1 : cycle;
+
+		if (!same(r, cycle, n, &spread))
+			continue;
+		*ret = (struct repeat_found){ .first = r->steps - n - cycle + 1, .last = r->steps, .cycle = cycle, .spread = spread };
+		return true;
+	}
+	return false;
+}

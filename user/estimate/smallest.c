@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The smallest memory that a script runs with: found by runs of it, from a first guess on. */
+#include "estimate/estimate.h"
+
+#include <inttypes.h>
+
+#include "capture/session.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "replay/replay.h"
+
+#define TRIES 16
+
+struct search {
+	struct estimate *e;
+	uint64_t fails, fits; /* granules; the largest, smallest that were seen to or must */
+	bool fails_seen, fits_seen;
+	const char *why;
+};
+
+/* Runs the script. 0 or an exit code, logged; *fits: to its end, and nothing was refused. */
+static int try(struct search *s, uint64_t granules, bool *fits)
+{
+	struct estimate_smallest *r = &s->e->smallest;
+	uint64_t vram = granules * ESTIMATE_GRANULE;
+	struct estimate_run run;
+	char size[24];
+	int status;
+
+	log_info("trying %s", text__bytes(size, sizeof(size), vram));
+	status = estimate__try(s->e, "try.mtr", vram, true, &run);
+	if (status)
+		return status;
+	r->runs++;
+	*fits = run.attached && !run.ooms && estimate__whole(&run);
+	if (!*fits && !run.ooms)
+		s->why = run.end == RUN_INTERRUPTED ? "it was interrupted" :
+			 estimate__failed(&run)	    ? "the script failed in a run with less memory, and not for want of it" :
+						      "a run with less memory was stopped before it came to an end";
+	if (*fits) {
+		s->fits = granules;
+		s->fits_seen = true;
+	} else if (run.ooms) {
+		s->fails = granules;
+		s->fails_seen = true;
+	}
+	return EXIT_OK;
+}
+
+/* From a guess on, outwards, until there is one on each side. */
+static int around(struct search *s, uint64_t guess)
+{
+	uint64_t step = 1, at = guess;
+	bool fits, up;
+	int status;
+
+	if (guess <= s->fails || guess > s->fits)
+		return EXIT_OK;
+	status = try(s, at, &fits);
+	up = !fits;
+	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES) {
+		at = up ? guess + step : guess > step ? guess - step : 0;
+		step *= 4;
+		if (at <= s->fails || at >= s->fits)
+			break;
+		status = try(s, at, &fits);
+		if (fits == up)
+			break;
+	}
+	return status;
+}
+
+static int bisect(struct search *s)
+{
+	int status = EXIT_OK;
+	bool fits;
+
+	while (!status && !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES)
+		status = try(s, s->fails + (s->fits - s->fails) / 2, &fits);
+	/* What was taken for granted on either side is run, too. */
+	if (!status && !s->why && !s->fits_seen)
+		status = try(s, s->fits, &fits);
+	if (!status && !s->why && s->fits_seen && !s->fails_seen && s->fits > 1)
+		status = try(s, s->fits - 1, &fits);
+	return status;
+}
+
+/*
+ * What the full run's blocks would do with less, by PyTorch's allocator alone: some ms a try, where a run of the script takes
+ * seconds. A guess: a script may ask what there is, and do otherwise. 0: none.
+ */
+static uint64_t guess(const struct estimate *e)
+{
+	struct replay_opts o = { .path = e->full->path, .alloc_conf = e->args->run.dryrun.alloc_conf, .own = true };
+	struct child_user user;
+	struct replay_result result;
+	struct model_device d;
+	struct replay *r;
+	struct failure f;
+	uint64_t vram = 0;
+
+	model__device(e->full->model, (size_t)e->device, &d);
+	o.device = d.device.index;
+	o.user = estimate__other_user(e, &user) ? &user : NULL;
+	r = replay__open(&o, &f);
+	if (!r || replay__smallest(r, &o, &vram, &result, &f)) {
+		log_debug("no guess by a replay: %s", f.text);
+		vram = 0;
+	}
+	replay__close(r);
+	return vram;
+}
+
+int estimate_smallest__find(struct estimate *e)
+{
+	struct estimate_smallest *r = &e->smallest;
+	struct search s = { .e = e };
+	int status;
+
+	if (!e->full_is_whole || e->full_run.ooms) {
+		r->why = "no run of it came to an end with nothing refused";
+		return EXIT_OK;
+	}
+	/* With all that was ever reserved nothing has to be given back; with less than was allocated it cannot run. */
+	s.fits = granule__up(e->parts.needs) / ESTIMATE_GRANULE;
+	s.fails = granule__down(e->parts.allocated + e->parts.bytes[PART_OUTSIDE] + e->parts.bytes[PART_CONTEXT]) / ESTIMATE_GRANULE;
+	s.fails -= s.fails != 0;
+	if (s.fails < DRYRUN_VRAM_MIN / ESTIMATE_GRANULE)
+		s.fails = DRYRUN_VRAM_MIN / ESTIMATE_GRANULE - 1;
+	if (s.fits <= s.fails)
+		s.fits = s.fails + 1;
+	r->guess = guess(e);
+	status = r->guess ? around(&s, r->guess / ESTIMATE_GRANULE) : EXIT_OK;
+	if (!status && !s.why)
+		status = bisect(&s);
+	if (status)
+		return status;
+	r->found = !s.why && s.fits_seen;
+	r->vram = s.fits * ESTIMATE_GRANULE;
+	r->less_refused = s.fails_seen && s.fails + 1 == s.fits;
+	r->why = s.why ? s.why : "no run with less memory than it takes when it may came to an end";
+	return EXIT_OK;
+}

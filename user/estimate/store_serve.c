@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "estimate/store_serve.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "estimate/store.h"
+#include "launch/child.h"
+#include "lib/log.h"
+
+#define CONNECTIONS_MAX 256u
+#define PATIENCE_MS	30000u
+#define SEND_SECONDS	10
+#define KEY_SHOWN	256u
+
+struct store_server {
+	pid_t pid;
+	uint16_t port;
+	int alive; /* while we have it open the process goes on */
+	int told;  /* what it tells us: the key that was given up */
+	char key[KEY_SHOWN];
+};
+
+struct connection {
+	int fd;
+	struct store_client *client;
+};
+
+struct serving {
+	struct store *store;
+	int alive, told, listening;
+	size_t n;
+	struct connection *connections[CONNECTIONS_MAX];
+	struct pollfd fds[CONNECTIONS_MAX + 2];
+};
+
+static uint64_t now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* Blocks, but no longer than SEND_SECONDS: who does not read what he asked for is not waited for. */
+static int send_all(void *ctx, void *connection, const void *bytes, size_t n)
+{
+	const struct connection *c = connection;
+	const char *at = bytes;
+
+	(void)ctx;
+	while (n) {
+		ssize_t sent = send(c->fd, at, n, MSG_NOSIGNAL);
+
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent <= 0)
+			return sent ? -errno : -EPIPE;
+		at += sent;
+		n -= (size_t)sent;
+	}
+	return 0;
+}
+
+static void gave_up(void *ctx, const char *key)
+{
+	const struct serving *s = ctx;
+
+	log_warn("the script waits for '%s' in the job's store, which another rank would set: given up after %u s", key,
+		 PATIENCE_MS / 1000);
+	if (write(s->told, key, strlen(key) + 1) < 0)
+		log_debug("cannot tell: %s", strerror(errno));
+}
+
+/*
+ * Does a process of ours hold the other end? Loopback is everybody's. The kernel's table says whose each socket is; as long as it is connected,
+ * for one without a process is root's there. Where there is no table it is taken for ours.
+ */
+static bool is_ours(int fd)
+{
+	static const char *const tables[][2] = { { "/proc/net/tcp", "" }, { "/proc/net/tcp6", "0000000000000000FFFF0000" } };
+	struct sockaddr_in us, them;
+	socklen_t n = sizeof(us), m = sizeof(them);
+	char ends[80], line[512];
+	bool none = true, found = false;
+
+	if (getsockname(fd, (struct sockaddr *)&us, &n) || getpeername(fd, (struct sockaddr *)&them, &m))
+		return false;
+	for (size_t i = 0; i < 2 && !found; i++) {
+		FILE *f = fopen(tables[i][0], "re");
+
+		none = none && !f;
+		/* As seen from their end: local address, remote address, state 1. */
+		snprintf(ends, sizeof(ends), ": %s%08X:%04X %s%08X:%04X 01 ", tables[i][1], them.sin_addr.s_addr, ntohs(them.sin_port), tables[i][1],
+			 us.sin_addr.s_addr, ntohs(us.sin_port));
+		while (f && !found && fgets(line, sizeof(line), f)) {
+			const char *at = strstr(line, ends);
+			unsigned uid;
+
+			found = at && sscanf(at + strlen(ends), "%*s %*s %*s %u", &uid) == 1 && uid == geteuid();
+		}
+		if (f)
+			fclose(f);
+	}
+	return found || none;
+}
+
+static void let_in(struct serving *s)
+{
+	const struct timeval limit = { .tv_sec = SEND_SECONDS };
+	int fd = accept4(s->listening, NULL, NULL, SOCK_CLOEXEC), on = 1;
+	struct connection *c;
+
+	if (fd < 0)
+		return;
+	if (!is_ours(fd)) {
+		log_debug("a connection of another user's to the job's store is refused");
+		close(fd);
+		return;
+	}
+	c = s->n < CONNECTIONS_MAX ? calloc(1, sizeof(*c)) : NULL;
+	if (c) {
+		c->fd = fd;
+		c->client = store__connect(s->store, c);
+	}
+	if (!c || !c->client) {
+		free(c);
+		close(fd);
+		return;
+	}
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	s->connections[s->n++] = c;
+}
+
+static void let_out(struct serving *s, size_t i)
+{
+	struct connection *c = s->connections[i];
+
+	store__disconnect(s->store, c->client);
+	close(c->fd);
+	free(c);
+	s->connections[i] = s->connections[--s->n];
+	/* The run is over; what it left is not for the next one. */
+	if (!s->n)
+		store__clear(s->store);
+}
+
+static bool hear(struct serving *s, const struct connection *c)
+{
+	static char buf[64 << 10];
+	ssize_t n = recv(c->fd, buf, sizeof(buf), MSG_DONTWAIT);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR;
+	return n && !store__feed(s->store, c->client, buf, (size_t)n, now_ms());
+}
+
+static void serve(struct serving *s)
+{
+	for (;;) {
+		size_t n = s->n;
+
+		s->fds[0] = (struct pollfd){ .fd = s->alive };
+		s->fds[1] = (struct pollfd){ .fd = s->listening, .events = POLLIN };
+		for (size_t i = 0; i < n; i++)
+			s->fds[i + 2] = (struct pollfd){ .fd = s->connections[i]->fd, .events = POLLIN };
+		if (poll(s->fds, n + 2, store__tick(s->store, now_ms())) < 0 && errno != EINTR)
+			return;
+		if (s->fds[0].revents)
+			return;
+		/* From the end, as the last takes the place of one that goes. */
+		for (size_t i = n; i-- > 0;) {
+			if (s->fds[i + 2].revents && !hear(s, s->connections[i]))
+				let_out(s, i);
+		}
+		if (s->fds[1].revents)
+			let_in(s);
+	}
+}
+
+/* The process: nothing of ours is open in it but what it needs. */
+__attribute__((noreturn))
+static void be_server(int listening, int alive, int told, const struct child_user *user, pid_t parent)
+{
+	static struct serving s;
+	const struct store_opts opts = { .patience_ms = PATIENCE_MS, .send = send_all, .gave_up = gave_up, .ctx = &s };
+	sigset_t none;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(0);
+	/* The terminal's signals are for the job; we end when that does. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGQUIT, SIG_IGN);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	s.listening = dup2(listening, 3);
+	s.alive = dup2(alive, 4);
+	s.told = dup2(told, 5);
+	close_range(6, ~0U, 0);
+	if (user && child_user__become(user))
+		_exit(1);
+	/* Forgotten by becoming somebody else. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	s.store = store__new(&opts);
+	if (s.store)
+		serve(&s);
+	_exit(0);
+}
+
+/* Above 5, so that be_server() can put each into its place. */
+static int above(int fd)
+{
+	int high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 6);
+
+	if (fd >= 0)
+		close(fd);
+	return high;
+}
+
+static int listen_here(uint16_t *port)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	int fd = above(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+	socklen_t size = sizeof(at);
+
+	if (fd < 0)
+		return -1;
+	if (bind(fd, (struct sockaddr *)&at, sizeof(at)) || listen(fd, 128) || getsockname(fd, (struct sockaddr *)&at, &size)) {
+		close(fd);
+		return -1;
+	}
+	*port = ntohs(at.sin_port);
+	return fd;
+}
+
+struct store_server *store_server__start(const struct child_user *user)
+{
+	struct store_server *s = calloc(1, sizeof(*s));
+	int listening, alive[2] = { -1, -1 }, told[2] = { -1, -1 };
+	pid_t us = getpid();
+
+	if (!s)
+		return NULL;
+	listening = listen_here(&s->port);
+	if (listening >= 0 && !pipe2(alive, O_CLOEXEC) && !pipe2(told, O_CLOEXEC | O_NONBLOCK)) {
+		alive[0] = above(alive[0]);
+		told[1] = above(told[1]);
+		s->pid = fork();
+		if (!s->pid)
+			be_server(listening, alive[0], told[1], user, us);
+	}
+	if (listening >= 0)
+		close(listening);
+	if (alive[0] >= 0)
+		close(alive[0]);
+	if (told[1] >= 0)
+		close(told[1]);
+	s->alive = alive[1];
+	s->told = told[0];
+	if (s->pid > 0)
+		return s;
+	store_server__free(s);
+	return NULL;
+}
+
+uint16_t store_server__port(const struct store_server *s)
+{
+	return s->port;
+}
+
+const char *store_server__end(struct store_server *s)
+{
+	if (s->alive >= 0)
+		close(s->alive);
+	s->alive = -1;
+	if (s->pid > 0) {
+		while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
+			;
+	}
+	s->pid = 0;
+	if (s->told >= 0) {
+		ssize_t n = read(s->told, s->key, sizeof(s->key) - 1);
+
+		s->key[n > 0 ? n : 0] = '\0';
+		close(s->told);
+		s->told = -1;
+	}
+	return s->key[0] ? s->key : NULL;
+}
+
+void store_server__free(struct store_server *s)
+{
+	if (s)
+		store_server__end(s);
+	free(s);
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The answer for people: the verdict first, what it is made of, what was not known. */
+#include "estimate/estimate.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "labels/words.h"
+#include "lib/bar.h"
+#include "lib/text.h"
+
+#define BAR 20
+#define KNOWN_SHOWN 8 /* of each kind */
+
+struct text {
+	FILE *out;
+	const struct estimate *e;
+	struct report_text_opts opts; /* of the tables */
+	bool colour;
+	unsigned width;
+};
+
+static const char *bytes(char buf[24], uint64_t n)
+{
+	return text__bytes(buf, 24, n);
+}
+
+static void head(struct text *t, const char *title)
+{
+	fprintf(t->out, "\n%s%s%s\n", t->colour ? "\033[1m" : "", title, t->colour ? "\033[0m" : "");
+}
+
+/* ---- the verdict ---- */
+
+static void put_verdict(struct text *t)
+{
+	const struct estimate *e = t->e;
+	static const int colours[] = { [VERDICT_FITS] = 32, [VERDICT_DOES_NOT_FIT] = 31, [VERDICT_UNKNOWN] = 33 };
+	static const char *const names[] = {
+		[VERDICT_FITS] = "fits", [VERDICT_DOES_NOT_FIT] = "does not fit", [VERDICT_UNKNOWN] = "not known",
+	};
+	int64_t left = estimate_left(e->args->vram, &e->parts);
+	char buf[256], why[256], a[24], b[24], c[24];
+	bool bound = estimate__bound(e, 0, why, sizeof(why)) != NULL;
+
+	if (t->colour)
+		fprintf(t->out, "\033[1;%dm", colours[e->verdict]);
+	fputs(names[e->verdict], t->out);
+	if (t->colour)
+		fputs("\033[0m", t->out);
+	if (e->device < 0) {
+		fputs(": no CUDA device was used\n", t->out);
+		return;
+	}
+	snprintf(buf, sizeof(buf), "%s%s", bound ? "at least " : "", bytes(a, e->parts.needs));
+	if (e->verdict == VERDICT_FITS && left >= 0)
+		fprintf(t->out, ": %s of %s are taken, %s are left\n", buf, bytes(b, e->args->vram), bytes(c, (uint64_t)left));
+	else if (e->verdict == VERDICT_DOES_NOT_FIT && left < 0)
+		fprintf(t->out, ": %s are wanted, %s are there, %s are missing\n", buf, bytes(b, e->args->vram), bytes(c, (uint64_t)-left));
+	else
+		fprintf(t->out, ": %s are wanted, %s are there\n", buf, bytes(b, e->args->vram));
+	for (size_t i = 0; bound && estimate__bound(e, i, why, sizeof(why)); i++)
+		fprintf(t->out, "  a lower bound: %s\n", estimate__bound(e, i, why, sizeof(why)));
+	if (e->verdict == VERDICT_FITS && e->run.ooms)
+		fprintf(t->out, "  %" PRIu64 " request%s of memory %s refused, and the script went on\n", e->run.ooms,
+			e->run.ooms == 1 ? "" : "s", e->run.ooms == 1 ? "was" : "were");
+}
+
+static void put_smallest(struct text *t)
+{
+	const struct estimate_smallest *s = &t->e->smallest;
+	char a[24];
+
+	if (!s->asked)
+		return;
+	if (!s->found) {
+		fprintf(t->out, "  the smallest --vram that fits was not found: %s\n", s->why);
+		return;
+	}
+	fprintf(t->out, "  the smallest --vram that fits: %" PRIu64 "M (%s), %s\n", s->vram >> 20, bytes(a, s->vram),
+		s->less_refused ? "and 2 MiB less does not: both were run" : "which was run; with 2 MiB less was not found to fail");
+}
+
+/* ---- the request that was refused ---- */
+
+static int put_overflow(struct text *t)
+{
+	const struct estimate *e = t->e;
+	const struct model *m = e->named->model;
+	char a[24], b[24], c[24], where[REPORT_TEXT];
+	struct model_oom oom;
+	struct row row;
+
+	if (!e->run.ooms)
+		return 0;
+	for (size_t i = 0; i < model__devices(m); i++) {
+		struct model_device d;
+
+		if (!model__oom(m, i, 0, &oom))
+			continue;
+		model__device(m, i, &d);
+		head(t, "What overflows");
+		memset(&row, 0, sizeof(row));
+		model__stack_row(m, oom.stack, oom.node, oom.thread, oom.walk, &row);
+		report__location(where, &row, facts__get(e->named->facts, "cwd"), t->width - 4);
+		fprintf(t->out, "  %s\n", where);
+		fprintf(t->out, "  asked for %s of %s", bytes(a, oom.size), d.name);
+		if (oom.has_totals)
+			fprintf(t->out, " when %s were allocated, %s reserved", bytes(b, oom.allocated), bytes(c, oom.reserved));
+		report__module(where, &row);
+		fprintf(t->out, "\n  in %s%s%s\n", phase__name(oom.phase), *where ? ", module " : "", where);
+	}
+	return 0;
+}
+
+/* ---- parts ---- */
+
+static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *title, const char *note)
+{
+	char a[24], bar[BAR_TEXT];
+
+	fprintf(t->out, "  %10s  %s%s%s  %s%s%s\n", bytes(a, n), t->colour ? "\033[36m" : "",
+		bar__draw(bar, n, whole, BAR, bar__unicode(), true), t->colour ? "\033[0m" : "", title, *note ? ": " : "", note);
+}
+
+static void put_sum(struct text *t, uint64_t n, const char *title, const char *note)
+{
+	char a[24];
+
+	fprintf(t->out, "  %10s  %*s  %s%s%s\n", bytes(a, n), BAR, "", title, *note ? ", " : "", note);
+}
+
+/* Nothing here knows what NCCL takes: it is not in the sum. */
+static void put_nccl(struct text *t)
+{
+	const struct estimate *e = t->e;
+	struct device_figure nccl;
+	char a[24];
+
+	if (device_kind__nccl(e->args->kind, e->local_world_size, &nccl))
+		fprintf(t->out, "  NCCL's buffers are not in it: some %s for each communicator (%s: %s).\n", bytes(a, nccl.bytes),
+			figure_source__name(nccl.source), nccl.from);
+	else
+		fprintf(t->out, "  NCCL's buffers are not in it: %s.\n", nccl.from);
+}
+
+static void put_parts(struct text *t)
+{
+	const struct estimate *e = t->e;
+	const struct estimate_parts *p = &e->parts;
+	const struct device_figure *context = &e->context;
+	struct model_device d;
+	char note[192], text[96];
+
+	model__device(e->full->model, (size_t)e->device, &d);
+	snprintf(text, sizeof(text), "%s, at the peak", d.name);
+	head(t, text);
+	for (int i = 0; i < PART_ALLOCATED_NR; i++)
+		if (p->bytes[i])
+			put_part(t, p->bytes[i], p->needs, part__title(i), "");
+	snprintf(note, sizeof(note), "step %" PRIu64 ", %s", d.peak_step + 1, phase__name(d.peak_phase));
+	put_sum(t, p->allocated, "allocated", model__steps(e->full->model) ? note : phase__name(d.peak_phase));
+	snprintf(note, sizeof(note), "fragmentation %.1f %%", 100 * report__fragmentation(p->allocated, p->reserved));
+	put_part(t, p->bytes[PART_CACHED], p->needs, part__title(PART_CACHED), p->reserved_known ? note : "not known of this allocator");
+	put_sum(t, p->reserved, p->reserved_known ? "reserved at the most" : "and as much reserved, at least", "");
+	if (p->bytes[PART_OUTSIDE])
+		put_part(t, p->bytes[PART_OUTSIDE], p->needs, part__title(PART_OUTSIDE), "");
+	snprintf(note, sizeof(note), "%s, %s", figure_source__name(context->source), context->from);
+	put_part(t, p->bytes[PART_CONTEXT], p->needs, part__title(PART_CONTEXT), note);
+	put_sum(t, p->needs, "in all", "");
+	if (p->bytes[PART_CACHED] > p->reserved / 50)
+		fprintf(t->out, "  Of what is reserved and not allocated much may be given back under pressure; %s\n",
+			e->smallest.found ? "the smallest --vram that fits has that in it." :
+					    "--min-vram finds the smallest memory that does.");
+	if (e->of_ranks && e->world_size > 1)
+		put_nccl(t);
+}
+
+static int put_devices(struct text *t)
+{
+	const struct estimate *e = t->e;
+	const struct model *m = e->full->model;
+	struct estimate_parts p;
+	struct model_device d;
+	char a[24], b[24], c[24];
+	size_t n = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < model__devices(m); i++) {
+		model__device(m, i, &d);
+		n += d.device.type != DEVICE_CPU;
+	}
+	if (n < 2)
+		return 0;
+	head(t, "Device      Allocated    Reserved      In all");
+	for (size_t i = 0; i < model__devices(m) && !err; i++) {
+		model__device(m, i, &d);
+		if (d.device.type == DEVICE_CPU)
+			continue;
+		err = estimate_parts(m, i, e->args->context.bytes, &p);
+		if (!err)
+			fprintf(t->out, "%-9s  %10s  %10s  %10s\n", d.name, bytes(a, p.allocated), bytes(b, p.reserved), bytes(c, p.needs));
+	}
+	return err;
+}
+
+static void put_phases(struct text *t)
+{
+	static const enum phase order[] = { PHASE_OTHER, PHASE_DATA, PHASE_FORWARD, PHASE_BACKWARD, PHASE_OPTIMIZER };
+	char a[24], b[24], c[32];
+	struct model_phase p;
+
+	if (model__main_device(t->e->full->model) != t->e->device)
+		return; /* phases are known of the main one */
+	head(t, "Phase      Allocated at the most    Reserved   Times");
+	for (size_t i = 0; i < sizeof(order) / sizeof(*order); i++) {
+		model__phase(t->e->full->model, order[i], &p);
+		if (p.count)
+			fprintf(t->out, "%-9s  %21s  %10s  %6s\n", phase__name(order[i]), bytes(a, p.peak_allocated), bytes(b, p.peak_reserved),
+				text__count(c, sizeof(c), p.count));
+	}
+}
+
+static int put_tables(struct text *t)
+{
+	const struct analysis *a = t->e->full;
+	struct report_text_opts modules = t->opts, lines = t->opts;
+	int err;
+
+	modules.by = BY_LAYER;
+	head(t, "By module, at the peak");
+	err = report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts, &modules);
+	if (err)
+		return err;
+	head(t, "By line, at the peak");
+	lines.by = BY_LINE;
+	return report_text__table(t->out, a->model, (size_t)t->e->device, a->dict, a->facts, &lines);
+}
+
+/* ---- what was not known ---- */
+
+/* The dry run's own words for what it takes for granted. */
+static void put_assumed(struct text *t, const struct known *k, const char *name)
+{
+	char value[256], bytes_[24];
+
+	if (!strcmp(name, "cudnn_workspace"))
+		fprintf(t->out, "cuDNN takes %s for a convolution (--cudnn-workspace)", bytes(bytes_, k->count));
+	else if (!strcmp(name, "host_weights") && !k->count)
+		fputs("weights that the script makes on the host are zeros", t->out);
+	else if (!strcmp(name, "true_at"))
+		fputs("what is asked here is true", t->out);
+	else if (!strcmp(name, "value_at") && k->value)
+		fprintf(t->out, "%s is read here", text__clean(value, sizeof(value), k->value, strlen(k->value)));
+	else if (k->value)
+		fprintf(t->out, "%s %s", name, text__clean(value, sizeof(value), k->value, strlen(k->value)));
+	else if (!k->file)
+		fprintf(t->out, "%s %" PRIu64, name, k->count);
+	else
+		fputs(name, t->out);
+}
+
+static void put_one_known(struct text *t, const struct known *k)
+{
+	const char *cwd = facts__get(t->e->full->facts, "cwd");
+	char name[256], times[32], where[REPORT_TEXT];
+	struct row row = { .file = k->file, .line = k->line, .func = k->func ? k->func : "" };
+	bool nowhere = k->file && !strcmp(k->file, "?");
+
+	text__clean(name, sizeof(name), k->name, strlen(k->name));
+	fputs("  ", t->out);
+	if (k->kind == KNOWN_SHAPE || k->kind == KNOWN_VALUE)
+		fprintf(t->out, "%6s x %-14s", text__count(times, sizeof(times), k->count), name);
+	else if (k->kind == KNOWN_ASSUMED)
+		put_assumed(t, k, name);
+	else
+		fputs(name, t->out);
+	if (nowhere)
+		fputs("  a thread without Python", t->out);
+	else if (k->file && k->func)
+		fprintf(t->out, "  %s", report__location(where, &row, cwd, t->width > 50 ? t->width - 27 : 23));
+	else if (k->file)
+		fprintf(t->out, ": %s", report__place(where, k->file, k->line, cwd));
+	fputc('\n', t->out);
+}
+
+static void put_known(struct text *t)
+{
+	static const char *const titles[KNOWN_NR] = {
+		[KNOWN_SHAPE] = "Sizes that depend on values, which were not computed: a lower bound",
+		[KNOWN_VALUE] = "Values that the script read, which were not computed",
+		[KNOWN_UNMODELLED] = "Not modelled: what these need is not in the figures",
+		[KNOWN_ASSUMED] = "Assumed",
+	};
+	static const enum known_kind order[] = { KNOWN_SHAPE, KNOWN_VALUE, KNOWN_UNMODELLED, KNOWN_ASSUMED };
+	const struct known_list *l = &t->e->known;
+
+	for (size_t o = 0; o < KNOWN_NR; o++) {
+		size_t shown = 0;
+
+		if (!l->kinds[order[o]])
+			continue;
+		head(t, titles[order[o]]);
+		for (size_t i = 0; i < l->n; i++)
+			if (l->all[i].kind == order[o] && shown++ < KNOWN_SHOWN)
+				put_one_known(t, &l->all[i]);
+		if (l->kinds[order[o]] > KNOWN_SHOWN)
+			fprintf(t->out, "  (%zu more)\n", l->kinds[order[o]] - KNOWN_SHOWN);
+	}
+}
+
+/* ---- how it was found ---- */
+
+static void put_run(struct text *t)
+{
+	const struct estimate *e = t->e;
+	const struct estimate_run *run = &e->full_run;
+	const struct analysis *a = e->full;
+	const char *torch = facts__get(a->facts, "torch"), *name = e->args->run.dryrun.name;
+	char cmd[REPORT_TEXT / 2], clean[64], size[24], time[24], count[32], word[256];
+
+	report_text__command(cmd, sizeof(cmd), a->facts, t->width > 24 ? t->width - 2 : 24);
+	fprintf(t->out, "%s\n  torch %s, on %s, %s, compute capability %d.%d (a dry run: nothing was computed)\n  ", cmd,
+		torch ? text__clean(clean, sizeof(clean), torch, strlen(torch)) : "unknown", name ? name : "the dry run's A100",
+		bytes(size, e->args->vram), e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_major : 8,
+		e->args->run.dryrun.sm_major ? e->args->run.dryrun.sm_minor : 0);
+	if (e->of_ranks)
+		fprintf(t->out, "rank %u of %u, %u on a machine%s%s\n  ", e->rank, e->world_size, e->local_world_size,
+			e->unheard ? ": it waited in vain for " : "",
+			e->unheard ? text__clean(word, sizeof(word), e->unheard, strlen(e->unheard)) : "");
+	text__time(time, sizeof(time), run->time);
+	text__count(count, sizeof(count), run->steps);
+	fprintf(t->out, "%s step%s of an optimizer, %s; ", run->steps ? count : "no", run->steps == 1 ? "" : "s", time);
+	if (run->end == RUN_REPEATED && run->repeat.cycle == 1)
+		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were equal%s%s%s\n", run->repeat.first, run->repeat.last,
+			run->repeat.spread ? " but for " : "", run->repeat.spread ? bytes(size, run->repeat.spread) : "",
+			run->repeat.spread ? " of the cache's own" : "");
+	else if (run->end == RUN_REPEATED)
+		fprintf(t->out, "stopped as steps %" PRIu64 " to %" PRIu64 " were twice the same %u\n", run->repeat.first, run->repeat.last,
+			run->repeat.cycle);
+	else if (run->end == RUN_STEPS)
+		fputs("stopped after as many as were asked for\n", t->out);
+	else if (estimate__failed(run))
+		fputs("the script failed\n", t->out);
+	else if (run->end == RUN_ENDED)
+		fputs("the script came to its end\n", t->out);
+	else
+		fputs("stopped before its steps repeated\n", t->out);
+	if (run->end != RUN_ENDED)
+		fputs(run->at_end ? "  By then it had come to its end.\n" : "  What it does at its end was not run.\n", t->out);
+}
+
+int estimate_text(FILE *out, const struct estimate *e)
+{
+	struct text t = { .out = out, .e = e };
+	int err;
+
+	t.opts = (struct report_text_opts){ .when = ROWS_AT_MARK, .at = AT_PEAK, .top = e->args->top, .colour = e->args->colour,
+					   .no_sums = true };
+	t.width = report_text__width(out, &t.opts);
+	t.colour = report_text__colour(out, &t.opts);
+	put_verdict(&t);
+	put_smallest(&t);
+	put_run(&t);
+	err = put_overflow(&t);
+	if (e->device >= 0) {
+		put_parts(&t);
+		err = err ? err : put_devices(&t);
+		put_phases(&t);
+	}
+	put_known(&t);
+	if (e->device >= 0) {
+		head(&t, "Advice");
+		advice__text(out, &e->advice, t.width);
+	}
+	if (e->device >= 0 && !err)
+		err = put_tables(&t);
+	if (!err) {
+		fputc('\n', out);
+		report_text__trust(out, e->full->model, e->full->facts, &t.opts);
+	}
+	return err;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "follow/capture_args.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "lib/log.h"
+#include "lib/text.h"
+
+enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS, OPT_CHILDREN, OPT_NAME, OPT_ALL, OPT_FOLLOW,
+       OPT_CONTAINER, OPT_POD };
+
+static const struct argp_option pid_options[] = {
+	{ "pid", 'p', "PID", 0, "The process to attach to; may be given several times", 0 },
+	{ "name", OPT_NAME, "PATTERN", 0,
+	  "Each process whose command line, or name, matches this extended regular expression (as pgrep -f), also those that come later; may be "
+	  "given several times",
+	  0 },
+	{ "all", OPT_ALL, NULL, 0, "Each process that has PyTorch in it, also those that come later", 0 },
+	{ "container", OPT_CONTAINER, "NAME|ID", 0, "Of those with PyTorch, or that match, the ones in this container: its name, or the beginning of its id", 0 },
+	{ "pod", OPT_POD, "NAME|UID", 0, "The same of a pod", 0 },
+	{ "follow", OPT_FOLLOW, NULL, 0, "When it has ended go on with the next one that takes its place, until Ctrl-C", 0 },
+	{ 0 },
+};
+
+static const struct argp_option options[] = {
+	{ "duration", 'd', "TIME", 0, "Stop after TIME (10s, 5m; default: at the target's end or Ctrl-C)", 0 },
+	{ "steps", OPT_STEPS, "N", 0, "Stop after N whole steps", 0 },
+	{ "ring-size", OPT_RING, "SIZE", 0, "Room for events between kernel and tool (default 16M, a power of two)", 0 },
+	{ "requested", OPT_REQUESTED, NULL, 0,
+	  "Also record how much of each block was asked for, and its stream: one more probe an allocation", 0 },
+	{ "children", OPT_CHILDREN, NULL, 0,
+	  "Follow the processes that it has started and starts, each with an output of its own; others that use the same PyTorch pay "
+	  "for the probes, too",
+	  0 },
+	{ "no-autograd", OPT_NO_AUTOGRAD, NULL, 0,
+	  "Do not trace what backward allocates to the lines of forward it belongs to: two probes less", 0 },
+	{ "no-modules", OPT_NO_MODULES, NULL, 0,
+	  "Do not record when modules are entered and left: one record less a call", 0 },
+	{ "no-census", OPT_NO_CENSUS, NULL, 0,
+	  "Do not read from the program's own objects which blocks are parameters, gradients, optimizer state", 0 },
+	{ "verbose", 'v', NULL, 0, "Say what is being done, and what the kernel says", 0 },
+	{ "quiet", 'q', NULL, 0, "Say nothing but errors and warnings", 0 },
+	{ 0 },
+};
+
+uint64_t parse_count(struct argp_state *state, const char *option, const char *arg, uint64_t min)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(arg, &end, 10);
+	if (errno || end == arg || *end || *arg == '-' || n < min)
+		argp_error(state, "%s wants a whole number of at least %llu, not '%s'", option,
+			   (unsigned long long)min, arg);
+	return n;
+}
+
+pid_t parse_pid(struct argp_state *state, const char *arg)
+{
+	uint64_t n = parse_count(state, "--pid", arg, 1);
+
+	if (n > INT32_MAX)
+		argp_error(state, "--pid: '%s' is no PID", arg);
+	return n;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct capture_args *a = state->input;
+	uint64_t n = 0;
+
+	switch (key) {
+	case 'd':
+		if (text__parse_time(arg, &a->duration) || !a->duration)
+			argp_error(state, "--duration: '%s' is no time; try 10s, 5m or 500ms", arg);
+		break;
+	case OPT_STEPS:
+		a->steps = parse_count(state, "--steps", arg, 1);
+		break;
+	case OPT_RING:
+		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
+			argp_error(state, "--ring-size: '%s' is no power of two between 64K and 1G", arg);
+		a->ring_bytes = n;
+		break;
+	case OPT_REQUESTED:
+		a->requested = true;
+		break;
+	case OPT_CHILDREN:
+		a->children = true;
+		break;
+	case OPT_NO_AUTOGRAD:
+		a->no_autograd = true;
+		break;
+	case OPT_NO_MODULES:
+		a->no_modules = true;
+		break;
+	case OPT_NO_CENSUS:
+		a->no_census = true;
+		break;
+	case 'v':
+		log__set_level(LOG_DEBUG);
+		break;
+	case 'q':
+		log__set_level(LOG_WARN);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+static void add_text(struct argp_state *state, const char *option, const char **list, size_t *n, const char *arg)
+{
+	if (!*arg)
+		argp_error(state, "%s wants a text", option);
+	if (*n == PICK_MAX)
+		argp_error(state, "%s: no more than %d", option, PICK_MAX);
+	list[(*n)++] = arg;
+}
+
+static void add_pid(struct argp_state *state, struct capture_args *a, const char *arg)
+{
+	pid_t pid = parse_pid(state, arg);
+	size_t i;
+
+	for (i = 0; i < a->pick.n_pids; i++) {
+		if (a->pick.pids[i] == pid)
+			return;
+	}
+	if (a->pick.n_pids == PICK_MAX)
+		argp_error(state, "--pid: no more than %d", PICK_MAX);
+	a->pick.pids[a->pick.n_pids++] = pid;
+}
+
+void check_pick(struct argp_state *state, const struct pick_args *p)
+{
+	const char *where = p->n_containers ? "--container" : "--pod";
+
+	if (!p->n_pids && !p->n_names && !p->n_containers && !p->n_pods && !p->all)
+		argp_error(state, "which process? -p PID, --name PATTERN, or --all");
+	if (p->n_pids && !p->n_names && !p->all && (p->n_containers || p->n_pods))
+		argp_error(state, "-p and %s: a PID says which process it is; %s chooses among those of --name or --all. Leave one out", where, where);
+}
+
+/* One PID and nothing else is the first process of its capture; all else picks. */
+static void check_target(struct argp_state *state, struct capture_args *a)
+{
+	const struct pick_args *p = &a->pick;
+
+	check_pick(state, p);
+	if (!pick_args__many(p))
+		a->pid = p->pids[0];
+}
+
+static error_t parse_target(int key, char *arg, struct argp_state *state)
+{
+	struct capture_args *a = state->input;
+	struct pick_args *p = &a->pick;
+	const char *why;
+
+	switch (key) {
+	case ARGP_KEY_INIT:
+		state->child_inputs[0] = a;
+		break;
+	case 'p':
+		add_pid(state, a, arg);
+		break;
+	case OPT_NAME:
+		add_text(state, "--name", p->names, &p->n_names, arg);
+		why = pick__bad_pattern(arg);
+		if (why)
+			argp_error(state, "--name: '%s' is no extended regular expression: %s", arg, why);
+		break;
+	case OPT_CONTAINER:
+		add_text(state, "--container", p->containers, &p->n_containers, arg);
+		break;
+	case OPT_POD:
+		add_text(state, "--pod", p->pods, &p->n_pods, arg);
+		break;
+	case OPT_ALL:
+		p->all = true;
+		break;
+	case OPT_FOLLOW:
+		p->follow = true;
+		break;
+	case ARGP_KEY_END:
+		check_target(state, a);
+		break;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+	return 0;
+}
+
+const struct argp capture_bounds_argp = { .options = options, .parser = parse };
+
+static const struct argp_child bounds[] = { { &capture_bounds_argp, 0, NULL, 0 }, { 0 } };
+
+const struct argp capture_argp = { .options = pid_options, .parser = parse_target, .children = bounds };

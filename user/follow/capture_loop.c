@@ -1,0 +1,496 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "follow/capture_loop_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "capture/kin.h"
+#include "capture/probes.h"
+#include "capture/session.h"
+#include "follow/relatives.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/progress.h"
+#include "lib/text.h"
+#include "process/proc.h"
+
+#define FILES_WANTED 8192
+#define EXIT_NONE (-2) /* the process has ended and there was nothing to be traced in it, but in others */
+#define DRAIN_EVERY 10000000L /* ns */
+#define SILENCE 5000000000ULL /* ns with no event before saying so */
+#define SILENCE_STARTED 60000000000ULL /* of a command that has to import and load all it needs first */
+#define TELL_EVERY 1000000000ULL
+#define PROGRESS_EVERY 500000000ULL
+
+/* Each process takes some ten of them. */
+static void allow_files(void)
+{
+	struct rlimit rl;
+
+	if (getrlimit(RLIMIT_NOFILE, &rl) || rl.rlim_cur >= FILES_WANTED)
+		return;
+	rl.rlim_cur = rl.rlim_max < FILES_WANTED ? rl.rlim_max : FILES_WANTED;
+	setrlimit(RLIMIT_NOFILE, &rl);
+}
+
+static int open_relatives(struct capture_loop *loop, struct session_opts *so, struct failure *f)
+{
+	struct relatives_opts ro = { .duration = loop->args.duration,
+				     .children = loop->args.children,
+				     .output = loop->output,
+				     .ctx = loop->ctx };
+	const char *why = "out of memory";
+
+	allow_files();
+	loop->sets = calloc(1, sizeof(*loop->sets));
+	loop->kin = loop->sets ? kin__new(&why) : NULL;
+	if (!loop->kin)
+		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	so->kin = loop->kin;
+	so->sets = loop->sets;
+	so->late = !loop->started; /* a launcher may never have PyTorch itself */
+	ro.session = *so;
+	ro.pick = loop->pick;
+	loop->relatives = relatives__new(loop->args.pid, &ro, &so->number, f);
+	return loop->relatives ? 0 : -ESRCH;
+}
+
+bool capture_loop__many(const struct capture_loop *loop)
+{
+	return pick_args__many(&loop->args.pick);
+}
+
+/* Of several: those that are meant by their PIDs have to be there. */
+static int open_many(struct capture_loop *loop, struct session_opts *so, struct failure *f)
+{
+	const struct pick_args *a = &loop->args.pick;
+	size_t i;
+	int err;
+
+	loop->pick = pick__new(a);
+	if (!loop->pick)
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	err = open_relatives(loop, so, f);
+	for (i = 0; i < a->n_pids && !err; i++)
+		err = relatives__take(loop->relatives, a->pids[i], f);
+	return err;
+}
+
+int capture_loop__open(struct capture_loop *loop)
+{
+	struct session_opts so = { .ring_bytes = loop->args.ring_bytes, .steps = loop->args.steps,
+				   .started = loop->started, .inside = loop->inside, .requested = loop->args.requested,
+				   .requested_if_there = loop->args.requested_if_there,
+				   .no_autograd = loop->args.no_autograd, .no_census = loop->args.no_census,
+				   .no_modules = loop->args.no_modules };
+	struct failure f;
+
+	if (capture_loop__many(loop)) {
+		if (!open_many(loop, &so, &f))
+			return 0;
+	} else if (!loop->args.children || !open_relatives(loop, &so, &f)) {
+		loop->session = session__new(loop->args.pid, &so, &f);
+		if (loop->session)
+			return 0;
+	}
+	log_err("%s", f.text);
+	return f.status;
+}
+
+void capture_loop__close(struct capture_loop *loop)
+{
+	relatives__free(loop->relatives);
+	session__free(loop->session);
+	kin__free(loop->kin);
+	free(loop->sets);
+	pick__free(loop->pick);
+	loop->pick = NULL;
+	loop->session = NULL;
+	loop->relatives = NULL;
+	loop->kin = NULL;
+	loop->sets = NULL;
+}
+
+int loop__open_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+int loop__open_timer(void)
+{
+	struct itimerspec it = { .it_interval.tv_nsec = DRAIN_EVERY, .it_value.tv_nsec = DRAIN_EVERY };
+	int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+
+	if (fd >= 0)
+		timerfd_settime(fd, 0, &it, NULL);
+	return fd;
+}
+
+void loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms)
+{
+	struct loop_source *sources = loop->sources, ready[LOOP_SOURCES];
+	struct pollfd all[FD_NR + LOOP_SOURCES];
+	size_t i, n_sources = loop->n_sources, n_ready = 0;
+
+	memcpy(all, fds, n * sizeof(*fds));
+	for (i = 0; i < n_sources; i++)
+		all[n + i] = (struct pollfd){ .fd = sources[i].fd, .events = POLLIN };
+	if (poll(all, n + n_sources, ms) < 0)
+		return;
+	memcpy(fds, all, n * sizeof(*fds));
+	for (i = 0; i < n_sources; i++) {
+		if (all[n + i].revents)
+			ready[n_ready++] = sources[i];
+	}
+	for (i = 0; i < n_ready; i++)
+		ready[i].ready(ready[i].ctx);
+}
+
+void loop__default_signals(int fd)
+{
+	struct signalfd_siginfo si;
+	sigset_t set;
+
+	while (read(fd, &si, sizeof(si)) > 0)
+		;
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* Is it for us? The signals of a process that is ours are the caller's. */
+static bool signalled(struct capture_loop *loop)
+{
+	if (loop->started)
+		loop->signalled(loop->ctx);
+	return !loop->started;
+}
+
+static uint64_t monotonic(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
+int loop__patience(const struct capture_loop *loop, int ms)
+{
+	int theirs = loop->relatives ? relatives__patience(loop->relatives) : -1;
+
+	return theirs >= 0 && (ms < 0 || theirs < ms) ? theirs : ms;
+}
+
+void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
+{
+	if (!loop->relatives)
+		return;
+	if (fds[FD_RELATIVES].revents)
+		relatives__hurry(loop->relatives);
+	relatives__pump(loop->relatives);
+}
+
+bool loop__is_enough(const struct capture_loop *loop)
+{
+	return loop->relatives && loop->args.duration && relatives__now(loop->relatives) >= loop->args.duration;
+}
+
+/* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
+static int attach(struct capture_loop *loop, struct pollfd *fds)
+{
+	struct failure f;
+	uint64_t told = 0, now;
+	bool said = loop->started;
+	int err;
+
+	while ((err = session__attach(loop->session, &f)) == -EAGAIN) {
+		if (!said && loop->relatives)
+			log_info("PID %d has no PyTorch so far: waiting for it, and for those that it starts (Ctrl-C to give up)",
+				 (int)loop->args.pid);
+		else if (!said)
+			log_info("PID %d is Python without PyTorch so far: waiting for `import torch` (Ctrl-C to give up)",
+				 (int)loop->args.pid);
+		said = true;
+		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
+		loop__wait_for(loop, fds, FD_TIMER, loop__patience(loop, session__patience(loop->session)));
+		loop__pump_relatives(loop, fds);
+		if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
+			return -1;
+		if (loop__is_enough(loop))
+			return -1;
+		now = monotonic();
+		if (loop->started && !loop->relatives && now - told > TELL_EVERY) {
+			if (told)
+				loop->waiting(loop->ctx);
+			told = now;
+		}
+		if (fds[FD_TARGET].revents && loop->relatives && relatives__ever(loop->relatives))
+			return EXIT_NONE;
+		if (fds[FD_TARGET].revents && loop->started)
+			return EXIT_UNUSABLE; /* it may not have been meant to; the caller has the words */
+		if (fds[FD_TARGET].revents) {
+			log_err("PID %d ended without importing torch: nothing to trace", (int)loop->args.pid);
+			return EXIT_UNUSABLE;
+		}
+	}
+	if (err) {
+		log_err("%s", f.text);
+		return f.status;
+	}
+	return 0;
+}
+
+const char *loop__say_until(char *buf, size_t size, const struct capture_loop *loop)
+{
+	uint64_t steps = loop->args.steps ? loop->args.steps : loop->drained_steps;
+	char time[24] = "", count[32] = "";
+
+	if (loop->until)
+		return loop->until;
+	if (!loop->args.duration && !steps)
+		return "it exits";
+	if (loop->args.duration)
+		text__time(time, sizeof(time), loop->args.duration);
+	if (steps)
+		text__count(count, sizeof(count), steps);
+	snprintf(buf, size, "%s%s%s%s %s passed", time, *time && steps ? " or " : "", count,
+		 !steps ? "" : steps == 1 ? " step" : " steps", steps == 1 && !*time ? "has" : "have");
+	return buf;
+}
+
+static void say_attached(const struct capture_loop *loop)
+{
+	const char *problem = session__python_problem(loop->session);
+	char until[96];
+
+	if (problem)
+		log_warn("no Python lines: %s", problem);
+	if (loop->started) {
+		const char *at = facts__get(session__facts(loop->session), "attached_at");
+		bool start = at && !strcmp(at, "start");
+
+		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", start)),
+			  "recording PID %d%s", (int)loop->args.pid,
+			  start ? " from PyTorch's first allocation on" : "; PyTorch may have allocated before");
+		return;
+	}
+	log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_BOOL("from_start", false)),
+		  "attached to PID %d; until %s, Ctrl-C stops earlier", (int)loop->args.pid, loop__say_until(until, sizeof(until), loop));
+}
+
+/* One changing line on a terminal. */
+static void progress(const struct capture_loop *loop, uint64_t now, bool erase)
+{
+	char events[32], lost[32], time[24];
+
+	if (loop->started || loop->prints || log__level() != LOG_INFO || !progress__visible())
+		return;
+	if (erase) {
+		fprintf(stderr, "\r\033[K");
+		return;
+	}
+	fprintf(stderr, "\r\033[K%s  %s events, %s lost, %" PRIu64 " steps ", text__time(time, sizeof(time), now),
+		text__count(events, sizeof(events), session__events(loop->session)),
+		text__count(lost, sizeof(lost), session__lost(loop->session)), session__steps(loop->session));
+	fflush(stderr);
+}
+
+static const char *stop_reason(struct capture_loop *loop, const struct pollfd *fds, uint64_t now)
+{
+	if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
+		return "signal";
+	if (fds[FD_TARGET].revents)
+		return "target exited";
+	if (session__replaced(loop->session))
+		return "exec";
+	if (loop->args.duration && now >= loop->args.duration)
+		return "duration";
+	if (loop->args.steps && session__steps(loop->session) >= loop->args.steps)
+		return "steps";
+	return loop->drained ? loop->drained(loop->ctx) : NULL;
+}
+
+static int drain(struct capture_loop *loop, struct pollfd *fds)
+{
+	const uint64_t silence = loop->started ? SILENCE_STARTED : SILENCE;
+	uint64_t now, ticks, last_progress = 0;
+	bool silent = false, stepless = false;
+	int err;
+
+	for (;;) {
+		loop__wait_for(loop, fds, FD_NR, loop__patience(loop, -1));
+		if (fds[FD_RELATIVES].revents) {
+			/* Takes in everybody's, also what the first one's names have to be read for. */
+			relatives__hurry(loop->relatives);
+			fds[FD_HURRY].revents = POLLIN;
+		}
+		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents && !fds[FD_TIMER].revents) {
+			err = session__hurry(loop->session, loop->sinks, loop->n_sinks);
+			if (err)
+				return err;
+			continue;
+		}
+		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+			return -errno;
+		err = session__pump(loop->session, loop->sinks, loop->n_sinks);
+		if (err)
+			return err;
+		if (loop->relatives)
+			relatives__pump(loop->relatives);
+		now = session__now(loop->session);
+		if (!loop->relatives)
+			untraced__look(&loop->untraced, loop->args.pid, session__facts(loop->session), now);
+		loop->stop_reason = stop_reason(loop, fds, now);
+		if (loop->stop_reason)
+			return 0;
+		if (!silent && !loop->relatives && now > silence && !session__events(loop->session)) {
+			log_warn("no event for %d s: attached, and waiting for PID %d to allocate a tensor (is it blocked, or "
+				 "are its workers the ones that do?)",
+				 (int)(silence / 1000000000), (int)loop->args.pid);
+			if (loop->started)
+				loop->waiting(loop->ctx);
+			silent = true;
+		}
+		if (loop->args.steps && !stepless && now > 2 * SILENCE && session__events(loop->session) &&
+		    !session__steps(loop->session)) {
+			log_warn("--steps: no optimizer step has ended in 10 s");
+			stepless = true;
+		}
+		if (now - last_progress > PROGRESS_EVERY) {
+			progress(loop, now, false);
+			last_progress = now;
+		}
+	}
+}
+
+/* The first process is over: those that are traced still go on. */
+static void outlive(struct capture_loop *loop, struct pollfd *fds)
+{
+	const char *reason = NULL;
+	uint64_t ticks;
+
+	fds[FD_TARGET].fd = fds[FD_HURRY].fd = -1;
+	if (loop->stop_reason && (!strcmp(loop->stop_reason, "signal") || !strcmp(loop->stop_reason, "duration")))
+		reason = loop->stop_reason;
+	if (loop->stop_reason && !strcmp(loop->stop_reason, "exec"))
+		relatives__take_first(loop->relatives);
+	if (!reason)
+		relatives__pump(loop->relatives);
+	while (!reason && relatives__traced(loop->relatives)) {
+		loop__wait_for(loop, fds, FD_NR, loop__patience(loop, -1));
+		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+			break;
+		loop__pump_relatives(loop, fds);
+		if (fds[FD_SIGNAL].revents) {
+			if (loop->started)
+				loop->signalled(loop->ctx);
+			reason = "signal";
+		} else if (loop->quit) {
+			reason = "signal";
+		} else if (loop__is_enough(loop)) {
+			reason = "duration";
+		}
+	}
+	if (!loop->started)
+		loop__default_signals(fds[FD_SIGNAL].fd);
+	relatives__finish(loop->relatives, reason ? reason : "target exited");
+}
+
+static int finish(struct capture_loop *loop)
+{
+	if (loop->relatives)
+		relatives__first(loop->relatives, NULL);
+	return session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
+}
+
+static int run_first(struct capture_loop *loop)
+{
+	struct pollfd fds[FD_NR] = {
+		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : loop__open_signals(), .events = POLLIN },
+		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
+		[FD_RELATIVES] = { .fd = loop->relatives ? relatives__wake_fd(loop->relatives) : -1, .events = POLLIN },
+		[FD_TIMER] = { .fd = loop__open_timer(), .events = POLLIN },
+		[FD_HURRY] = { .fd = -1, .events = POLLIN },
+	};
+	int status = EXIT_OK, err;
+
+	if (fds[FD_SIGNAL].fd < 0 || fds[FD_TIMER].fd < 0) {
+		log_err("cannot make a timer: %s", strerror(errno));
+		return EXIT_FAILED;
+	}
+	status = loop->started ? loop->ready(loop->ctx) : 0;
+	if (!status)
+		status = attach(loop, fds);
+	if (!status && loop->attached)
+		status = loop->attached(loop->ctx);
+	if (status)
+		goto out;
+	if (loop->relatives)
+		relatives__first(loop->relatives, loop->session);
+	/* The output has its place by now, which may have taken the right to write into another's folder. */
+	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later || loop->relatives ? CAPS_FILES : 0) |
+			  (session__has_multi(loop->session) ? 0 : CAPS_PERF));
+	if (err)
+		log_debug("capabilities could not be given up: %s", strerror(-err));
+	say_attached(loop);
+	fds[FD_HURRY].fd = session__hurry_fd(loop->session);
+	err = drain(loop, fds);
+	progress(loop, 0, true);
+	if (!loop->started && !loop->relatives)
+		loop__default_signals(fds[FD_SIGNAL].fd);
+	if (!err)
+		err = finish(loop);
+	loop->err = err;
+	log_event(LOG_DEBUG, "stopped",
+		  LOG_FIELDS(LOG_INT("target", loop->args.pid), LOG_STRING("reason", loop->stop_reason),
+			     LOG_UINT("events", session__events(loop->session)), LOG_UINT("lost", session__lost(loop->session)),
+			     LOG_UINT("steps", session__steps(loop->session)), LOG_INT("error", err)),
+		  "PID %d: stopped: %s", (int)loop->args.pid, err ? strerror(-err) : loop->stop_reason);
+	if (err) {
+		status = EXIT_FAILED;
+	} else if (loop->started) {
+		; /* what became of its command the caller knows better */
+	} else if (!strcmp(loop->stop_reason, "target exited")) {
+		log_event(LOG_INFO, "ended", LOG_FIELDS(LOG_INT("target", loop->args.pid)), "PID %d has ended", (int)loop->args.pid);
+	} else if (!strcmp(loop->stop_reason, "exec")) {
+		log_event(LOG_INFO, "exec", LOG_FIELDS(LOG_INT("target", loop->args.pid)),
+			  "PID %d runs another program now (exec): attach again to trace that", (int)loop->args.pid);
+	}
+out:
+	if (status < 0) {
+		loop->stop_reason = status == EXIT_NONE ? "target exited" : "signal";
+		status = EXIT_OK;
+	}
+	if (loop->relatives)
+		outlive(loop, fds);
+	if (!loop->started)
+		close(fds[FD_SIGNAL].fd);
+	close(fds[FD_TIMER].fd);
+	return status;
+}
+
+int capture_loop__run(struct capture_loop *loop)
+{
+	return capture_loop__many(loop) ? loop__run_many(loop) : run_first(loop);
+}

@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "follow/pick.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <regex.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/text.h"
+#include "process/container.h"
+#include "process/family.h"
+
+#define CMDLINE_MAX 16384
+#define ANCESTORS_MAX 64
+#define TICK 20000000ULL /* ns: when a process was started is known to its kernel's tick, of 10 ms mostly, at its beginning */
+
+/* One whose place others may take. */
+struct place {
+	struct pick_process was;
+	pid_t holder;	/* who is in it now, 0: nobody */
+	uint64_t since; /* CLOCK_BOOTTIME, ns: of its being free */
+};
+
+struct pick {
+	struct pick_args args;
+	regex_t names[PICK_MAX];
+	size_t n_names; /* compiled */
+	struct place *place;
+	size_t n_places;
+	pid_t ancestor[ANCESTORS_MAX];
+	size_t n_ancestors;
+	struct stat exe; /* our own */
+};
+
+/* ---- a process ---- */
+
+static ssize_t read_small(pid_t pid, const char *what, char *buf, size_t size)
+{
+	char name[64];
+	size_t len = 0;
+	ssize_t got = 0;
+	int fd;
+
+	snprintf(name, sizeof(name), "/proc/%d/%s", (int)pid, what);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	while (len < size - 1 && (got = read(fd, buf + len, size - 1 - len)) > 0)
+		len += (size_t)got;
+	close(fd);
+	buf[len] = '\0';
+	return got < 0 ? -ESRCH : (ssize_t)len;
+}
+
+static int read_stat(pid_t pid, struct pick_process *p)
+{
+	unsigned long long start;
+	char text[1024], *end;
+	int parent;
+	char state;
+
+	if (read_small(pid, "stat", text, sizeof(text)) <= 0)
+		return -ESRCH;
+	end = strrchr(text, ')');
+	if (!end || sscanf(end + 1, " %c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu", &state, &parent,
+			   &start) != 3 ||
+	    state == 'Z' || state == 'X')
+		return -ESRCH;
+	p->parent = parent;
+	p->started = start * (1000000000ULL / (uint64_t)sysconf(_SC_CLK_TCK));
+	return 0;
+}
+
+int pick_process__read(pid_t pid, struct pick_process *ret)
+{
+	struct pick_process p = { .pid = pid };
+	char name[48], buf[CMDLINE_MAX];
+	struct stat st;
+	ssize_t n;
+
+	if (pid <= 0 || read_stat(pid, &p))
+		return -ESRCH;
+	snprintf(name, sizeof(name), "/proc/%d", (int)pid);
+	n = read_small(pid, "cmdline", buf, sizeof(buf));
+	if (n <= 0 || stat(name, &st))
+		return -ESRCH; /* a kernel thread has none */
+	p.uid = st.st_uid;
+	p.cmdline = malloc((size_t)n + 1);
+	if (!p.cmdline)
+		return -ENOMEM;
+	memcpy(p.cmdline, buf, (size_t)n + 1);
+	p.len = (size_t)n;
+	n = read_small(pid, "comm", p.comm, sizeof(p.comm));
+	if (n > 0)
+		p.comm[strcspn(p.comm, "\n")] = '\0';
+	cgroup__read(pid, &p.cgroup);
+	*ret = p;
+	return 0;
+}
+
+void pick_process__free(struct pick_process *p)
+{
+	free(p->cmdline);
+	p->cmdline = NULL;
+}
+
+/* With spaces between, as people write it; whatever the program made of it. */
+static void words_of(const struct pick_process *p, char *buf, size_t size)
+{
+	size_t i, len = p->len < size - 1 ? p->len : size - 1;
+
+	memcpy(buf, p->cmdline, len);
+	while (len && !buf[len - 1])
+		len--;
+	for (i = 0; i < len; i++)
+		buf[i] = buf[i] ? buf[i] : ' ';
+	buf[len] = '\0';
+}
+
+/* The last part of the path that a word is. */
+static char *last_part(char *word)
+{
+	char *ret = word;
+
+	for (char *c = word; *c && *c != ' '; c++)
+		ret = *c == '/' ? c + 1 : ret;
+	return ret;
+}
+
+/* Removes the folders of the first argument that is no option: the script's. */
+static void drop_folders(char *words)
+{
+	char *at = strchr(words, ' '), *part;
+
+	while (at && at[1] == '-')
+		at = strchr(at + 1, ' ');
+	if (!at)
+		return;
+	part = last_part(at + 1);
+	memmove(at + 1, part, strlen(part) + 1);
+}
+
+char *pick_process__title(const struct pick_process *p, char *buf, size_t size)
+{
+	char words[CMDLINE_MAX + 1], *start;
+
+	words_of(p, words, sizeof(words));
+	/* The interpreter's folders say little; the script's less than its name. */
+	start = last_part(words);
+	if (strlen(start) >= size)
+		drop_folders(start);
+	return text__clean(buf, size, start, strlen(start));
+}
+
+/* ---- who is meant ---- */
+
+bool pick_args__many(const struct pick_args *a)
+{
+	return a->n_pids > 1 || a->n_names || a->n_containers || a->n_pods || a->all || a->follow;
+}
+
+const char *pick__bad_pattern(const char *pattern)
+{
+	static char why[128];
+	regex_t re;
+	int err = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
+
+	if (!err) {
+		regfree(&re);
+		return NULL;
+	}
+	regerror(err, &re, why, sizeof(why));
+	return why;
+}
+
+static pid_t parent_of(pid_t pid)
+{
+	struct pick_process p = { 0 };
+
+	return read_stat(pid, &p) ? 0 : p.parent;
+}
+
+struct pick *pick__new(const struct pick_args *args)
+{
+	struct pick *p = calloc(1, sizeof(*p));
+	pid_t pid;
+
+	if (!p)
+		return NULL;
+	p->args = *args;
+	for (; p->n_names < args->n_names; p->n_names++) {
+		if (regcomp(&p->names[p->n_names], args->names[p->n_names], REG_EXTENDED | REG_NOSUB)) {
+			pick__free(p);
+			return NULL;
+		}
+	}
+	for (pid = getppid(); pid > 1 && p->n_ancestors < ANCESTORS_MAX; pid = parent_of(pid))
+		p->ancestor[p->n_ancestors++] = pid;
+	if (stat("/proc/self/exe", &p->exe))
+		memset(&p->exe, 0, sizeof(p->exe));
+	return p;
+}
+
+void pick__free(struct pick *p)
+{
+	size_t i;
+
+	if (!p)
+		return;
+	for (i = 0; i < p->n_names; i++)
+		regfree(&p->names[i]);
+	for (i = 0; i < p->n_places; i++)
+		pick_process__free(&p->place[i].was);
+	free(p->place);
+	free(p);
+}
+
+/* This program, of which others may run, and who is only there to start it. */
+static bool is_ours(const struct pick *p, const struct pick_process *q)
+{
+	char name[48];
+	struct stat st;
+
+	if (q->pid == getpid() || !strcmp(q->comm, "sudo"))
+		return true;
+	snprintf(name, sizeof(name), "/proc/%d/exe", (int)q->pid);
+	return p->exe.st_ino && !stat(name, &st) && st.st_ino == p->exe.st_ino && st.st_dev == p->exe.st_dev;
+}
+
+static bool has_started_us(const struct pick *p, pid_t pid)
+{
+	size_t i;
+
+	for (i = 0; i < p->n_ancestors && p->ancestor[i] != pid; i++)
+		;
+	return i < p->n_ancestors;
+}
+
+static bool has_name(struct pick *p, const struct pick_process *q)
+{
+	char words[CMDLINE_MAX + 1];
+	size_t i;
+
+	if (!p->n_names)
+		return false;
+	words_of(q, words, sizeof(words));
+	for (i = 0; i < p->n_names; i++) {
+		if (!regexec(&p->names[i], words, 0, NULL, 0) || !regexec(&p->names[i], q->comm, 0, NULL, 0))
+			return true;
+	}
+	return false;
+}
+
+static bool begins(const char *text, const char *with)
+{
+	return text[0] && !strncmp(text, with, strlen(with));
+}
+
+/* In one of those that were asked for, or none was. */
+static bool is_there(const struct pick *p, const struct pick_process *q)
+{
+	struct container_names n = { 0 };
+	size_t i;
+
+	if (!p->args.n_containers && !p->args.n_pods)
+		return true;
+	if (!q->cgroup.container[0] && !q->cgroup.name[0] && !q->cgroup.pod[0])
+		return false;
+	container__names(q->pid, &q->cgroup, "", &n);
+	for (i = 0; i < p->args.n_containers; i++) {
+		if (begins(q->cgroup.container, p->args.containers[i]) || !strcmp(n.name, p->args.containers[i]))
+			return true;
+	}
+	for (i = 0; i < p->args.n_pods; i++) {
+		if (begins(q->cgroup.pod, p->args.pods[i]) || !strcmp(n.pod, p->args.pods[i]))
+			return true;
+	}
+	return false;
+}
+
+static bool is_same_program(const struct pick_process *a, const struct pick_process *b)
+{
+	return a->uid == b->uid && a->len == b->len && !memcmp(a->cmdline, b->cmdline, a->len) && cgroup__same_place(&a->cgroup, &b->cgroup);
+}
+
+/* In the place of one that has ended. Its helpers may look like it and outlive it, but were there before its end. */
+static bool takes_place(const struct pick *p, const struct pick_process *q)
+{
+	size_t i;
+
+	for (i = 0; i < p->n_places; i++) {
+		const struct place *at = &p->place[i];
+
+		if (!at->holder && q->started + TICK >= at->since && is_same_program(&at->was, q))
+			return true;
+	}
+	return false;
+}
+
+enum pick_is pick__is(struct pick *p, const struct pick_process *q)
+{
+	const struct pick_args *a = &p->args;
+	size_t i;
+
+	for (i = 0; i < a->n_pids; i++) {
+		if (a->pids[i] == q->pid)
+			return PICK_YES;
+	}
+	if (is_ours(p, q))
+		return PICK_NO;
+	if (takes_place(p, q))
+		return PICK_YES;
+	if (!a->all && !a->n_names && !a->n_containers && !a->n_pods)
+		return PICK_NO;
+	if (a->n_names && !has_name(p, q))
+		return PICK_NO;
+	if (!is_there(p, q))
+		return PICK_NO;
+	if (!a->n_names)
+		return PICK_IF_TORCH;
+	return has_started_us(p, q->pid) && !family__has_torch(q->pid) ? PICK_NO : PICK_YES;
+}
+
+/* ---- who comes after ---- */
+
+static uint64_t clock_now(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
+}
+
+static struct place *place_of(struct pick *p, const struct pick_process *q)
+{
+	size_t i;
+
+	for (i = 0; i < p->n_places; i++) {
+		if ((!p->place[i].holder || p->place[i].holder == q->pid) && is_same_program(&p->place[i].was, q))
+			return &p->place[i];
+	}
+	return NULL;
+}
+
+int pick__remember(struct pick *p, const struct pick_process *q)
+{
+	struct place *at = place_of(p, q), *grown;
+
+	if (!p->args.follow || !p->args.n_pids)
+		return 0;
+	if (at) {
+		at->holder = q->pid;
+		return 0;
+	}
+	grown = realloc(p->place, (p->n_places + 1) * sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	p->place = grown;
+	at = &p->place[p->n_places];
+	*at = (struct place){ .was = *q, .holder = q->pid };
+	at->was.cmdline = malloc(q->len + 1);
+	if (!at->was.cmdline)
+		return -ENOMEM;
+	memcpy(at->was.cmdline, q->cmdline, q->len + 1);
+	p->n_places++;
+	return 0;
+}
+
+void pick__ended(struct pick *p, pid_t pid, uint64_t when)
+{
+	size_t i;
+
+	for (i = 0; i < p->args.n_pids; i++) {
+		if (p->args.pids[i] == pid)
+			p->args.pids[i] = 0; /* the number may be another's from now on */
+	}
+	for (i = 0; i < p->n_places; i++) {
+		if (p->place[i].holder == pid) {
+			p->place[i].holder = 0;
+			p->place[i].since = when + clock_now(CLOCK_BOOTTIME) - clock_now(CLOCK_MONOTONIC);
+		}
+	}
+}
+
+bool pick__open_ended(const struct pick *p)
+{
+	return p->args.all || p->args.follow;
+}
+
+bool pick__only_pids(const struct pick *p)
+{
+	return p->args.n_pids && !p->args.n_names && !p->args.all && !p->args.n_containers && !p->args.n_pods;
+}
+
+static void append(char *buf, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static void append(char *buf, size_t size, const char *fmt, ...)
+{
+	size_t len = strlen(buf);
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(buf + len, size - len, fmt, ap);
+	va_end(ap);
+}
+
+char *pick__title(const struct pick *p, char *buf, size_t size)
+{
+	const struct pick_args *a = &p->args;
+	size_t i;
+
+	buf[0] = '\0';
+	if (pick__only_pids(p) && !pick__open_ended(p)) {
+		for (i = 0; i < a->n_pids; i++)
+			append(buf, size, "%s%d", i ? ", " : a->n_pids > 1 ? "PIDs " : "PID ", (int)a->pids[i]);
+		return buf;
+	}
+	if (pick__only_pids(p)) {
+		append(buf, size, "process with the same command line, user and container");
+		return buf;
+	}
+	append(buf, size, "process");
+	for (i = 0; i < a->n_names; i++)
+		append(buf, size, "%s'%s'", i ? " or " : " that matches ", a->names[i]);
+	if (!a->n_names)
+		append(buf, size, " with PyTorch");
+	for (i = 0; i < a->n_containers; i++)
+		append(buf, size, "%s%s", i ? ", " : " in container ", a->containers[i]);
+	for (i = 0; i < a->n_pods; i++)
+		append(buf, size, "%s%s", i ? ", " : " in pod ", a->pods[i]);
+	return buf;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "labels/words.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#include "lib/text.h"
+#include "memtrace.h"
+
+#define ELLIPSIS "..."
+
+/* Steps over the character at *p, which is copied to one; its columns. */
+static size_t char_width(char **p, char one[8])
+{
+	size_t len = 0;
+
+	do
+		one[len++] = *(*p)++;
+	while ((**p & 0xc0) == 0x80 && len < 7);
+	one[len] = '\0';
+	return text__width(one);
+}
+
+char *report__cut(char *s, size_t columns)
+{
+	size_t keep = columns > 3 ? columns - 3 : 0, width = 0;
+	char *p = s, *end = s, one[8];
+
+	if (text__width(s) <= columns)
+		return s;
+	while (*end) {
+		width += char_width(&end, one);
+		if (width > keep)
+			break;
+		p = end;
+	}
+	/* What is replaced is wider than what replaces it, but maybe not longer in bytes: it ends in the same buffer. */
+	memcpy(p, ELLIPSIS, columns < 3 ? columns : 3);
+	p[columns < 3 ? columns : 3] = '\0';
+	return s;
+}
+
+char *report__cut_front(char *s, size_t columns)
+{
+	size_t width = text__width(s);
+	char *p = s, one[8];
+
+	if (width <= columns || columns <= 3)
+		return report__cut(s, columns);
+	while (*p && width > columns - 3)
+		width -= char_width(&p, one);
+	memmove(s + 3, p, strlen(p) + 1);
+	memcpy(s, ELLIPSIS, 3);
+	return s;
+}
+
+char *report__cut_middle(char *s, size_t columns)
+{
+	size_t width = 0, w;
+	char *p = s, *next = s, one[8];
+
+	if (text__width(s) <= columns || columns < 12)
+		return report__cut(s, columns);
+	while (w = char_width(&next, one), width + w <= columns / 3) {
+		width += w;
+		p = next;
+	}
+	report__cut_front(p, columns - width);
+	return s;
+}
+
+/* The part of a path that says most: from the target's folder or the installed package on. */
+static const char *path_start(const char *path, const char *cwd)
+{
+	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
+	size_t len = cwd ? strlen(cwd) : 0;
+	const char *p;
+
+	if (len && !strncmp(path, cwd, len) && (path[len] == '/' || cwd[len - 1] == '/'))
+		return path + len + (path[len] == '/');
+	for (size_t i = 0; i < 2; i++) {
+		p = strstr(path, dirs[i]);
+		if (p)
+			return p + strlen(dirs[i]);
+	}
+	return path;
+}
+
+/* The last n parts of a path. */
+static const char *path_tail(const char *path, unsigned n)
+{
+	const char *p = path + strlen(path);
+
+	while (p > path)
+		if (*--p == '/' && !--n)
+			return p == path ? path : p + 1;
+	return path;
+}
+
+/* n: parts of the path; 0: all of it. */
+static size_t show(char *buf, const char *path, unsigned n, const char *line, const char *func)
+{
+	const char *tail = n ? path_tail(path, n) : path;
+
+	snprintf(buf, REPORT_TEXT, "%s%s%s (%s)", tail == path ? "" : ".../", tail, line, func);
+	return text__width(buf);
+}
+
+char *report__location(char *buf, const struct row *r, const char *cwd, size_t columns)
+{
+	char path[REPORT_TEXT / 2 - 32], func[REPORT_TEXT / 2 - 32], line[16] = "";
+	const char *start, *dot, *name;
+	unsigned n;
+
+	if (r->before_attach)
+		return report__cut(strcpy(buf, "before attach"), columns);
+	if (!r->file) {
+		if (!strcmp(r->source, "native"))
+			strcpy(buf, "native (no Python thread)");
+		else if (!strcmp(r->source, "hidden"))
+			strcpy(buf, "(hidden)");
+		else
+			strcpy(buf, r->phase == PHASE_BACKWARD ? "untraced (autograd thread)" : "untraced");
+		return report__cut(buf, columns);
+	}
+	start = path_start(r->file, cwd);
+	text__clean(path, sizeof(path), start, strlen(start));
+	text__clean(func, sizeof(func), r->func, strlen(r->func));
+	if (r->line)
+		snprintf(line, sizeof(line), ":%u", r->line);
+	dot = strrchr(func, '.');
+	name = dot && dot[1] ? dot + 1 : func;
+	/* Where a relative path starts says something; of another the end has to do. */
+	n = start == r->file ? 3 : 0;
+	/* First the front of a qualified name goes, then that of the path. */
+	if (show(buf, path, n, line, func) <= columns || show(buf, path, n, line, name) <= columns)
+		return buf;
+	for (n = 3; n; n--)
+		if (show(buf, path, n, line, name) <= columns)
+			return buf;
+	show(buf, path_tail(path, 1), 0, line, name);
+	return report__cut(buf, columns);
+}
+
+char *report__place(char *buf, const char *file, uint32_t line, const char *cwd)
+{
+	char path[REPORT_TEXT / 2];
+	const char *start = path_start(file, cwd);
+
+	text__clean(path, sizeof(path), start, strlen(start));
+	snprintf(buf, REPORT_TEXT, "%s:%" PRIu32, path, line);
+	return buf;
+}
+
+char *report__frame(char *buf, const struct dict *d, struct dict_frame f)
+{
+	struct dict_loc loc = dict__get_loc(d, f.loc);
+
+	if (!f.loc)
+		strcpy(buf, "?");
+	else if (loc.line)
+		snprintf(buf, REPORT_TEXT, "%s (%s:%u)", dict__str(d, loc.func), dict__str(d, loc.file), loc.line);
+	else
+		snprintf(buf, REPORT_TEXT, "%s (%s)", dict__str(d, loc.func), dict__str(d, loc.file));
+	return buf;
+}
+
+char *report__module(char *buf, const struct row *r)
+{
+	char cls[REPORT_TEXT / 2];
+
+	text__clean(buf, REPORT_TEXT, r->module, strlen(r->module));
+	if (*buf || !*r->module_class)
+		return buf;
+	text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
+	snprintf(buf, REPORT_TEXT, "<%s>", cls);
+	return buf;
+}
+
+const char *report__where_title(enum group by)
+{
+	switch (by) {
+	case BY_MODULE:
+		return "Module";
+	case BY_LAYER:
+		return "Layer, with all inside";
+	case BY_PHASE:
+		return "Phase";
+	case BY_THREAD:
+		return "Thread";
+	case BY_CATEGORY:
+		return "Category";
+	default:
+		return "Location";
+	}
+}
+
+char *report__thread(char *buf, const struct row *r)
+{
+	char name[REPORT_TEXT / 2];
+
+	if (!r->thread)
+		return strcpy(buf, "");
+	text__clean(name, sizeof(name), r->thread, strlen(r->thread));
+	snprintf(buf, REPORT_TEXT, r->tid ? "%s (%u)" : "%s", name, r->tid);
+	return buf;
+}
+
+/* "blocks.0.attn (Attention)". */
+static void module_and_class(char *buf, const struct row *r)
+{
+	char cls[REPORT_TEXT / 2];
+	size_t len;
+
+	if (!*r->module && !*r->module_class) {
+		strcpy(buf, "(outside of modules)");
+		return;
+	}
+	report__module(buf, r);
+	if (!*r->module || !*r->module_class)
+		return;
+	len = strlen(buf);
+	text__clean(cls, sizeof(cls), r->module_class, strlen(r->module_class));
+	snprintf(buf + len, REPORT_TEXT - len, " (%s)", cls);
+}
+
+char *report__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns)
+{
+	if (r->before_attach || by == BY_LINE || by == BY_STACK)
+		return report__location(buf, r, cwd, columns);
+	if (by == BY_PHASE)
+		strcpy(buf, phase__name(r->phase));
+	else if (by == BY_CATEGORY)
+		strcpy(buf, r->category ? r->category : "");
+	else if (by == BY_THREAD)
+		report__thread(buf, r);
+	else
+		module_and_class(buf, r);
+	return report__cut_front(buf, columns);
+}
+
+bool report__walk_failed(unsigned walk)
+{
+	return walk != MT_WALK_OK && walk != MT_WALK_TRUNCATED && walk != MT_WALK_NO_THREAD &&
+	       walk != MT_WALK_NO_FRAME;
+}
+
+void report__stacks(const struct model *m, struct report_stacks *ret)
+{
+	*ret = (struct report_stacks){
+		.full = model__walks(m, MT_WALK_OK),
+		.truncated = model__walks(m, MT_WALK_TRUNCATED),
+		.none = model__walks(m, MT_WALK_NO_THREAD) + model__walks(m, MT_WALK_NO_FRAME),
+	};
+	for (unsigned i = 0; i < MT_WALK_NR; i++) {
+		ret->all += model__walks(m, i);
+		if (report__walk_failed(i))
+			ret->failed += model__walks(m, i);
+	}
+}
+
+uint64_t report__fact_number(const struct facts *f, const char *key)
+{
+	const char *s = facts__get(f, key);
+
+	return s ? strtoull(s, NULL, 10) : 0;
+}
+
+uint64_t report__lost(const struct model *m, const struct facts *f)
+{
+	uint64_t fact = report__fact_number(f, "lost");
+
+	return fact > model__lost(m) ? fact : model__lost(m);
+}
+
+const char *report__about(enum figure f)
+{
+	return f == FIGURE_LOWER_BOUND ? "at least " : f == FIGURE_NOT_EXACT ? "about " : "";
+}
+
+double report__fragmentation(uint64_t allocated, uint64_t reserved)
+{
+	return reserved > allocated ? (double)(reserved - allocated) / (double)reserved : 0;
+}
+
+const char *report__moment(enum moment at)
+{
+	static const char *const names[] = { [AT_PEAK] = "peak", [AT_END] = "end", [AT_OOM] = "oom", [AT_TIME] = "time" };
+
+	return names[at];
+}
+
+const char *report__group(enum group by)
+{
+	static const char *const names[BY_NR] = {
+		[BY_LINE] = "line",   [BY_STACK] = "stack", [BY_MODULE] = "module",
+		[BY_LAYER] = "layer", [BY_PHASE] = "phase", [BY_THREAD] = "thread", [BY_CATEGORY] = "category",
+	};
+
+	return names[by];
+}
+
+unsigned report__speaks_of(enum group by, unsigned split)
+{
+	if (split)
+		return split;
+	if (by == BY_LINE || by == BY_STACK)
+		return 1U << BY_LINE | 1U << BY_MODULE | 1U << BY_PHASE | 1U << BY_CATEGORY | (by == BY_STACK ? 1U << BY_STACK : 0);
+	return 1U << by;
+}
+
+char *report__groups(char buf[64], enum group by, unsigned split)
+{
+	size_t len = 0;
+
+	if (!split)
+		return strcpy(buf, report__group(by));
+	buf[0] = '\0';
+	for (int g = 0; g < BY_NR; g++)
+		if (split & 1U << g)
+			len += snprintf(buf + len, 64 - len, "%s%s", len ? "," : "", report__group(g));
+	return buf;
+}
+
+const char *report__device_fact(const struct facts *f, const struct model_device *d, const char *what)
+{
+	char key[40];
+
+	snprintf(key, sizeof(key), "device.%u.%s", d->device.index, what);
+	return d->device.type == DEVICE_CPU ? NULL : facts__get(f, key);
+}
+
+const char *report__how(uint8_t how)
+{
+	return how__name(how);
+}
+
+const char *report__segment_kind(const struct segment *s)
+{
+	return s->kind == SEGMENT_OF_SMALL ? "small" : s->kind == SEGMENT_OF_LARGE ? "large" : "unknown";
+}
+
+struct report_below report__below(const struct model_segments *s)
+{
+	struct report_below b = {
+		.segments_known = s->n,
+		.any = s->n || s->used_known || s->nothers || s->host || s->registered || s->unknown_device,
+		.missing = s->has_totals ? (int64_t)(s->reserved - s->known) : 0,
+		.nameless = (int64_t)(s->allocated - s->inside - s->outside),
+		.not_seen = s->used_known ? (int64_t)(s->used - s->used_below - s->used_others) : 0,
+	};
+
+	b.adds_up = !b.missing && !b.nameless && b.not_seen >= 0;
+	return b;
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "launch/child.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct child {
+	pid_t pid;
+	int pidfd;
+	int go;	    /* a byte here lets it run; its end lets it go */
+	int failed; /* the errno of what failed comes from here, nothing when the program runs */
+	bool released, reaped;
+	int status; /* of waitpid(), once reaped */
+};
+
+static int fill_user(struct child_user *u, const struct passwd *pw)
+{
+	*u = (struct child_user){ .uid = pw->pw_uid, .gid = pw->pw_gid };
+	if ((size_t)snprintf(u->name, sizeof(u->name), "%s", pw->pw_name) >= sizeof(u->name) ||
+	    (size_t)snprintf(u->home, sizeof(u->home), "%s", pw->pw_dir) >= sizeof(u->home) ||
+	    (size_t)snprintf(u->shell, sizeof(u->shell), "%s", pw->pw_shell) >= sizeof(u->shell))
+		return -EINVAL;
+	return 0;
+}
+
+static bool parse_uid(const char *text, uid_t *ret)
+{
+	unsigned long n;
+	char *end;
+
+	errno = 0;
+	n = strtoul(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || errno || *end || n >= UINT32_MAX)
+		return false;
+	*ret = n;
+	return true;
+}
+
+int child_user__named(struct child_user *u, const char *name)
+{
+	const struct passwd *pw = getpwnam(name);
+	uid_t uid;
+
+	if (!pw && parse_uid(name, &uid))
+		pw = getpwuid(uid);
+	return pw ? fill_user(u, pw) : -ENOENT;
+}
+
+int child_user__behind_sudo(struct child_user *u, bool *ret)
+{
+	const char *text = getenv("SUDO_UID");
+	const struct passwd *pw;
+	uid_t uid;
+
+	*ret = false;
+	if (geteuid() || !text)
+		return 0;
+	if (!parse_uid(text, &uid))
+		return -EINVAL;
+	if (!uid)
+		return 0;
+	pw = getpwuid(uid);
+	if (!pw)
+		return -ENOENT;
+	*ret = true;
+	return fill_user(u, pw);
+}
+
+int child_user__become(const struct child_user *u)
+{
+	if (u->uid == getuid() && u->uid == geteuid())
+		return 0;
+	if (initgroups(u->name, u->gid) || setresgid(u->gid, u->gid, u->gid) || setresuid(u->uid, u->uid, u->uid))
+		return -errno;
+	return 0;
+}
+
+/* NAME=..., of a list of names with commas; "*" at the end of one stands for any rest. */
+static bool is_listed(const char *variable, const char *list)
+{
+	size_t len = strcspn(variable, "="), n;
+
+	for (const char *at = list; *at; at += n + (at[n] == ',')) {
+		n = strcspn(at, ",");
+		if (n && at[n - 1] == '*' ? len >= n - 1 && !strncmp(variable, at, n - 1) : n == len && !strncmp(variable, at, n))
+			return true;
+	}
+	return false;
+}
+
+/* Our environment may have what only we are to know. */
+static void keep_variables(const char *names)
+{
+	static const char always[] = "PATH,HOME,USER,LOGNAME,SHELL,LANG,LC_*,TZ,TERM,MEMTRACE_*,PYTORCH_*,TORCH_*,CUDA_*,NVIDIA_*,OMP_NUM_THREADS";
+	size_t kept = 0;
+
+	for (size_t i = 0; environ && environ[i]; i++) {
+		if (is_listed(environ[i], always) || is_listed(environ[i], names))
+			environ[kept++] = environ[i];
+	}
+	if (environ)
+		environ[kept] = NULL;
+}
+
+static int set_env(const struct child_opts *o)
+{
+	const struct child_user *u = o->user;
+	const char *const *e;
+	int err = 0;
+
+	if (o->variables)
+		keep_variables(o->variables);
+	if (u && u->uid != geteuid())
+		err = setenv("HOME", u->home, 1) || setenv("USER", u->name, 1) || setenv("LOGNAME", u->name, 1) ||
+		      setenv("SHELL", u->shell, 1);
+	for (e = o->env; e && *e && !err; e++)
+		err = strchr(*e, '=') ? putenv((char *)*e) : unsetenv(*e);
+	return err ? -ENOMEM : 0;
+}
+
+/* In the child: does not return. */
+static void run(const struct child_opts *o, int go, int failed)
+{
+	int err = set_env(o);
+	ssize_t n;
+	char c;
+
+	do {
+		n = read(go, &c, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n != 1)
+		_exit(0); /* not wanted after all */
+	if (!err && o->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
+		err = -errno;
+	if (!err && o->user)
+		err = child_user__become(o->user);
+	if (!err && o->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		err = -errno;
+	if (!err)
+		err = sigprocmask(SIG_SETMASK, o->mask, NULL) ? -errno : 0;
+	if (!err) {
+		execvp(o->argv[0], o->argv);
+		err = -errno;
+	}
+	while (write(failed, &err, sizeof(err)) < 0 && errno == EINTR)
+		;
+	_exit(127);
+}
+
+struct child *child__new(const struct child_opts *opts)
+{
+	struct child *c = calloc(1, sizeof(*c));
+	int go[2] = { -1, -1 }, failed[2] = { -1, -1 }, err;
+
+	if (!c)
+		return NULL;
+	c->go = c->failed = c->pidfd = -1;
+	if (pipe2(go, O_CLOEXEC) || pipe2(failed, O_CLOEXEC))
+		goto fail;
+	c->pid = fork();
+	if (c->pid < 0)
+		goto fail;
+	if (!c->pid) {
+		close(go[1]);
+		close(failed[0]);
+		run(opts, go[0], failed[1]);
+	}
+	close(go[0]);
+	close(failed[1]);
+	c->go = go[1];
+	c->failed = failed[0];
+	c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0u);
+	if (c->pidfd < 0) {
+		err = errno;
+		child__free(c);
+		errno = err;
+		return NULL;
+	}
+	return c;
+fail:
+	err = errno;
+	if (go[0] >= 0) {
+		close(go[0]);
+		close(go[1]);
+	}
+	if (failed[0] >= 0) {
+		close(failed[0]);
+		close(failed[1]);
+	}
+	free(c);
+	errno = err;
+	return NULL;
+}
+
+pid_t child__pid(const struct child *c)
+{
+	return c->pid;
+}
+
+int child__pidfd(const struct child *c)
+{
+	return c->pidfd;
+}
+
+int child__release(struct child *c)
+{
+	int err = 0;
+	ssize_t n;
+
+	do {
+		n = write(c->go, "", 1);
+	} while (n < 0 && errno == EINTR);
+	c->released = n == 1;
+	if (n != 1)
+		return -errno;
+	do {
+		n = read(c->failed, &err, sizeof(err));
+	} while (n < 0 && errno == EINTR);
+	if (n != sizeof(err))
+		return 0;
+	child__wait(c);
+	return err;
+}
+
+bool child__released(const struct child *c)
+{
+	return c->released;
+}
+
+void child__signal(struct child *c, int number)
+{
+	/* Until it is waited for the PID is its own, even when it has ended. */
+	if (!c->reaped)
+		kill(c->pid, number);
+}
+
+int child__wait(struct child *c)
+{
+	while (!c->reaped) {
+		if (waitpid(c->pid, &c->status, 0) == c->pid)
+			c->reaped = true;
+		else if (errno != EINTR)
+			break;
+	}
+	return c->status;
+}
+
+void child__free(struct child *c)
+{
+	if (!c)
+		return;
+	close(c->go);
+	if (!c->released)
+		child__wait(c);
+	close(c->failed);
+	if (c->pidfd >= 0)
+		close(c->pidfd);
+	free(c);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What grows, for programs: docs/LEAKS.md has the keys. */
+#include "leaks/leaks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/json.h"
+#include "record/dict.h"
+#include "record/stream.h"
+#include "report/doc.h"
+
+bool leaks__counts(const struct leaks_opts *o, const struct trend *t)
+{
+	return (t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE) && t->confidence >= o->min_confidence;
+}
+
+size_t leaks__count(const struct leaks_opts *o, const struct growth *g)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < g->n; i++)
+		n += leaks__counts(o, &g->lines[i].trend);
+	return n;
+}
+
+bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i)
+{
+	return !o->device || model__find_device(doc->model, o->device) == (int)i;
+}
+
+bool leaks__pool_grows(const struct leaks_opts *o, const struct growth *g)
+{
+	return g->has_reserved && leaks__counts(o, &g->reserved.trend) &&
+	       g->allocated.trend.grown < g->reserved.trend.grown / 2;
+}
+
+bool leaks__others_grow(const struct leaks_opts *o, const struct growth *g)
+{
+	return g->has_others && leaks__counts(o, &g->others.trend);
+}
+
+void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t, double per_step, const uint64_t *values,
+		       bool figures)
+{
+	json__string(j, "verdict", trend__verdict(t->verdict));
+	json__string(j, "confidence", trend__confidence(t->confidence));
+	json__double(j, "p", t->p, 9);
+	json__double(j, "sorted", t->sorted, 4);
+	json__double(j, g->clock == GROWTH_TIME ? "bytes_per_second" : "bytes_per_step", per_step, 3);
+	json__uint(j, "grown", t->grown);
+	json__uint(j, "rises", t->rises);
+	json__uint(j, "falls", t->falls);
+	json__uint(j, "values", t->values);
+	json__uint(j, "warmup", t->warmup);
+	json__uint(j, "range", t->range);
+	json__uint(j, "largest_fall", t->fall);
+	json__double(j, "spread", t->spread, 1);
+	json__open_array(j, "share");
+	for (int i = 0; i < TREND_PARTS; i++)
+		json__double(j, NULL, t->share[i], 4);
+	json__close_array(j);
+	if (!figures)
+		return;
+	json__open_array(j, "live");
+	for (uint32_t i = 0; i < t->values; i++)
+		json__uint(j, NULL, values[i]);
+	json__close_array(j);
+}
+
+void leaks_json__figures(struct json *j, const struct growth *g, const struct growth_line *l, bool figures)
+{
+	leaks_json__trend(j, g, &l->trend, l->per_step, l->values, figures);
+	json__string(j, "kind", growth__kind(l->kind));
+	json__uint(j, "bytes", l->row.bytes);
+	json__uint(j, "count", l->row.count);
+	json__uint(j, "old", l->old);
+	json__uint(j, "total_allocated", l->allocated);
+	json__open_array(j, "survives");
+	for (unsigned i = 0; i < l->ages; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "age", UINT64_C(1) << i);
+		json__double(j, "share", l->survives[i], 6);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__open_array(j, "held_by");
+	for (size_t i = 0; i < l->nnames; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "name", l->names[i].text);
+		json__uint(j, "bytes", l->names[i].bytes);
+		json__uint(j, "count", l->names[i].count);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__uint(j, "held_unknown", l->row.bytes > l->named ? l->row.bytes - l->named : 0);
+}
+
+static void put_where(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, const struct row *r, char *buf)
+{
+	if (o->by == BY_LINE || o->by == BY_STACK)
+		report_json__line(j, r);
+	if (o->by == BY_STACK)
+		report_json__stack(j, doc->dict, r, buf);
+	if (o->by == BY_MODULE) {
+		json__string(j, "module", r->module);
+		json__string(j, "module_class", r->module_class);
+		json__string(j, "module_root", r->module_root);
+	}
+	if (o->by != BY_CATEGORY && r->modules)
+		json__uint(j, "modules", r->modules);
+	json__string(j, "category", r->category);
+}
+
+static void put_line(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, const struct growth *g,
+		     const struct growth_line *l, char *buf)
+{
+	json__open_object(j, NULL);
+	put_where(j, doc, o, &l->row, buf);
+	leaks_json__figures(j, g, l, o->figures);
+	json__close_object(j);
+}
+
+/* leaks: those that count; else all others that have a verdict. Returns how many more there are. */
+static size_t put_lines(struct json *j, const char *key, const struct leaks_doc *doc, const struct leaks_opts *o,
+			const struct growth *g, bool leaks, char *buf)
+{
+	size_t k = 0;
+
+	json__open_array(j, key);
+	for (size_t i = 0; i < g->n; i++) {
+		if (leaks__counts(o, &g->lines[i].trend) != leaks)
+			continue;
+		if (!o->top || k < o->top)
+			put_line(j, doc, o, g, &g->lines[i], buf);
+		k++;
+	}
+	json__close_array(j);
+	return o->top && k > o->top ? k - o->top : 0;
+}
+
+static void put_sum(struct json *j, const char *key, const struct growth *g, const struct growth_sum *s, bool known,
+		    const struct leaks_opts *o)
+{
+	if (!known) {
+		json__null(j, key);
+		return;
+	}
+	json__open_object(j, key);
+	leaks_json__trend(j, g, &s->trend, s->per_step, s->values, o->figures);
+	json__close_object(j);
+}
+
+static int put_device(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, size_t device, bool *found,
+		      char *buf)
+{
+	struct model_device d;
+	struct growth g;
+	size_t left;
+	int err = growth__judge(doc->model, device, o->min_growth, &g);
+
+	if (err)
+		return err;
+	model__device(doc->model, device, &d);
+	*found |= leaks__count(o, &g) || leaks__pool_grows(o, &g) || leaks__others_grow(o, &g);
+	json__open_object(j, NULL);
+	json__string(j, "device", d.name);
+	json__string(j, "clock", growth__clock(g.clock));
+	json__uint(j, g.clock == GROWTH_TIME ? "slices" : "steps", g.steps);
+	json__uint(j, "stride", g.stride);
+	if (g.clock == GROWTH_TIME)
+		json__double(j, "seconds_per_value", g.slice, 3);
+	json__uint(j, "tested", g.tested);
+	json__bool(j, "coarse", g.coarse);
+	left = put_lines(j, "leaks", doc, o, &g, true, buf);
+	left += put_lines(j, "no_leaks", doc, o, &g, false, buf);
+	if (left)
+		json__uint(j, "lines_left_out", left);
+	json__bool(j, "pool_grows", leaks__pool_grows(o, &g));
+	json__bool(j, "others_grow", leaks__others_grow(o, &g));
+	put_sum(j, "allocated", &g, &g.allocated, true, o);
+	put_sum(j, "reserved", &g, &g.reserved, g.has_reserved, o);
+	put_sum(j, "others", &g, &g.others, g.has_others, o);
+	json__close_object(j);
+	growth__free(&g);
+	return 0;
+}
+
+int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found)
+{
+	size_t n = model__devices(doc->model), told = 0;
+	char *buf = malloc(REPORT_TEXT);
+	int err = buf ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < n; i++)
+		told += leaks__wants(o, doc, i);
+	if (!err && o->device && !told)
+		err = -ENOENT;
+	if (err) {
+		free(buf);
+		return err;
+	}
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	if (doc->format)
+		json__uint(j, "recording_format", doc->format);
+	json__close_object(j);
+	json__string(j, "name", doc->name);
+	json__double(j, "duration", (double)doc->duration / 1e9, 6);
+	json__uint(j, "events", model__events(doc->model));
+	json__uint(j, "lost", report__lost(doc->model, doc->facts));
+	json__bool(j, "complete", doc->complete);
+	json__string(j, "by", report__group(o->by));
+	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
+	json__uint(j, "min_growth", o->min_growth);
+	json__open_array(j, "devices");
+	for (size_t i = 0; !err && i < n; i++)
+		if (leaks__wants(o, doc, i))
+			err = put_device(j, doc, o, i, found, buf);
+	json__close_array(j);
+	json__close_object(j);
+	free(buf);
+	return err;
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What grows in several recordings, for people: in which of them, and what the others say of the same line. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "leaks/ranks.h"
+#include "leaks/words.h"
+#include "lib/text.h"
+#include "report/text.h"
+
+
+struct page {
+	FILE *out;
+	size_t width;
+	const struct leaks_ranks *r;
+	const struct leaks_opts *o;
+	const struct ranks *ranks;
+	size_t n; /* recordings */
+	bool *in; /* of them, those that are spoken of */
+	const struct leaks_device *devices; /* of one kind */
+	size_t ndevices;
+	const struct leaks_device *all;
+	char list[640], text[REPORT_TEXT];
+};
+
+static const char *cwd(const struct page *p)
+{
+	return p->n ? ranks__at(p->ranks, 0)->cwd : NULL;
+}
+
+static void nobody(struct page *p)
+{
+	memset(p->in, 0, p->n * sizeof(*p->in));
+}
+
+/* Recordings with a device of this kind, workers aside. */
+static size_t compared(struct page *p)
+{
+	size_t n = 0;
+
+	nobody(p);
+	for (size_t i = 0; i < p->ndevices; i++) {
+		uint32_t k = p->devices[i].recording;
+
+		n += !p->in[k] && !ranks__at(p->ranks, k)->worker;
+		p->in[k] = true;
+	}
+	return n;
+}
+
+/* "in all 4 ranks", "in rank 2 of 4 only", "in ranks 0-1 of 4", "in 1 of 3 recordings only, a" */
+static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_t size)
+{
+	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
+	size_t all = compared(p), n = 0, workers = 0;
+	bool job = ranks__one_job(p->ranks);
+	const char *only;
+
+	nobody(p);
+	for (uint32_t i = 0; i < l->n; i++) {
+		uint32_t k = p->all[c[i].device].recording;
+
+		if (!c[i].counts || p->in[k])
+			continue;
+		p->in[k] = true;
+		*(ranks__at(p->ranks, k)->worker ? &workers : &n) += 1;
+	}
+	only = n + workers == 1 && all > 1 ? " only" : "";
+	ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+	if (n == all && n > 1 && !workers)
+		snprintf(buf, size, "in all %zu %s", all, job ? "ranks" : "recordings");
+	else if (!job && all > 1)
+		snprintf(buf, size, "in %zu of %zu recordings%s, %s", n + workers, all, only, p->list);
+	else if (workers || all < 2)
+		snprintf(buf, size, "in %s%s", p->list, only);
+	else
+		snprintf(buf, size, "in %s of %zu%s", p->list, all, only);
+}
+
+/* "+4.00 MiB a step", "+3.90 MiB to +4.10 MiB a step" */
+static void say_rate(const struct page *p, const struct leaks_line *l, const struct growth *g, char *buf, size_t size)
+{
+	const struct leaks_cell *c = leaks_ranks__cells(p->r, l);
+	double least = 0, most = 0;
+	char a[40], b[40];
+	bool any = false;
+
+	for (uint32_t i = 0; i < l->n; i++) {
+		if (!c[i].counts)
+			continue;
+		least = !any || c[i].at.per_step < least ? c[i].at.per_step : least;
+		most = !any || c[i].at.per_step > most ? c[i].at.per_step : most;
+		any = true;
+	}
+	leaks__signed(a, sizeof(a), least);
+	leaks__signed(b, sizeof(b), most);
+	if (strcmp(a, b) != 0)
+		snprintf(buf, size, "%s to %s a %s", a, b, leaks__unit(g));
+	else
+		snprintf(buf, size, "%s a %s%s", b, leaks__unit(g), l->counted > 1 ? " in each" : "");
+}
+
+/* Of those where it does not count, why not; -1: there is nothing to say of it. */
+static int why_not(const struct leaks_cell *c, const struct leaks_device *d)
+{
+	if (d->of.values < TREND_MIN)
+		return TREND_SHORT;
+	return c && c->at.trend.verdict != TREND_FLAT ? (int)c->at.trend.verdict : -1;
+}
+
+/* " In rank 1 it grew and then stopped." What nothing is said of has nothing that grows at this line. */
+static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf, size_t size)
+{
+	static const struct {
+		int verdict;
+		const char *words;
+	} all[] = {
+		{ TREND_STOPPED, "it grew and then stopped" },
+		{ TREND_RELEASED, "it grows and is released again" },
+		{ TREND_UNSURE, "it grew, too unevenly or too shortly to tell" },
+		{ TREND_GROWS, "it grows, less surely than asked for" },
+		{ TREND_SHORT, "there are too few steps to tell" },
+	};
+	const struct leaks_cell *cells = leaks_ranks__cells(p->r, l);
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (size_t w = 0; w < sizeof(all) / sizeof(*all); w++) {
+		bool any = false;
+
+		nobody(p);
+		for (size_t i = 0; i < p->ndevices; i++) {
+			const struct leaks_cell *c = NULL;
+
+			for (uint32_t k = 0; k < l->n && !c; k++)
+				c = &p->all[cells[k].device] == &p->devices[i] ? &cells[k] : NULL;
+			if (!(c && c->counts) && why_not(c, &p->devices[i]) == all[w].verdict)
+				any = p->in[p->devices[i].recording] = true;
+		}
+		if (!any || len + sizeof(p->list) + 64 > size)
+			continue;
+		ranks__list(p->ranks, p->in, p->list, sizeof(p->list));
+		len += snprintf(buf + len, size - len, " In %s %s.", p->list, all[w].words);
+	}
+}
+
+static void sentence(struct page *p, const struct leaks_line *l)
+{
+	const struct leaks_cell *m = &leaks_ranks__cells(p->r, l)[l->most - l->first];
+	const struct leaks_device *d = &p->all[m->device];
+	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT], module[128] = "", most[80] = "";
+
+	leaks__where(p->o->by, &m->at.row, cwd(p), at, 200);
+	if (p->o->by == BY_LINE && *m->at.row.module && strcmp(m->at.row.module, "*"))
+		snprintf(module, sizeof(module), " in %.80s", report__module(p->text, &m->at.row));
+	say_who(p, l, who, sizeof(who));
+	say_rate(p, l, &d->of, rate, sizeof(rate));
+	say_elsewhere(p, l, other, sizeof(other));
+	leaks__say_held(&m->at, d->census, held, sizeof(held));
+	leaks__say_stays(&d->of, &m->at, keeps, sizeof(keeps));
+	if (l->counted > 1)
+		snprintf(most, sizeof(most), "; in %s", ranks__at(p->ranks, d->recording)->label);
+	leaks__paragraph(p->out, p->width, "", "  ", "%s%s grows %s: %s%s in %s; %s. %s. Confidence: %s.%s", at, module,
+			who, rate,
+			 l->counted > 1 ? most : ",", leaks__rises(&d->of, &m->at.trend, n, sizeof(n)), keeps, held,
+			 trend__confidence(m->at.trend.confidence), other);
+}
+
+static void table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
+{
+	const struct leaks_cell *c = leaks_ranks__cells(p->r, l), *m = &c[l->most - l->first];
+	char slope[40], live[24], grew[24], in[32], count[32], at[REPORT_TEXT];
+	uint64_t bytes = 0, blocks = 0;
+	size_t n = 0;
+
+	nobody(p);
+	for (uint32_t i = 0; i < l->n; i++) {
+		uint32_t k = p->all[c[i].device].recording;
+
+		if (!c[i].counts)
+			continue;
+		bytes += c[i].at.row.bytes;
+		blocks += c[i].at.row.count;
+		n += !p->in[k] && !ranks__at(p->ranks, k)->worker;
+		p->in[k] = true;
+	}
+	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
+	leaks__rose_in(&p->all[m->device].of, &m->at.trend, grew, sizeof(grew));
+	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), m->at.per_step), in, grew,
+		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),
+		leaks__where(p->o->by, &m->at.row, cwd(p), at, room));
+}
+
+static bool of_kind(const struct page *p, const struct leaks_line *l)
+{
+	return !strcmp(l->kind, p->devices[0].kind);
+}
+
+static void table(struct page *p, size_t shown)
+{
+	size_t room = p->width > 66 ? p->width - 55 : 12, all = compared(p), k = 0, n;
+	bool job = ranks__one_job(p->ranks);
+	const struct leaks_line *lines;
+
+	n = leaks_ranks__lines(p->r, &lines);
+	fprintf(p->out, "\n%10s  %7s  %8s  %10s  %7s  %s\n", p->devices[0].of.clock == GROWTH_TIME ? "A second" : "A step",
+		job ? "Ranks" : "Files", "Rose in", "At end", "Blocks",
+		p->o->by == BY_MODULE ? "Module" : p->o->by == BY_CATEGORY ? "Category" : "Location");
+	for (size_t i = 0; i < n && k < shown; i++)
+		if (lines[i].counted && of_kind(p, &lines[i])) {
+			table_row(p, &lines[i], all, room);
+			k++;
+		}
+}
+
+/* --steps: the values of each line where it grows most. */
+static void figures(struct page *p, size_t shown)
+{
+	char at[REPORT_TEXT], title[REPORT_TEXT + 64];
+	const struct leaks_line *lines;
+	size_t n = leaks_ranks__lines(p->r, &lines), k = 0;
+
+	for (size_t i = 0; i < n && k < shown; i++) {
+		const struct leaks_cell *m = &leaks_ranks__cells(p->r, &lines[i])[lines[i].most - lines[i].first];
+
+		if (!lines[i].counted || !of_kind(p, &lines[i]))
+			continue;
+		k++;
+		leaks__where(p->o->by, &m->at.row, cwd(p), at, p->width > 80 ? p->width - 56 : 24);
+		snprintf(title, sizeof(title), "%s, %s", at, ranks__at(p->ranks, p->all[m->device].recording)->label);
+		leaks__figures(p->out, &p->all[m->device].of, title, m->at.values, &m->at.trend);
+	}
+}
+
+/* "rank 2", or "rank 2 (cuda:1)" where it has several. */
+static const char *whose(const struct page *p, const struct leaks_device *d, char *buf, size_t size)
+{
+	const char *label = ranks__at(p->ranks, d->recording)->label;
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->ndevices; i++)
+		n += p->devices[i].recording == d->recording;
+	snprintf(buf, size, n > 1 ? "%s (%s)" : "%s", label, d->name);
+	return buf;
+}
+
+static bool say_pools(struct page *p)
+{
+	char slope[40], n[96], who[96];
+	bool any = false;
+
+	for (size_t i = 0; i < p->ndevices; i++) {
+		const struct leaks_device *d = &p->devices[i];
+		const struct growth_sum *s = d->pool ? &d->of.reserved : &d->of.others;
+
+		if (!d->pool && !d->others)
+			continue;
+		any = true;
+		leaks__paragraph(p->out, p->width, "\n", "  ",
+				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. leaks of it alone says more.",
+				 d->pool ? "The pool" : "Memory that others than PyTorch's allocator take", whose(p, d, who,
+						sizeof(who)),
+				 d->pool ? ", what tensors hold in it does not" : "", leaks__signed(slope, sizeof(slope),
+						s->per_step),
+				 leaks__unit(&d->of), leaks__rises(&d->of, &s->trend, n, sizeof(n)),
+						trend__confidence(s->trend.confidence));
+	}
+	return any;
+}
+
+/* "12 steps", of recordings that differ the least and the most: "11 steps to 12 steps" */
+static void span(const struct page *p, char *buf, size_t size)
+{
+	const struct leaks_device *least = p->devices, *most = p->devices;
+	char a[96], b[96];
+
+	for (size_t i = 0; i < p->ndevices; i++) {
+		const struct leaks_device *d = &p->devices[i];
+
+		if (ranks__at(p->ranks, d->recording)->worker)
+			continue;
+		least = d->of.steps < least->of.steps ? d : least;
+		most = d->of.steps > most->of.steps ? d : most;
+	}
+	leaks__span(&least->of, least->duration, a, sizeof(a));
+	leaks__span(&most->of, most->duration, b, sizeof(b));
+	snprintf(buf, size, strcmp(a, b) != 0 ? "%s to %s" : "%s", a, b);
+}
+
+static void say_nothing(struct page *p, const char *sp)
+{
+	uint64_t range = 0;
+	bool tell = false;
+	char text[24];
+
+	for (size_t i = 0; i < p->ndevices; i++) {
+		uint64_t here = p->devices[i].of.allocated.trend.range;
+
+		range = here > range ? here : range;
+		tell |= p->devices[i].of.values >= TREND_MIN;
+	}
+	if (tell)
+		leaks__paragraph(p->out, p->width, "", "  ",
+				"nothing grows in any of them: %s, live at their ends within %s", sp,
+				 text__bytes(text, sizeof(text), range));
+	else
+		leaks__paragraph(p->out, p->width, "", "  ",
+				"Too short to tell: %s. Some 20 tell something, 60 tell it well.", sp);
+}
+
+/* All devices of one kind. */
+static void kind_text(struct page *p)
+{
+	const struct leaks_line *lines;
+	size_t n = leaks_ranks__lines(p->r, &lines), counted = 0, shown, k = 0;
+	char sp[200];
+
+	for (size_t i = 0; i < n; i++)
+		counted += lines[i].counted && of_kind(p, &lines[i]);
+	shown = p->o->top && p->o->top < counted ? p->o->top : counted;
+	span(p, sp, sizeof(sp));
+	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), sp);
+	for (size_t i = 0; i < n && k < shown; i++)
+		if (lines[i].counted && of_kind(p, &lines[i])) {
+			sentence(p, &lines[i]);
+			k++;
+		}
+	if (shown < counted)
+		fprintf(p->out, "(%zu more; --top 0 shows all)\n", counted - shown);
+	if (counted)
+		table(p, shown);
+	if (!say_pools(p) && !counted)
+		say_nothing(p, sp);
+	if (counted)
+		leaks__paragraph(p->out, p->width, "", "  ", "What is released less often than once in %s looks the same.", sp);
+	if (p->o->figures)
+		figures(p, shown);
+}
+
+static void head(struct page *p)
+{
+	uint64_t events = 0, lost = 0;
+	char a[32], b[32];
+
+	ranks__title(p->ranks, p->text, sizeof(p->text));
+	report__cut(p->text, 2 * p->width);
+	leaks__paragraph(p->out, p->width, "", "  ", "%s", p->text);
+	if (ranks__empty(p->ranks))
+		leaks__paragraph(p->out, p->width, "", "  ", "%zu more without a memory event %s left aside",
+				ranks__empty(p->ranks),
+				 ranks__empty(p->ranks) == 1 ? "is" : "are");
+	for (size_t i = 0; i < p->n; i++) {
+		events += ranks__at(p->ranks, i)->events;
+		lost += ranks__at(p->ranks, i)->lost;
+	}
+	leaks__paragraph(p->out, p->width, "", "  ", "%s events, %s lost", text__count(a, sizeof(a), events), text__count(b,
+			sizeof(b), lost));
+	if (lost)
+		leaks__paragraph(p->out, p->width, "", "  ",
+				 "Events were lost: a block whose end was among them looks as if it had stayed. What grows below may be that.");
+}
+
+int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
+{
+	const struct report_text_opts ro = { .width = 0 };
+	struct page *p = calloc(1, sizeof(*p));
+	size_t n;
+
+	if (!p)
+		return -ENOMEM;
+	*p = (struct page){ .out = out, .r = r, .o = leaks_ranks__opts(r), .ranks = leaks_ranks__ranks(r),
+			.width = report_text__width(out, &ro) };
+	p->n = ranks__count(p->ranks);
+	p->in = calloc(p->n + 1, sizeof(*p->in));
+	if (!p->in) {
+		free(p);
+		return -ENOMEM;
+	}
+	n = leaks_ranks__devices(r, &p->all);
+	if (p->n)
+		head(p);
+	else
+		fprintf(out, "nothing was allocated\n");
+	for (size_t from = 0, to; from < n; from = to) {
+		for (to = from + 1; to < n && !strcmp(p->all[to].kind, p->all[from].kind); to++)
+			;
+		p->devices = &p->all[from];
+		p->ndevices = to - from;
+		kind_text(p);
+	}
+	free(p->in);
+	free(p);
+	return 0;
+}

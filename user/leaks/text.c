@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What grows, for people: a sentence for each line, then a table, then what it does not say. */
+#include "leaks/leaks.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "leaks/words.h"
+#include "lib/text.h"
+#include "record/dict.h"
+#include "record/stream.h"
+#include "report/text.h"
+
+#define POOL_LINES 3
+
+struct page {
+	FILE *out;
+	size_t width;
+	const struct leaks_doc *doc;
+	const struct leaks_opts *o;
+	const char *cwd;
+	char more[REPORT_TEXT];
+};
+
+/* ---- parts ---- */
+
+static void sentence(struct page *p, const struct growth *g, const struct growth_line *l)
+{
+	char slope[40], n[96], held[1024], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
+
+	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
+	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
+		snprintf(p->more, sizeof(p->more), "%s", report__module(module, &l->row));
+		snprintf(module, sizeof(module), " in %.80s", p->more);
+	}
+	leaks__say_held(l, facts__get(p->doc->facts, "census"), held, sizeof(held));
+	leaks__say_stays(g, l, keeps, sizeof(keeps));
+	leaks__paragraph(p->out, p->width, "", "  ", "%s%s: %s a %s, in %s; %s. %s. Confidence: %s.", at, module,
+		  leaks__signed(slope, sizeof(slope), l->per_step), leaks__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
+		  keeps, held, trend__confidence(l->trend.confidence));
+}
+
+static void table(struct page *p, const struct growth *g, size_t shown)
+{
+	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT];
+	size_t room = p->width > 66 ? p->width - 55 : 12;
+
+	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n", g->clock == GROWTH_TIME ? "A second" : "A step", "Rose in",
+		"Stays", "At end", "Blocks", p->o->by == BY_MODULE ? "Module" : p->o->by == BY_CATEGORY ? "Category" : "Location");
+	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if (!leaks__counts(p->o, &l->trend))
+			continue;
+		k++;
+		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
+		fprintf(p->out, "%10s  %8s  %3u %%  %10s  %7s  %s\n", leaks__signed(slope, sizeof(slope), l->per_step), grew,
+			leaks__percent(leaks__stays(l)), text__bytes(live, sizeof(live), l->row.bytes),
+			text__count(count, sizeof(count), l->row.count), leaks__where(p->o->by, &l->row, p->cwd, at, room));
+	}
+}
+
+/* Many lines of forward that are kept for one backward are one mistake, not many. */
+static void say_graph(struct page *p, const struct growth *g)
+{
+	const struct growth_name *kept = NULL;
+	size_t n = 0, graph = 0;
+	double sum = 0;
+	char slope[40], name[256], by[320] = "";
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct growth_line *l = &g->lines[i];
+
+		if (!leaks__counts(p->o, &l->trend))
+			continue;
+		n++;
+		sum += l->per_step;
+		if (!l->nnames || !leaks__of_graph(&l->names[0]))
+			continue;
+		graph++;
+		for (size_t k = 1; k < l->nnames; k++)
+			if (!leaks__of_graph(&l->names[k]) && (!kept || l->names[k].count > kept->count))
+				kept = &l->names[k];
+	}
+	if (!graph && n < 2)
+		return;
+	fputc('\n', p->out);
+	if (n > 1)
+		leaks__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
+				 leaks__signed(slope, sizeof(slope), sum), leaks__unit(g));
+	if (kept)
+		snprintf(by, sizeof(by), "; among what came out of these lines: %s (%" PRIu64 " blocks)",
+			 text__clean(name, sizeof(name), kept->text, strlen(kept->text)), kept->count);
+	if (graph)
+		leaks__paragraph(p->out, p->width, "", "  ",
+			  "%zu of them hold%s what autograd keeps for backward. A graph goes with the last tensor that came out of "
+			  "it: something keeps a loss or an output where its value would do (loss.item(), .detach())%s.",
+			  graph, graph == 1 ? "s" : "", by);
+}
+
+static void say_segments(struct page *p, size_t device)
+{
+	char stuck[24], size[24], at[REPORT_TEXT], pin[REPORT_TEXT];
+	struct model_segments s;
+
+	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
+		return;
+	if (s.n)
+		leaks__paragraph(p->out, p->width, "  ", "  ",
+				"Free but stuck in segments that still have blocks: %s; could be given back: %s.",
+			  text__bytes(stuck, sizeof(stuck), s.stuck), text__bytes(size, sizeof(size), s.releasable));
+	for (size_t i = 0; i < s.n && i < POOL_LINES && s.all[i].stuck; i++) {
+		const struct segment *g = &s.all[i];
+
+		leaks__paragraph(p->out, p->width, "  ", "    ", "segment of %s, %s stuck, taken by %s%s%s",
+				text__bytes(size, sizeof(size), g->size),
+			  text__bytes(stuck, sizeof(stuck), g->stuck),
+			  g->seen ? report__location(at, &g->taken, p->cwd, 60) : "what was there before attach",
+			  g->npins ? ", held by " : "", g->npins ? report__location(pin, &g->pins[0], p->cwd, 60) : "");
+	}
+	model__free_segments(&s);
+}
+
+static void say_others(struct page *p, size_t device)
+{
+	char bytes[24], at[REPORT_TEXT];
+	struct model_segments s;
+
+	if (model__segments(p->doc->model, device, ROWS_NOW, false, &s))
+		return;
+	for (size_t i = 0; i < s.nothers && i < POOL_LINES; i++)
+		leaks__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s", text__bytes(bytes, sizeof(bytes),
+				s.others[i].row.bytes),
+			  report__how(s.others[i].how), report__location(at, &s.others[i].row, p->cwd, 60));
+	model__free_segments(&s);
+}
+
+static bool say_pool(struct page *p, const struct growth *g, size_t device)
+{
+	bool pool = leaks__pool_grows(p->o, g), others = leaks__others_grow(p->o, g);
+	char slope[40], n[96];
+
+	if (pool) {
+		leaks__paragraph(p->out, p->width, "\n", "  ",
+			  "The pool grows, what tensors hold in it does not: reserved %s a %s, in %s. The allocator takes more from CUDA "
+			  "though enough is free: fragmentation, or sizes that never fit again. Confidence: %s.",
+			  leaks__signed(slope, sizeof(slope), g->reserved.per_step), leaks__unit(g),
+			  leaks__rises(g, &g->reserved.trend, n, sizeof(n)), trend__confidence(g->reserved.trend.confidence));
+		say_segments(p, device);
+	}
+	if (others) {
+		leaks__paragraph(p->out, p->width, "\n", "  ",
+			  "Memory that others than PyTorch's allocator take grows: %s a %s, in %s. Confidence: %s.",
+			  leaks__signed(slope, sizeof(slope), g->others.per_step), leaks__unit(g),
+			  leaks__rises(g, &g->others.trend, n, sizeof(n)), trend__confidence(g->others.trend.confidence));
+		say_others(p, device);
+	}
+	return pool || others;
+}
+
+/* How many lines have which of the verdicts that are no leak. */
+static void say_rest(struct page *p, const struct growth *g)
+{
+	static const struct {
+		enum trend_verdict v;
+		const char *one, *many;
+	} words[] = {
+		{ TREND_STOPPED, "grew and then stopped", "grew and then stopped" },
+		{ TREND_RELEASED, "grows and is released again", "grow and are released again" },
+		{ TREND_UNSURE, "grew, too unevenly or too shortly to tell (--min-confidence low)",
+		  "grew, too unevenly or too shortly to tell (--min-confidence low)" },
+		{ TREND_SHORT, "grew, in too few steps to tell", "grew, in too few steps to tell" },
+	};
+	char text[512] = "";
+	size_t len = 0;
+
+	for (size_t w = 0; w < sizeof(words) / sizeof(*words); w++) {
+		size_t n = 0;
+
+		for (size_t i = 0; i < g->n; i++)
+			n += g->lines[i].trend.verdict == words[w].v && !leaks__counts(p->o, &g->lines[i].trend);
+		if (n && len < sizeof(text))
+			len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "", n,
+					n == 1 ? words[w].one : words[w].many);
+	}
+	if (len)
+		leaks__paragraph(p->out, p->width, "", "  ", "No leak as far as can be told, by %s: %s.",
+				report__group(p->o->by), text);
+	if (g->coarse)
+		leaks__paragraph(p->out, p->width, "", "  ", "There are so many of them that not all could be kept apart.");
+}
+
+static void say_nothing(struct page *p, const struct growth *g)
+{
+	char range[24], sp[96];
+
+	leaks__span(g, p->doc->duration, sp, sizeof(sp));
+	if (g->values < TREND_MIN)
+		leaks__paragraph(p->out, p->width, "", "  ",
+				"Too short to tell: %s. Some 20 tell something, 60 tell it well.", sp);
+	else
+		leaks__paragraph(p->out, p->width, "", "  ", "nothing grows: %s, live at %s ends within %s", sp,
+			  g->clock == GROWTH_TIME ? "slice" : leaks__unit(g), text__bytes(range, sizeof(range),
+					g->allocated.trend.range));
+}
+
+static void head(struct page *p)
+{
+	const struct leaks_doc *d = p->doc;
+	char name[512], count[32], lost[32], time[24];
+
+	leaks__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s events, %s lost", text__clean(name, sizeof(name), d->name,
+			strlen(d->name)), text__dot(),
+		  text__time(time, sizeof(time), d->duration), text__dot(), text__count(count, sizeof(count), model__events(d->model)),
+		  text__count(lost, sizeof(lost), report__lost(d->model, d->facts)));
+	if (report__lost(d->model, d->facts))
+		leaks__paragraph(p->out, p->width, "", "  ",
+			  "Events were lost: a block whose end was among them looks as if it had stayed. What grows below may be that.");
+}
+
+static int device_text(struct page *p, size_t device, bool *found)
+{
+	struct model_device d;
+	struct growth g;
+	size_t n, shown;
+	char sp[96];
+	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
+
+	if (err)
+		return err;
+	model__device(p->doc->model, device, &d);
+	n = leaks__count(p->o, &g);
+	shown = p->o->top && p->o->top < n ? p->o->top : n;
+	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(), leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
+		if (leaks__counts(p->o, &g.lines[i].trend)) {
+			sentence(p, &g, &g.lines[i]);
+			k++;
+		}
+	if (shown < n)
+		fprintf(p->out, "(%zu more; --top 0 shows all)\n", n - shown);
+	if (n) {
+		table(p, &g, shown);
+		say_graph(p, &g);
+	}
+	if (!say_pool(p, &g, device) && !n)
+		say_nothing(p, &g);
+	else
+		*found = true;
+	say_rest(p, &g);
+	if (n)
+		leaks__paragraph(p->out, p->width, "", "  ", "What is released less often than once in %s looks the same.",
+				leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
+	if (p->o->figures) {
+		char at[REPORT_TEXT];
+
+		leaks__figures(p->out, &g, d.name, g.allocated.values, &g.allocated.trend);
+		for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
+			if (leaks__counts(p->o, &g.lines[i].trend)) {
+				leaks__figures(p->out, &g, leaks__where(p->o->by, &g.lines[i].row, p->cwd, at, p->width - 36),
+						g.lines[i].values, &g.lines[i].trend);
+				k++;
+			}
+	}
+	growth__free(&g);
+	return 0;
+}
+
+int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found)
+{
+	const struct report_text_opts ro = { .width = 0 };
+	struct page *p = malloc(sizeof(*p));
+	size_t n = model__devices(doc->model), told = 0;
+	int err = 0;
+
+	if (!p)
+		return -ENOMEM;
+	p->out = out;
+	p->width = report_text__width(out, &ro);
+	p->doc = doc;
+	p->o = o;
+	p->cwd = facts__get(doc->facts, "cwd");
+	for (size_t i = 0; !err && i < n; i++) {
+		if (!leaks__wants(o, doc, i))
+			continue;
+		if (!told++)
+			head(p);
+		err = device_text(p, i, found);
+	}
+	if (!err && !told) {
+		err = o->device ? -ENOENT : 0;
+		if (!err)
+			fprintf(out, "nothing was allocated\n");
+	}
+	free(p);
+	return err;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "record/varint.h"
+#include "replay/plan_internal.h"
+
+int plan_out__flush(struct plan_out *o)
+{
+	size_t done = 0;
+
+	while (done < o->n) {
+		ssize_t n = write(o->fd, o->buf + done, o->n - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -errno;
+		done += (size_t)n;
+	}
+	o->at += o->n;
+	o->n = 0;
+	return 0;
+}
+
+int plan_out__bytes(struct plan_out *o, const void *data, size_t size)
+{
+	const uint8_t *p = data;
+
+	while (size) {
+		size_t n = sizeof(o->buf) - o->n < size ? sizeof(o->buf) - o->n : size;
+		int err = n ? 0 : plan_out__flush(o);
+
+		if (err)
+			return err;
+		memcpy(o->buf + o->n, p, n);
+		o->n += n;
+		p += n;
+		size -= n;
+	}
+	return 0;
+}
+
+#define MOST 8 /* numbers of an operation, those of EVENT included */
+
+int plan_out__op(struct plan_out *o, enum replay_op op, const uint64_t *v, size_t n)
+{
+	uint8_t *p;
+	int err = sizeof(o->buf) - o->n < 1 + MOST * VARINT_MAX ? plan_out__flush(o) : 0;
+
+	if (err)
+		return err;
+	p = o->buf + o->n;
+	*p++ = (uint8_t)op;
+	for (size_t i = 0; i < n; i++)
+		p = varint__put(p, v[i]);
+	o->n = (size_t)(p - o->buf);
+	return 0;
+}
+
+int plan_out__event(struct plan_out *o, enum replay_op op, uint64_t event, uint64_t time, const uint64_t *v, size_t n)
+{
+	uint64_t all[MOST] = { event - o->event, zigzag(time - o->time) };
+
+	if (n)
+		memcpy(all + 2, v, n * sizeof(*v));
+	o->event = event;
+	o->time = time;
+	return plan_out__op(o, op, all, n + 2);
+}

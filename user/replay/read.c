@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* A recording into a plan: which device, then all of its events. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "capture/session.h"
+#include "lib/exit.h"
+#include "model/model.h"
+#include "record/mtr.h"
+#include "record/room.h"
+#include "replay/internal.h"
+
+#define TOTAL_MAX (1ULL << 50)
+
+/* A file without a name, above the descriptors that the replayer gets. */
+static int temporary(struct failure *f)
+{
+	const char *dir = getenv("TMPDIR");
+	char path[PATH_MAX];
+	int fd, high;
+
+	if (!dir || dir[0] != '/')
+		dir = "/tmp";
+	fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	if (fd < 0 && (size_t)snprintf(path, sizeof(path), "%s/memtrace-replay-XXXXXX", dir) < sizeof(path)) {
+		fd = mkostemp(path, O_CLOEXEC);
+		if (fd >= 0)
+			unlink(path);
+	}
+	high = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 16);
+	if (fd >= 0)
+		close(fd);
+	if (high < 0)
+		failure__set(f, EXIT_FAILED, -errno, "%s: cannot make a file there: %s; TMPDIR says where it goes", dir, strerror(errno));
+	return high;
+}
+
+static int spool(struct replay *r, struct failure *f)
+{
+	char buf[1 << 16];
+	ssize_t n;
+
+	r->spool = temporary(f);
+	if (r->spool < 0)
+		return -EIO;
+	while ((n = read(STDIN_FILENO, buf, sizeof(buf))) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 || write(r->spool, buf, (size_t)n) != n)
+			return failure__set(f, EXIT_FAILED, -errno, "standard input: %s", strerror(errno));
+	}
+	return 0;
+}
+
+static struct mtr_reader *open_reader(const struct replay *r, const char *path, struct failure *f)
+{
+	char self[64];
+	const char *why = NULL;
+	struct mtr_reader *reader;
+
+	if (r->spool >= 0) {
+		snprintf(self, sizeof(self), "/proc/self/fd/%d", r->spool);
+		path = self;
+	}
+	reader = mtr_reader__open(path, &why);
+	if (!reader)
+		failure__set(f, errno == EINVAL || errno == ENOTSUP || errno == ENOENT ? EXIT_UNUSABLE : EXIT_FAILED, -errno, "%s: %s",
+			     r->spool >= 0 ? "standard input" : path, why ? why : strerror(errno));
+	return reader;
+}
+
+static int fail(const struct replay_opts *opts, int err, struct failure *f)
+{
+	char why[256];
+
+	return failure__set(f, EXIT_FAILED, err, "%s: %s", opts->path,
+			    err == -EFBIG			    ? "more blocks at once than can be replayed" :
+			    err == -ENOBUFS || err == -ENOMEM ? room__why(why, sizeof(why), err) :
+								strerror(-err));
+}
+
+/*
+ * Goes through it once: sets about.device, to the one asked for, or that on which most was allocated at once (-1: none), and
+ * about.vram. 0 or -errno and *f.
+ */
+static int survey(struct replay *r, const struct replay_opts *opts, struct failure *f)
+{
+	struct mtr_reader *reader = open_reader(r, opts->path, f);
+	uint64_t live[256] = { 0 }, peak[256] = { 0 };
+	const char *total;
+	struct event e;
+	int best = -1, got;
+	char key[32];
+
+	if (!reader)
+		return -EINVAL;
+	while ((got = mtr_reader__next(reader, &e)) == 1) {
+		uint8_t i = e.device.index;
+
+		if (e.device.type != DEVICE_CUDA || (e.kind != EVENT_ALLOC && e.kind != EVENT_FREE))
+			continue;
+		if (e.totals)
+			live[i] = e.allocated;
+		else if (e.kind == EVENT_ALLOC)
+			live[i] += e.size;
+		else
+			live[i] -= e.size < live[i] ? e.size : live[i];
+		if (live[i] > peak[i])
+			peak[i] = live[i];
+		if (best < 0 || peak[i] > peak[best])
+			best = i;
+	}
+	r->about.device = opts->device >= 0 ? opts->device : best;
+	snprintf(key, sizeof(key), "device.%d.total", r->about.device);
+	total = facts__get(mtr_reader__facts(reader), key);
+	r->about.vram = total ? strtoull(total, NULL, 10) : 0;
+	if (r->about.vram > TOTAL_MAX)
+		r->about.vram = 0;
+	mtr_reader__free(reader);
+	return got < 0 ? fail(opts, got, f) : 0;
+}
+
+static int plan_events(struct replay *r, struct replay_plan_maker *p)
+{
+	struct event e, charged;
+	uint64_t index = 0;
+	int got, err = 0;
+
+	while (!err && (got = mtr_reader__next(r->reader, &e)) != 0) {
+		if (got < 0)
+			return got;
+		charged = e;
+		if (e.kind == EVENT_ALLOC || e.kind == EVENT_OOM)
+			model__charge(r->words, &charged);
+		err = replay_plan__event(p, &e, index++, charged.stack);
+	}
+	return err;
+}
+
+int replay_read__plan(struct replay *r, const struct replay_opts *opts, struct failure *f)
+{
+	struct replay_plan_maker *p;
+	int err = !strcmp(opts->path, "-") ? spool(r, f) : 0;
+
+	if (err)
+		return err;
+	err = survey(r, opts, f);
+	if (err)
+		return err;
+	if (r->about.device < 0 || r->about.device > 254)
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA, "%s: no memory of a CUDA device was allocated in it", opts->path);
+	r->reader = open_reader(r, opts->path, f);
+	if (!r->reader)
+		return -EINVAL;
+	r->plan = temporary(f);
+	if (r->plan < 0)
+		return -EIO;
+	r->words = model__new(mtr_reader__dict(r->reader), mtr_reader__facts(r->reader), &(struct model_opts){ .at = AT_PEAK });
+	p = r->words ? replay_plan__new(r->plan, (uint8_t)r->about.device, r->about.vram) : NULL;
+	err = p ? plan_events(r, p) : -ENOMEM;
+	if (!err)
+		err = replay_plan__finish(p, &r->info);
+	replay_plan__free(p);
+	if (err)
+		return fail(opts, err, f);
+	if (!r->info.events)
+		return failure__set(f, EXIT_UNUSABLE, -ENODATA, "%s: no memory of cuda:%d was allocated in it", opts->path, r->about.device);
+	return 0;
+}

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The replayer as a process: its environment, its bounds, its answer. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "capture/session.h"
+#include "launch/child.h"
+#include "launch/dryrun.h"
+#include "lib/exit.h"
+#include "replay/internal.h"
+#include "replay/trust.h"
+
+#define MEMORY (8ULL << 30) /* of its own: 16 bytes a block, and the allocator's tables */
+#define SECONDS 60	    /* and one more for so many events: */
+#define EVENTS_A_SECOND 20000
+#define SAID 4096
+
+int replay_run__find(struct replay *r, struct failure *f)
+{
+	static const char *const places[] = { "replay/replayer", "../lib/memtrace-bpf/replay/replayer" };
+	char exe[PATH_MAX], path[PATH_MAX + 64], *slash;
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+	int err = dryrun__find(r->dryrun, sizeof(r->dryrun));
+
+	if (err)
+		return failure__set(f, EXIT_NOT_PERMITTED, err, "the libraries of the dry run are not there (%s): `make` builds them, "
+				    "`make install` installs them", r->dryrun);
+	exe[n > 0 ? n : 0] = '\0';
+	slash = strrchr(exe, '/');
+	if (slash)
+		*slash = '\0';
+	for (size_t i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/%s", exe, places[i]);
+		if (realpath(path, r->replayer) && !access(r->replayer, X_OK))
+			return 0;
+	}
+	return failure__set(f, EXIT_NOT_PERMITTED, -ENOENT, "%s/%s is not there: `make` builds it, `make install` installs it", exe, places[0]);
+}
+
+static uint64_t seconds(const struct replay *r)
+{
+	return SECONDS + r->info.events / EVENTS_A_SECOND;
+}
+
+struct strings {
+	char *v[16];
+	size_t n;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct strings *s, const char *fmt, ...)
+{
+	va_list ap;
+	char *p;
+
+	va_start(ap, fmt);
+	if (vasprintf(&p, fmt, ap) < 0)
+		_exit(126); /* in the child */
+	va_end(ap);
+	s->v[s->n++] = p;
+}
+
+static void bound(int what, uint64_t most)
+{
+	struct rlimit l = { most, most };
+
+	setrlimit(what, &l);
+}
+
+/* In the child: no way back. */
+static void become(const struct replay *r, const struct replay_run_opts *o, int answer, int said)
+{
+	const char *libraries = getenv("LD_LIBRARY_PATH");
+	struct strings argv = { 0 }, env = { 0 };
+	int null = open("/dev/null", O_RDWR);
+
+	add(&argv, "replayer");
+	add(&argv, "%u", r->torch.raw_alloc);
+	add(&argv, "%u", r->torch.raw_delete);
+	add(&argv, "%u", r->torch.init);
+	add(&argv, "%u", r->torch.empty_cache);
+	add(&argv, "%u", r->torch.set_fraction);
+	add(&argv, "%u", o->flags);
+	add(&env, "LD_PRELOAD=%s/libcuda.so.1:%s/libnvidia-ml.so.1", r->dryrun, r->dryrun);
+	add(&env, "MEMTRACE_DRYRUN_DEVICES=1");
+	add(&env, "MEMTRACE_DRYRUN_VRAM=%" PRIu64, o->vram ? o->vram : (uint64_t)DRYRUN_VRAM_MAX);
+	add(&env, "MEMTRACE_DRYRUN_CONTEXT=%" PRIu64, replay__context(r));
+	add(&env, "PYTORCH_CUDA_ALLOC_CONF=%s", o->alloc_conf);
+	if (libraries)
+		add(&env, "LD_LIBRARY_PATH=%s", libraries);
+	bound(RLIMIT_CPU, seconds(r));
+	bound(RLIMIT_DATA, MEMORY);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	replay_trust__become(r->own, r->user);
+	/* None of these is below 6. */
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(null, STDOUT_FILENO) < 0 || dup2(said, STDERR_FILENO) < 0 ||
+	    dup2(r->plan, REPLAY_PLAN_FD) < 0 || dup2(answer, REPLAY_ANSWER_FD) < 0 || dup2(r->torch.dir, REPLAY_LIB_FD) < 0 ||
+	    close_range(REPLAY_LIB_FD + 1, ~0u, 0))
+		_exit(126);
+	execve(r->replayer, argv.v, env.v);
+	_exit(127);
+}
+
+struct heard {
+	char *answer; /* whole messages */
+	size_t n, cap;
+	char said[SAID];
+	size_t n_said;
+	bool done;
+};
+
+static int take_messages(struct heard *h, const struct replay_run_opts *o, struct replay_answer *ret)
+{
+	size_t at = 0;
+
+	while (h->n - at >= sizeof(struct replay_point)) {
+		struct replay_point p;
+
+		memcpy(&p, h->answer + at, sizeof(p));
+		if (p.kind == REPLAY_DONE) {
+			if (h->n - at < sizeof(*ret))
+				break;
+			memcpy(ret, h->answer + at, sizeof(*ret));
+			h->done = true;
+			at = h->n;
+			break;
+		}
+		if (p.kind != REPLAY_POINT)
+			return -EPROTO;
+		at += sizeof(p);
+		if (o->curve) {
+			int err = o->curve(o->ctx, p.event, p.time, p.allocated, p.reserved);
+
+			if (err)
+				return err;
+		}
+	}
+	memmove(h->answer, h->answer + at, h->n - at);
+	h->n -= at;
+	return 0;
+}
+
+static int64_t left(const struct timespec *until)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (until->tv_sec - now.tv_sec) * 1000 + (until->tv_nsec - now.tv_nsec) / 1000000;
+}
+
+/* 0: its end of the pipes is closed. */
+static int listen_to(const struct replay *r, int answer, int said, const struct replay_run_opts *o, struct heard *h, struct replay_answer *ret)
+{
+	struct pollfd p[2] = { { .fd = answer, .events = POLLIN }, { .fd = said, .events = POLLIN } };
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += 2 * (time_t)seconds(r); /* of a machine with others on it */
+	while (p[0].fd >= 0 || p[1].fd >= 0) {
+		int64_t ms = left(&until);
+		ssize_t n;
+		int err;
+
+		if (ms <= 0)
+			return -ETIMEDOUT;
+		if (poll(p, 2, (int)(ms > 60000 ? 60000 : ms)) < 0 && errno != EINTR)
+			return -errno;
+		if (p[1].fd >= 0 && p[1].revents) {
+			char rest[512];
+			bool keeps = h->n_said < sizeof(h->said) - 1;
+
+			n = read(said, keeps ? h->said + h->n_said : rest, keeps ? sizeof(h->said) - 1 - h->n_said : sizeof(rest));
+			if (n > 0 && keeps)
+				h->n_said += (size_t)n;
+			if (n <= 0)
+				p[1].fd = -1;
+		}
+		if (p[0].fd >= 0 && p[0].revents) {
+			n = read(answer, h->answer + h->n, h->cap - h->n);
+			if (n <= 0)
+				p[0].fd = -1;
+			else
+				h->n += (size_t)n;
+			err = take_messages(h, o, ret);
+			if (err)
+				return err;
+		}
+		p[0].revents = p[1].revents = 0;
+	}
+	return 0;
+}
+
+/* What it said last that is not a frame of a C++ stack, for a person. */
+static void explain(struct heard *h, int status, int err, struct failure *f)
+{
+	char *what;
+
+	h->said[h->n_said] = '\0';
+	/* The runtime's words for an exception that nobody could catch, since it came while the library was loaded. */
+	what = strstr(h->said, "what():");
+	what = what ? what + strlen("what():") : h->said;
+	what += strspn(what, " \n");
+	what[strcspn(what, "\n")] = '\0';
+	if (err == -ETIMEDOUT || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
+		failure__set(f, EXIT_FAILED, err, "the replay took too long and was ended");
+	else if (*what)
+		failure__set(f, EXIT_FAILED, err, "PyTorch's allocator: %.500s", what);
+	else if (WIFSIGNALED(status))
+		failure__set(f, EXIT_FAILED, err, "the replay was ended by signal %d", WTERMSIG(status));
+	else
+		failure__set(f, EXIT_FAILED, err, "the replay ended with status %d", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
+static int start(const struct replay *r, const struct replay_run_opts *o, int answer[2], int said[2], pid_t *pid, struct failure *f)
+{
+	if (pipe2(answer, O_CLOEXEC))
+		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
+	if (pipe2(said, O_CLOEXEC)) {
+		close(answer[0]);
+		close(answer[1]);
+		return failure__set(f, EXIT_FAILED, -errno, "pipe: %s", strerror(errno));
+	}
+	/* In the child they are put in the places 3 to 5, so none may be there before. */
+	for (int i = 0; i < 2; i++) {
+		int *fds[] = { &answer[i], &said[i] };
+
+		for (int j = 0; j < 2; j++) {
+			int high = fcntl(*fds[j], F_DUPFD_CLOEXEC, 16);
+
+			if (high >= 0) {
+				close(*fds[j]);
+				*fds[j] = high;
+			}
+		}
+	}
+	*pid = fork();
+	if (!*pid)
+		become(r, o, answer[1], said[1]);
+	close(answer[1]);
+	close(said[1]);
+	if (*pid < 0) {
+		close(answer[0]);
+		close(said[0]);
+		return failure__set(f, EXIT_FAILED, -errno, "fork: %s", strerror(errno));
+	}
+	return 0;
+}
+
+int replay_run__try(const struct replay *r, const struct replay_run_opts *o, struct replay_answer *ret, struct failure *f)
+{
+	struct heard h = { .cap = 64 * 1024 };
+	int answer[2], said[2], status = 0, err;
+	pid_t pid = -1;
+
+	h.answer = malloc(h.cap);
+	if (!h.answer)
+		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
+	err = start(r, o, answer, said, &pid, f);
+	if (err) {
+		free(h.answer);
+		return err;
+	}
+	err = listen_to(r, answer[0], said[0], o, &h, ret);
+	if (err)
+		kill(pid, SIGKILL);
+	close(answer[0]);
+	close(said[0]);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	if (!err && (!h.done || status))
+		err = -EPROTO;
+	if (err)
+		explain(&h, status, err, f);
+	free(h.answer);
+	return err;
+}

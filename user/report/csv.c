@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/csv.h"
+#include "report/doc.h"
+#include "report/filter.h"
+
+void report_csv__field(FILE *out, const char *s)
+{
+	fputc(',', out);
+	csv__put(out, s);
+}
+
+void report_csv__header(FILE *out, bool segments)
+{
+	if (segments) {
+		fputs("address,size,allocated,free,stuck,largest_gap,blocks,recording,device,stream,pool,kind,expandable,"
+		      "foreign,taken_at,taken_file,taken_line,taken_function,held_file,held_line,held_function,held_bytes,held_by\r\n",
+		      out);
+		return;
+	}
+	fputs("bytes,count,median,cumulative,recording,device,file,line,function,module,module_class,phase,category,source,"
+	      "thread,stack,name,node_class\r\n",
+	      out);
+}
+
+/* Root first, frames parted by ";" as in folded stacks. */
+int report_csv__stack(FILE *out, const struct dict *d, const struct row *r)
+{
+	struct dict_stack s = dict__get_stack(d, r->stack);
+	char *frame = malloc(REPORT_TEXT), *text = NULL;
+	size_t size;
+	FILE *f = frame ? open_memstream(&text, &size) : NULL;
+
+	if (!f) {
+		free(frame);
+		return -ENOMEM;
+	}
+	for (uint32_t i = s.n; i-- > 0;)
+		fprintf(f, "%s%s", report__frame(frame, d, s.frames[i]), i ? ";" : "");
+	if (row__has_leaf(r))
+		fprintf(f, "%s%s", s.n ? ";" : "", r->node_class);
+	free(frame);
+	if (fclose(f)) {
+		free(text);
+		return -ENOMEM;
+	}
+	report_csv__field(out, text);
+	free(text);
+	return 0;
+}
+
+static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r)
+{
+	unsigned of = report__speaks_of(doc->by, doc->split);
+	char line[16] = "";
+	int err = 0;
+
+	if (r->file && r->line)
+		snprintf(line, sizeof(line), "%u", r->line);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, r->bytes, r->count, r->median, r->cumulative);
+	report_csv__field(out, doc->name);
+	report_csv__field(out, device);
+	report_csv__field(out, r->file);
+	report_csv__field(out, line);
+	report_csv__field(out, r->func);
+	report_csv__field(out, r->module);
+	report_csv__field(out, r->module_class);
+	report_csv__field(out, !r->before_attach && (of & 1U << BY_PHASE) ? phase__name(r->phase) : NULL);
+	report_csv__field(out, r->category);
+	report_csv__field(out, r->source);
+	report_csv__field(out, r->thread);
+	if ((of & 1U << BY_STACK) && !r->before_attach)
+		err = report_csv__stack(out, doc->dict, r);
+	else
+		report_csv__field(out, NULL);
+	report_csv__field(out, r->name);
+	report_csv__field(out, of & 1U << BY_LINE ? r->node_class : NULL);
+	fputs("\r\n", out);
+	return err;
+}
+
+static void put_where(FILE *out, const struct row *r)
+{
+	char line[16] = "";
+
+	if (r && r->file && r->line)
+		snprintf(line, sizeof(line), "%u", r->line);
+	report_csv__field(out, r ? r->file : NULL);
+	report_csv__field(out, line);
+	report_csv__field(out, r ? r->func : NULL);
+}
+
+static void put_segment(FILE *out, const struct report_doc *doc, const char *device, const struct segment *s)
+{
+	char text[48];
+
+	fprintf(out, "0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, s->addr, s->size,
+		s->allocated, s->free, s->stuck, s->largest_gap, s->blocks);
+	report_csv__field(out, doc->name);
+	report_csv__field(out, device);
+	snprintf(text, sizeof(text), "0x%" PRIx64, s->cuda_stream);
+	report_csv__field(out, s->stream_known ? text : NULL);
+	snprintf(text, sizeof(text), "%" PRIu64 ":%" PRIu64, s->pool[0], s->pool[1]);
+	report_csv__field(out, s->pool_known ? text : NULL);
+	report_csv__field(out, report__segment_kind(s));
+	report_csv__field(out, s->expandable ? "true" : "false");
+	report_csv__field(out, s->foreign ? "true" : "false");
+	snprintf(text, sizeof(text), "%.9f", (double)s->time / 1e9);
+	report_csv__field(out, s->seen ? text : NULL);
+	put_where(out, &s->taken);
+	put_where(out, s->npins ? &s->pins[0] : NULL);
+	snprintf(text, sizeof(text), "%" PRIu64, s->npins ? s->pins[0].bytes : 0);
+	report_csv__field(out, text);
+	snprintf(text, sizeof(text), "%" PRIu64, s->npins + s->more_pins);
+	report_csv__field(out, text);
+	fputs("\r\n", out);
+}
+
+static int put_segments(FILE *out, const struct report_doc *doc)
+{
+	struct model_segments s;
+	struct model_device d;
+	int err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->innermost, &s);
+
+	if (err)
+		return err == -EINVAL ? 0 : err; /* the CPU has none */
+	model__device(doc->model, doc->device, &d);
+	for (size_t i = 0; i < s.n && (!doc->top || i < doc->top); i++)
+		put_segment(out, doc, d.name, &s.all[i]);
+	model__free_segments(&s);
+	return 0;
+}
+
+int report_csv__rows(FILE *out, const struct report_doc *doc)
+{
+	struct row_opts o = { .by = doc->by, .split = doc->split, .when = ROWS_AT_MARK, .innermost = doc->innermost };
+	struct model_device d;
+	struct row *rows, sum = { .source = "filtered", .module = "", .module_class = "", .before_attach = true };
+	size_t n, kept;
+	int err;
+
+	if (doc->device < 0)
+		return 0;
+	if (doc->segments)
+		return put_segments(out, doc);
+	report_select__apply(doc->select, &o);
+	err = model__rows(doc->model, doc->device, &o, &rows, &n);
+	if (err)
+		return err;
+	model__device(doc->model, doc->device, &d);
+	kept = report_select__kept(rows, n, &sum.bytes, &sum.count);
+	for (size_t i = 0; i < kept && !err && (!doc->top || i < doc->top); i++)
+		err = put_row(out, doc, d.name, &rows[i]);
+	if (kept < n && !err && (doc->split || doc->by != BY_LAYER)) {
+		sum.cumulative = rows[n - 1].cumulative;
+		err = put_row(out, doc, d.name, &sum);
+	}
+	free(rows);
+	return err;
+}

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/fail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "leaks/leaks.h"
+#include "lib/array.h"
+#include "lib/strings.h"
+#include "lib/text.h"
+#include "record/stream.h"
+
+#define MIN_GROWTH 1024 /* bytes: as leaks has it */
+#define WARM_UP 2	/* steps that growth does not count */
+
+struct report_fail {
+	struct cond **conds;
+	size_t n, room;
+	struct failing *failing;
+	size_t nfailing, failing_room;
+	struct strings *words;
+	/* Of the recording under way. */
+	struct model *model;
+	bool feed, leaks; /* some condition is of growth; of lines that grow */
+	bool warm;
+	uint32_t number;  /* of the device that the last event was of, UINT32_MAX: there was none */
+	uint64_t time;	  /* of that event */
+};
+
+struct report_fail *report_fail__new(void)
+{
+	struct report_fail *f = calloc(1, sizeof(*f));
+
+	if (f)
+		f->words = strings__new();
+	if (f && !f->words) {
+		free(f);
+		return NULL;
+	}
+	return f;
+}
+
+void report_fail__free(struct report_fail *f)
+{
+	if (!f)
+		return;
+	for (size_t i = 0; i < f->n; i++)
+		cond__free(f->conds[i]);
+	free(f->conds);
+	for (size_t i = 0; i < f->nfailing; i++) {
+		free(f->failing[i].recording);
+		free(f->failing[i].device);
+		free(f->failing[i].cwd);
+	}
+	free(f->failing);
+	strings__free(f->words);
+	free(f);
+}
+
+static int complain(const char *text, const char *what, const char *why_not, char **why)
+{
+	char all[1600], clean[2048];
+
+	snprintf(all, sizeof(all), "'%s': %s %s", text, what, why_not);
+	*why = strdup(text__clean(clean, sizeof(clean), all, strlen(all)));
+	return *why ? -EINVAL : -ENOMEM;
+}
+
+int report_fail__add(struct report_fail *f, const char *text, char **why)
+{
+	static const enum cond_figure not_in_it[] = { COND_RSS, COND_RETRIES, COND_RSS_GROWTH, COND_USED_GROWTH, COND_OTHER_GROWTH };
+	struct cond *c;
+	int err = cond__parse(text, &c, why);
+
+	for (size_t i = 0; !err && i < sizeof(not_in_it) / sizeof(*not_in_it); i++) {
+		if (!cond__needs(c, not_in_it[i]))
+			continue;
+		err = complain(text, cond__figure_name(not_in_it[i]), "is not in recordings; `memtrace-bpf watch` knows it", why);
+		cond__free(c);
+		return err;
+	}
+	if (err)
+		return err;
+	err = array__grow(&f->conds, &f->room, f->n + 1, sizeof(*f->conds));
+	if (err) {
+		cond__free(c);
+		return err;
+	}
+	f->conds[f->n++] = c;
+	f->feed |= cond__needs_growth(c);
+	f->leaks |= cond__needs(c, COND_LEAKS);
+	return 0;
+}
+
+bool report_fail__any(const struct report_fail *f)
+{
+	return f && f->n;
+}
+
+size_t report_fail__count(const struct report_fail *f)
+{
+	return f->nfailing;
+}
+
+const struct failing *report_fail__at(const struct report_fail *f, size_t i)
+{
+	return &f->failing[i];
+}
+
+/* ---- while it is read ---- */
+
+static void forget(struct report_fail *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		for (unsigned k = 0; k < COND_SERIES; k++)
+			cond__forget(f->conds[i], k);
+}
+
+int report_fail__begin(struct report_fail *f, struct analysis *a)
+{
+	f->model = a->model;
+	f->warm = false;
+	f->number = UINT32_MAX;
+	forget(f);
+	return f->feed || f->leaks ? growth__watch(a->model, BY_LINE) : 0;
+}
+
+/* What there is since the last event. */
+static int feed(struct report_fail *f)
+{
+	struct cond_values v = { .time = f->time, .has_steps = true, .series = f->number };
+	struct model_now now;
+
+	if (f->number >= COND_SERIES || !model__now(f->model, f->number, &now))
+		return 0;
+	v.step = model__steps(f->model);
+	v.seq = now.seq;
+	if (!f->warm && v.step >= WARM_UP) {
+		forget(f);
+		f->warm = true;
+	}
+	/* Finding memory that was there before attach is no growth: it is left out, and the figure may be below 0. */
+	v.v[COND_ALLOCATED] = (struct cond_value){ .known = true, .value = now.allocated - now.late };
+	v.v[COND_RESERVED] = (struct cond_value){ .known = true, .value = now.reserved };
+	for (size_t i = 0; i < f->n; i++) {
+		int err = cond__feed(f->conds[i], &v);
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int report_fail__event(void *ctx, const struct event *e)
+{
+	struct report_fail *f = ctx;
+	int err = 0;
+
+	/* The model knows of this one when the next one comes. */
+	if (f->feed && f->number != UINT32_MAX)
+		err = feed(f);
+	f->number = UINT32_MAX;
+	if (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) {
+		f->number = model__number_of(f->model, e->device);
+		f->time = e->time;
+	} else if (e->kind == EVENT_STEP && f->feed) {
+		f->time = e->time;
+	}
+	return err;
+}
+
+/* ---- judging ---- */
+
+struct judged { /* a device of a recording */
+	struct analysis *a;
+	size_t device;
+	struct model_device d;
+	const struct model_opts *at;
+	bool innermost;
+	bool grown; /* g is there */
+	struct growth g;
+	/* With this, what is not exact is at most that; else it is at least what is known, or 0. */
+	struct cond_values high, low;
+};
+
+static void put(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of, enum figure is, const char *why)
+{
+	x->low.v[i] = (struct cond_value){ known, is == FIGURE_NOT_EXACT ? 0 : value, of };
+	x->high.v[i] = (struct cond_value){ known, is == FIGURE_EXACT ? value : UINT64_MAX, of };
+	x->low.why[i] = x->high.why[i] = why;
+}
+
+static void put_device(struct judged *x)
+{
+	const struct model_device *d = &x->d;
+	const char *total = report__device_fact(x->a->facts, d, "total");
+	uint64_t all = total ? strtoull(total, NULL, 10) : 0, unused = 0;
+	bool cuda = d->device.type != DEVICE_CPU, reserved = d->has_totals && d->marked;
+	const char *why = !cuda ? "the CPU's allocator reserves nothing" : "the allocator says no totals", *moment;
+
+	moment = d->marked ? "" : "the moment of the report did not come";
+	unused = d->mark_reserved > d->mark_allocated ? d->mark_reserved - d->mark_allocated : 0;
+	put(x, COND_ALLOCATED, d->marked, d->mark_allocated, all, d->mark_is, moment);
+	put(x, COND_PEAK, true, d->peak_allocated, all, d->peak_is, "");
+	put(x, COND_RESERVED, reserved, d->mark_reserved, all, d->mark_is, d->has_totals ? moment : why);
+	put(x, COND_UNUSED, reserved, unused, all, d->mark_is, d->has_totals ? moment : why);
+	put(x, COND_PEAK_RESERVED, d->has_totals, d->peak_reserved, all, d->peak_is, why);
+	put(x, COND_FRAGMENTATION, reserved, unused, d->mark_reserved, FIGURE_EXACT, d->has_totals ? moment : why);
+	if (reserved && !d->mark_reserved)
+		x->low.v[COND_FRAGMENTATION].of = x->high.v[COND_FRAGMENTATION].of = 1;
+	put(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT, "the CPU's allocator does not tell of it");
+}
+
+static void put_below(struct judged *x)
+{
+	const char *total = report__device_fact(x->a->facts, &x->d, "total"), *why = "no figure of the driver is in it";
+	uint64_t all = total ? strtoull(total, NULL, 10) : 0;
+	struct model_segments s;
+	bool known = !model__segments(x->a->model, x->device, ROWS_AT_MARK, x->innermost, &s);
+
+	if (known) {
+		uint64_t other = s.used > s.used_below ? s.used - s.used_below : 0;
+
+		put(x, COND_USED, s.used_known, s.used, all, FIGURE_EXACT, why);
+		put(x, COND_OTHER, s.used_known, other, all, FIGURE_EXACT, why);
+		model__free_segments(&s);
+		return;
+	}
+	put(x, COND_USED, false, 0, 0, FIGURE_EXACT, why);
+	put(x, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
+}
+
+static void put_whole(struct judged *x)
+{
+	const struct model *m = x->a->model;
+	uint64_t time = model__step_time(m);
+
+	put(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no step was seen from its beginning to its end");
+	put(x, COND_LOST, true, report__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
+	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
+	x->low.series = x->high.series = model__number(m, x->device);
+	x->low.most = x->high.most = true;
+}
+
+/* Nothing else than the totals that an allocator carries is right again after a loss. */
+static bool growth_is_known(const struct judged *x)
+{
+	return x->d.has_totals || x->d.allocated_is == FIGURE_EXACT;
+}
+
+static void put_growth(struct report_fail *f, struct judged *x)
+{
+	const struct leaks_opts lo = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH };
+	const char *few = "too few steps to tell; docs/LEAKS.md says how many that takes";
+
+	if (!f->feed && !f->leaks)
+		return;
+	x->grown = !growth__judge(x->a->model, x->device, MIN_GROWTH, &x->g);
+	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN, x->grown ? leaks__count(&lo, &x->g) : 0, 0, FIGURE_EXACT, few);
+	if (growth_is_known(x))
+		return;
+	put(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT, "events were lost, and without the allocator's totals what there was after is not known");
+}
+
+/* The words of a figure of which only the least is known. */
+static void say_at_least(struct cond_result *r)
+{
+	char text[COND_TEXT];
+
+	snprintf(text, sizeof(text), "events were lost, and figures of such a recording are only known to be at least so much: %.300s", r->text);
+	memcpy(r->text, text, sizeof(text));
+	r->verdict = COND_UNKNOWN;
+}
+
+static int judge_one(struct cond *c, struct judged *x, struct cond_result *ret)
+{
+	struct cond_result high;
+	int err = cond__eval(c, &x->low, ret);
+
+	if (!err)
+		err = cond__eval(c, &x->high, &high);
+	if (!err && ret->verdict != high.verdict)
+		say_at_least(ret);
+	return err;
+}
+
+static struct failing *add_failing(struct report_fail *f, const struct analysis *a, const struct judged *x)
+{
+	const char *rank = facts__get(a->facts, "rank"), *cwd = facts__get(a->facts, "cwd");
+	struct failing *r;
+
+	if (array__grow(&f->failing, &f->failing_room, f->nfailing + 1, sizeof(*f->failing)))
+		return NULL;
+	r = &f->failing[f->nfailing];
+	*r = (struct failing){ .recording = strdup(a->name), .device = x ? strdup(x->d.name) : NULL, .cwd = cwd ? strdup(cwd) : NULL };
+	r->has_rank = rank;
+	r->rank = rank ? report__fact_number(a->facts, "rank") : 0;
+	f->nfailing++;
+	return r->recording && (r->device || !x) ? r : NULL;
+}
+
+/* Speaks of nothing that each device has its own of. */
+static bool is_of_all(const struct cond *c)
+{
+	for (int i = 0; i < COND_NR; i++)
+		if (i != COND_STEP_TIME && i != COND_LOST && cond__needs(c, i))
+			return false;
+	return true;
+}
+
+static int judge_device(struct report_fail *f, struct judged *x, bool first)
+{
+	int err = 0;
+
+	model__device(x->a->model, x->device, &x->d);
+	put_device(x);
+	put_below(x);
+	put_whole(x);
+	put_growth(f, x);
+	for (size_t i = 0; i < f->n && !err; i++) {
+		struct failing *r;
+
+		if (is_of_all(f->conds[i]) && !first)
+			continue;
+		r = add_failing(f, x->a, is_of_all(f->conds[i]) ? NULL : x);
+		if (!r)
+			return -ENOMEM;
+		r->condition = cond__text(f->conds[i]);
+		err = judge_one(f->conds[i], x, &r->result);
+		if (!err && r->result.verdict == COND_HOLDS)
+			err = blame__find(x->a, x->device, &r->result, x->at, x->innermost, x->grown ? &x->g : NULL, f->words, &r->blame);
+	}
+	if (x->grown)
+		growth__free(&x->g);
+	return err;
+}
+
+static int judge_nothing(struct report_fail *f, struct analysis *a)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		struct failing *r = add_failing(f, a, NULL);
+
+		if (!r)
+			return -ENOMEM;
+		r->condition = cond__text(f->conds[i]);
+		r->empty = true;
+		r->result.verdict = COND_UNKNOWN;
+		snprintf(r->result.text, sizeof(r->result.text), "no memory event of any device is in it");
+	}
+	return 0;
+}
+
+int report_fail__judge(struct report_fail *f, struct analysis *a, int device, const struct model_opts *at, bool innermost)
+{
+	size_t n = model__devices(a->model);
+	bool first = true;
+	int err = 0;
+
+	if (!n)
+		return judge_nothing(f, a);
+	if (f->feed && f->number != UINT32_MAX)
+		err = feed(f);
+	f->number = UINT32_MAX;
+	for (size_t i = 0; i < n && !err; i++) {
+		struct judged x = { .a = a, .device = i, .at = at, .innermost = innermost };
+
+		model__device(a->model, i, &x.d);
+		if (device >= 0 ? i != (size_t)device : x.d.device.type == DEVICE_CPU && n > 1)
+			continue;
+		err = judge_device(f, &x, first);
+		first = false;
+	}
+	return err;
+}

@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/filter.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#include "lib/array.h"
+#include "lib/nearest.h"
+#include "lib/text.h"
+#include "memtrace.h"
+#include "record/dict.h"
+
+#define MOST_VALUES 256 /* of all terms */
+#define LISTED 8	/* values in a message */
+
+enum key {
+	KEY_ANY,
+	KEY_LINE,
+	KEY_FUNC,
+	KEY_MODULE,
+	KEY_CLASS,
+	KEY_CATEGORY,
+	KEY_PHASE,
+	KEY_THREAD,
+	KEY_NAME,
+	KEY_SOURCE,
+	KEY_SIZE,
+	KEY_NR,
+};
+
+static const char *const keys[KEY_NR] = {
+	[KEY_ANY] = "text",	[KEY_LINE] = "line",	 [KEY_FUNC] = "func",	[KEY_MODULE] = "module",
+	[KEY_CLASS] = "class",	[KEY_CATEGORY] = "category", [KEY_PHASE] = "phase", [KEY_THREAD] = "thread",
+	[KEY_NAME] = "name",	[KEY_SOURCE] = "source", [KEY_SIZE] = "size",
+};
+
+struct value {
+	char *text;	/* part of the filter's copy */
+	uint32_t line;	/* of KEY_LINE, 0: any */
+	char op[3];	/* of KEY_SIZE */
+	uint64_t bytes;
+};
+
+struct term {
+	enum key key;
+	bool not;
+	size_t first, n; /* of the values: one of them must hold */
+};
+
+struct filter {
+	char *copy;
+	struct term *terms;
+	struct value *values;
+	size_t nterms, nvalues;
+	char *why;
+	size_t why_size;
+};
+
+static int complain(struct filter *f, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int complain(struct filter *f, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	text__clean(f->why, f->why_size, text, strlen(text));
+	return -EINVAL;
+}
+
+/* ---- parsing ---- */
+
+static int parse_size(struct filter *f, struct value *v)
+{
+	char *p = v->text;
+	size_t n = strspn(p, "<>=");
+
+	if (n > 2 || (n == 2 && p[1] != '='))
+		return complain(f, "size:%s: one of > >= < <= = and a size is wanted", p);
+	memcpy(v->op, n ? p : "=", n ? n : 1);
+	if (text__parse_size(p + n, &v->bytes))
+		return complain(f, "size:%s: '%s' is no size; 64K, 1.5G ... are", v->text, p + n);
+	return 0;
+}
+
+/* "model.py:36". */
+static void parse_line(struct value *v)
+{
+	char *colon = strrchr(v->text, ':'), *end;
+	unsigned long n;
+
+	if (!colon || colon[1] < '0' || colon[1] > '9')
+		return;
+	n = strtoul(colon + 1, &end, 10);
+	if (*end || !n || n > UINT32_MAX)
+		return;
+	v->line = (uint32_t)n;
+	*colon = '\0';
+}
+
+static int parse_choice(struct filter *f, const struct value *v, const char *key, const char *(*name)(int), int n)
+{
+	char all[160] = "";
+	size_t len = 0;
+
+	for (int i = 0; i < n; i++) {
+		if (!strcmp(v->text, name(i)))
+			return 0;
+		len += snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "", name(i));
+	}
+	return complain(f, "%s:%s is none of %s", key, v->text, all);
+}
+
+static const char *category_at(int i)
+{
+	return category__name(i);
+}
+
+static const char *phase_at(int i)
+{
+	return phase__name(i);
+}
+
+static const char *source_at(int i)
+{
+	static const char *const names[] = { "frame", "autograd", "census", "native", "untraced", "hidden" };
+
+	return names[i];
+}
+
+static int parse_value(struct filter *f, enum key key, char *text)
+{
+	struct value *v = &f->values[f->nvalues];
+
+	if (f->nvalues == MOST_VALUES)
+		return complain(f, "more than %d values", MOST_VALUES);
+	f->nvalues++;
+	*v = (struct value){ .text = text };
+	switch (key) {
+	case KEY_SIZE:
+		return parse_size(f, v);
+	case KEY_CATEGORY:
+		return parse_choice(f, v, "category", category_at, CATEGORY_NR);
+	case KEY_PHASE:
+		return parse_choice(f, v, "phase", phase_at, PHASE_NR);
+	case KEY_SOURCE:
+		return parse_choice(f, v, "source", source_at, 6);
+	case KEY_LINE:
+		parse_line(v);
+		break;
+	default:
+		break;
+	}
+	return 0;
+}
+
+/* The value at *p up to "|" or a space, without quotes, in place; *more: another one follows. Ends at the next term. */
+static int take_value(struct filter *f, char **p, char **ret, bool *more)
+{
+	char *in = *p, *out = *p;
+	bool quoted = *in == '"';
+
+	*ret = out;
+	if (quoted) {
+		for (in++; *in && *in != '"'; in++)
+			*out++ = *in;
+		if (*in++ != '"')
+			return complain(f, "a quote without its end");
+		if (*in && *in != '|' && *in != ' ')
+			return complain(f, "after a quote: '%s'", in);
+	} else {
+		for (; *in && *in != '|' && *in != ' '; in++)
+			*out++ = *in;
+		if (out == *ret)
+			return complain(f, "a term without a value; \"\" is an empty one");
+	}
+	*more = *in == '|';
+	*p = *in ? in + 1 : in;
+	*out = '\0';
+	return 0;
+}
+
+/* The key before a colon; what is no name of a field is part of a word, as in model.py:36. */
+static int take_key(struct filter *f, char **p, enum key *ret)
+{
+	size_t len = strspn(*p, "abcdefghijklmnopqrstuvwxyz_");
+
+	*ret = KEY_ANY;
+	if (!len || (*p)[len] != ':')
+		return 0;
+	for (int k = 0; k < KEY_NR; k++)
+		if (strlen(keys[k]) == len && !strncmp(*p, keys[k], len)) {
+			*ret = k;
+			*p += len + 1;
+			return 0;
+		}
+	return complain(f, "no field '%.*s'; there are line, func, module, class, category, phase, thread, name, source, size, text",
+			(int)len, *p);
+}
+
+static int take_term(struct filter *f, char **p)
+{
+	struct term *t = &f->terms[f->nterms];
+	bool more = true;
+	char *text;
+	int err;
+
+	if (f->nterms == MOST_VALUES)
+		return complain(f, "more than %d terms", MOST_VALUES);
+	*t = (struct term){ .not = **p == '-' || **p == '!', .first = f->nvalues };
+	*p += t->not;
+	err = take_key(f, p, &t->key);
+	while (!err && more) {
+		err = take_value(f, p, &text, &more);
+		if (!err)
+			err = parse_value(f, t->key, text);
+	}
+	t->n = f->nvalues - t->first;
+	f->nterms++;
+	return err;
+}
+
+static int parse(struct filter *f)
+{
+	char *p = f->copy + strspn(f->copy, " ");
+	int err = *p ? 0 : complain(f, "nothing in it");
+
+	while (!err && *p) {
+		err = take_term(f, &p);
+		p += strspn(p, " ");
+	}
+	return err;
+}
+
+struct filter *filter__parse(const char *expr, char *why, size_t size)
+{
+	struct filter *f = calloc(1, sizeof(*f));
+
+	snprintf(why, size, "out of memory");
+	if (!f)
+		return NULL;
+	f->why = why;
+	f->why_size = size;
+	f->copy = strdup(expr);
+	f->terms = calloc(MOST_VALUES, sizeof(*f->terms));
+	f->values = calloc(MOST_VALUES, sizeof(*f->values));
+	if (f->copy && f->terms && f->values && !parse(f))
+		return f;
+	filter__free(f);
+	return NULL;
+}
+
+void filter__free(struct filter *f)
+{
+	if (!f)
+		return;
+	free(f->copy);
+	free(f->terms);
+	free(f->values);
+	free(f);
+}
+
+/* ---- matching ---- */
+
+/* An empty value is what is not there. */
+static bool has(const char *s, const char *value)
+{
+	if (!*value)
+		return !s || !*s;
+	return s && strcasestr(s, value);
+}
+
+/* A part of a dotted name, as long as n, against one of the pattern. */
+static bool part_is(const char *part, size_t n, const char *pattern, size_t npattern)
+{
+	char a[256], b[256];
+
+	if (n >= sizeof(a) || npattern >= sizeof(b))
+		return n == npattern && !memcmp(part, pattern, n);
+	memcpy(a, part, n);
+	a[n] = '\0';
+	memcpy(b, pattern, npattern);
+	b[npattern] = '\0';
+	return !fnmatch(b, a, 0);
+}
+
+/* Do whole parts of the name, beginning with this one, match those of the pattern? */
+static bool parts_from(const char *name, const char *pattern)
+{
+	for (;;) {
+		size_t n = strcspn(name, "."), m = strcspn(pattern, ".");
+
+		if (!part_is(name, n, pattern, m))
+			return false;
+		if (!pattern[m])
+			return true;
+		if (!name[n])
+			return false;
+		name += n + 1;
+		pattern += m + 1;
+	}
+}
+
+static bool module_has(const char *name, const char *pattern)
+{
+	if (!*pattern)
+		return !*name;
+	for (const char *p = name; *name; p++) {
+		if (parts_from(p, pattern))
+			return true;
+		p = strchr(p, '.');
+		if (!p)
+			break;
+	}
+	return false;
+}
+
+static bool size_is(const struct row *r, const struct value *v)
+{
+	if (!r->median) /* not known */
+		return false;
+	if (v->op[0] == '=')
+		return r->median == v->bytes;
+	if (v->op[1] == '=' && r->median == v->bytes)
+		return true;
+	return v->op[0] == '>' ? r->median > v->bytes : r->median < v->bytes;
+}
+
+/* Is value in "file:line ", and if it has a number at its end, is that all of the line's? */
+static bool colon_has(const char *line, const char *value)
+{
+	size_t len = strlen(value);
+	const char *p = strcasestr(line, value);
+
+	for (; p; p = strcasestr(p + 1, value))
+		if (value[len - 1] < '0' || value[len - 1] > '9' || p[len] == ' ')
+			return true;
+	return false;
+}
+
+static bool any_has(const struct row *r, const char *value)
+{
+	char line[DICT_MAX_STRING + 16];
+
+	if (has(r->file, value) || has(r->func, value) || has(r->module, value) || has(r->module_class, value) ||
+	    has(r->category, value) || has(r->name, value) || has(r->thread, value) || has(r->source, value) || has(r->node_class, value))
+		return true;
+	if (r->before_attach)
+		return has("before attach", value);
+	if (has(phase__name(r->phase), value))
+		return true;
+	if (!r->file || !strchr(value, ':'))
+		return false;
+	snprintf(line, sizeof(line), "%s:%u ", r->file, r->line); /* the space ends the number: model.py:36 is not model.py:361 */
+	return colon_has(line, value);
+}
+
+static bool holds(enum key key, const struct value *v, const struct row *r)
+{
+	switch (key) {
+	case KEY_LINE:
+		return (!v->line || (r->file && v->line == r->line)) && has(r->file, v->text);
+	case KEY_FUNC:
+		return has(r->func, v->text);
+	case KEY_MODULE:
+		return module_has(r->module, v->text);
+	case KEY_CLASS:
+		return has(r->module_class, v->text);
+	case KEY_CATEGORY:
+		return r->category && !strcmp(r->category, v->text);
+	case KEY_PHASE:
+		return !r->before_attach && !strcmp(phase__name(r->phase), v->text);
+	case KEY_THREAD:
+		return has(r->thread, v->text);
+	case KEY_NAME:
+		return has(r->name, v->text);
+	case KEY_SOURCE:
+		return !strcmp(r->source, v->text);
+	case KEY_SIZE:
+		return size_is(r, v);
+	default:
+		return any_has(r, v->text);
+	}
+}
+
+bool filter__matches(const struct filter *f, const struct row *r)
+{
+	for (size_t i = 0; i < f->nterms; i++) {
+		const struct term *t = &f->terms[i];
+		bool one = false;
+
+		for (size_t k = 0; k < t->n && !one; k++)
+			one = holds(t->key, &f->values[t->first + k], r);
+		if (one == t->not)
+			return false;
+	}
+	return true;
+}
+
+bool filter__hides(char *const *patterns, size_t n, const char *path)
+{
+	for (size_t i = 0; i < n; i++)
+		for (const char *p = path;; p++) {
+			if (!fnmatch(patterns[i], p, FNM_PATHNAME | FNM_LEADING_DIR | FNM_NOESCAPE))
+				return true;
+			p = strchr(p, '/');
+			if (!p)
+				break;
+		}
+	return false;
+}
+
+static bool keep(void *ctx, const struct row *r)
+{
+	const struct report_select *s = ctx;
+
+	return filter__matches(s->filter, r);
+}
+
+static bool hide(void *ctx, const char *file)
+{
+	const struct report_select *s = ctx;
+
+	return filter__hides(s->hide, s->nhide, file);
+}
+
+int report_select__set_filter(struct report_select *s, const char *expr, char *why, size_t size)
+{
+	filter__free(s->filter);
+	s->expr = expr;
+	s->filter = filter__parse(expr, why, size);
+	return s->filter ? 0 : -EINVAL;
+}
+
+int report_select__add_hide(struct report_select *s, const char *pattern)
+{
+	size_t len = strlen(pattern);
+	char *copy;
+
+	while (len && pattern[len - 1] == '/') /* a folder is meant without it */
+		len--;
+	if (!len)
+		return -EINVAL;
+	copy = strndup(pattern, len);
+	if (!copy || array__grow(&s->hide, &s->hide_room, s->nhide + 1, sizeof(*s->hide))) {
+		free(copy);
+		return -ENOMEM;
+	}
+	s->hide[s->nhide++] = copy;
+	return 0;
+}
+
+void report_select__apply(const struct report_select *s, struct row_opts *o)
+{
+	if (!s)
+		return;
+	o->ctx = (void *)(uintptr_t)s;
+	o->keep = s->filter ? keep : NULL;
+	o->hide = s->nhide ? hide : NULL;
+}
+
+/* The words that a row has in a field, NULL: none. */
+static const char *field(enum key key, const struct row *r)
+{
+	switch (key) {
+	case KEY_LINE:
+		return r->file;
+	case KEY_FUNC:
+		return r->func;
+	case KEY_MODULE:
+		return r->module;
+	case KEY_CLASS:
+		return r->module_class;
+	case KEY_CATEGORY:
+		return r->category;
+	case KEY_PHASE:
+		return r->before_attach ? NULL : phase__name(r->phase);
+	case KEY_THREAD:
+		return r->thread;
+	case KEY_NAME:
+		return r->name;
+	default:
+		return NULL;
+	}
+}
+
+char *report_select__instead(const struct report_select *s, const struct row *rows, size_t n, char *buf, size_t size)
+{
+	static const char *const words[KEY_NR] = {
+		[KEY_LINE] = "files", [KEY_FUNC] = "functions", [KEY_MODULE] = "modules", [KEY_CLASS] = "classes", [KEY_CATEGORY] = "categories",
+		[KEY_PHASE] = "phases", [KEY_THREAD] = "threads", [KEY_NAME] = "names",
+	};
+	const struct term *t = s->filter->terms;
+	struct nearest near = { .word = s->filter->values[t->first].text };
+	char text[1024] = "", line[1280];
+	const char *listed[LISTED];
+	size_t k = 0, len = 0, more = 0;
+
+	*buf = '\0';
+	if (t->not || !words[t->key])
+		return buf;
+	for (size_t i = 0; i < n; i++) {
+		const char *value = field(t->key, &rows[i]);
+		size_t j = 0;
+
+		if (!value || !*value)
+			continue;
+		nearest__try(&near, value);
+		while (j < k && strcmp(listed[j], value) != 0)
+			j++;
+		more += j == k && k == LISTED;
+		if (j < k || k == LISTED)
+			continue;
+		listed[k++] = value;
+		if (len < sizeof(text))
+			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", k > 1 ? ", " : "", value);
+	}
+	if (!k)
+		return buf;
+	snprintf(line, sizeof(line), "%s%.200s%s%s here: %s%s", near.best ? "did you mean " : "", near.best ? near.best : "", near.best ? "? " : "",
+		 words[t->key], text, more ? " and others" : "");
+	return text__clean(buf, size, line, strlen(line));
+}
+
+size_t report_select__kept(const struct row *rows, size_t n, uint64_t *bytes, uint64_t *count)
+{
+	size_t kept = n;
+
+	*bytes = *count = 0;
+	while (kept && rows[kept - 1].filtered) {
+		kept--;
+		*bytes += rows[kept].bytes;
+		*count += rows[kept].count;
+	}
+	return kept;
+}

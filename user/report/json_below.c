@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The report as JSON and CSV: what lies below the blocks. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/json.h"
+#include "record/dict.h"
+#include "report/doc.h"
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+static void put_hex(struct json *j, const char *key, uint64_t v)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "0x%" PRIx64, v);
+	json__string(j, key, text);
+}
+
+/* known: else null. */
+static void put_uint(struct json *j, const char *key, bool known, uint64_t v)
+{
+	if (known)
+		json__uint(j, key, v);
+	else
+		json__null(j, key);
+}
+
+void report_json__line(struct json *j, const struct row *r)
+{
+	json__string(j, "file", r->file);
+	put_uint(j, "line", r->file && r->line, r->line);
+	json__string(j, "function", r->func);
+	json__string(j, "module", r->module);
+	json__string(j, "module_class", r->module_class);
+	if (!r->before_attach)
+		json__string(j, "phase", phase__name(r->phase));
+	json__string(j, "source", r->source);
+	if (r->before_attach)
+		json__bool(j, "before_attach", true);
+}
+
+static void put_pins(struct json *j, const struct segment *s)
+{
+	json__open_array(j, "pins");
+	for (size_t i = 0; i < s->npins; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "bytes", s->pins[i].bytes);
+		json__uint(j, "count", s->pins[i].count);
+		report_json__line(j, &s->pins[i]);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	if (s->more_pins) {
+		json__open_object(j, "pins_left_out");
+		json__uint(j, "lines", s->more_pins);
+		json__uint(j, "bytes", s->more_pinned);
+		json__close_object(j);
+	}
+}
+
+static void put_pool(struct json *j, const struct segment *s)
+{
+	char text[48];
+
+	if (s->stream_known)
+		put_hex(j, "stream", s->cuda_stream);
+	else
+		json__null(j, "stream");
+	snprintf(text, sizeof(text), "%" PRIu64 ",%" PRIu64, s->pool[0], s->pool[1]);
+	json__string(j, "pool", s->pool_known ? text : NULL);
+	json__string(j, "kind", s->kind == SEGMENT_ANY ? NULL : report__segment_kind(s));
+	json__bool(j, "expandable", s->expandable);
+	json__bool(j, "foreign", s->foreign);
+}
+
+static void put_segment(struct json *j, const struct segment *s, uint64_t cumulative)
+{
+	json__open_object(j, NULL);
+	json__uint(j, "bytes", s->allocated);
+	json__uint(j, "count", s->blocks);
+	json__uint(j, "median", s->median);
+	json__uint(j, "cumulative", cumulative);
+	if (s->requested)
+		json__uint(j, "requested", s->requested);
+	put_hex(j, "address", s->addr);
+	json__uint(j, "size", s->size);
+	json__uint(j, "free", s->free);
+	json__uint(j, "gaps", s->gaps);
+	json__uint(j, "largest_gap", s->largest_gap);
+	json__uint(j, "releasable", s->releasable);
+	json__uint(j, "stuck", s->stuck);
+	if (s->pending)
+		json__uint(j, "pending", s->pending);
+	put_pool(j, s);
+	json__open_object(j, "taken_by");
+	if (s->seen)
+		json__double(j, "time", seconds(s->time), 9);
+	report_json__line(j, &s->taken);
+	json__close_object(j);
+	put_pins(j, s);
+	json__string(j, "source", s->seen ? s->taken.source : "census");
+	json__close_object(j);
+}
+
+/* Blocks that lie in no known segment, and what of the allocated total is no block that we know. */
+static void put_rest(struct json *j, uint64_t bytes, uint64_t count, uint64_t cumulative)
+{
+	json__open_object(j, NULL);
+	json__uint(j, "bytes", bytes);
+	json__uint(j, "count", count);
+	json__uint(j, "median", 0);
+	json__uint(j, "cumulative", cumulative);
+	json__null(j, "address");
+	json__string(j, "source", "untraced");
+	json__close_object(j);
+}
+
+int report_json__segments(struct json *j, const struct report_doc *doc)
+{
+	uint64_t sum = 0, left = 0;
+	struct model_segments s;
+	size_t shown = 0;
+	int err = doc->device < 0 ? -EINVAL : model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->innermost, &s);
+
+	json__open_array(j, "rows");
+	if (err) {
+		json__close_array(j);
+		return err == -EINVAL ? 0 : err; /* the CPU has none */
+	}
+	shown = doc->top && doc->top < s.n ? doc->top : s.n;
+	for (size_t i = 0; i < s.n; i++) {
+		sum += s.all[i].allocated;
+		if (i < shown)
+			put_segment(j, &s.all[i], sum);
+		else
+			left += s.all[i].allocated;
+	}
+	if (sum < s.allocated)
+		put_rest(j, s.allocated - sum, s.outside_blocks, s.allocated);
+	json__close_array(j);
+	if (shown < s.n) {
+		json__open_object(j, "rows_left_out");
+		json__uint(j, "rows", s.n - shown);
+		json__uint(j, "bytes", left);
+		json__close_object(j);
+	}
+	model__free_segments(&s);
+	return 0;
+}
+
+static void put_others(struct json *j, const struct model_segments *s)
+{
+	json__open_object(j, "others");
+	json__uint(j, "bytes", s->others_bytes);
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < s->nothers; i++) {
+		json__open_object(j, NULL);
+		json__string(j, "how", report__how(s->others[i].how));
+		json__uint(j, "bytes", s->others[i].row.bytes);
+		json__uint(j, "count", s->others[i].row.count);
+		report_json__line(j, &s->others[i].row);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+static void put_sums(struct json *j, const struct model_segments *s, const struct report_below *b)
+{
+	json__open_object(j, "segments");
+	json__uint(j, "count", s->n);
+	json__uint(j, "bytes", s->known);
+	if (s->has_totals)
+		json__int(j, "not_known", b->missing);
+	else
+		json__null(j, "not_known");
+	json__uint(j, "empty", s->empty);
+	json__uint(j, "empty_count", s->empties);
+	json__uint(j, "releasable", s->releasable);
+	json__uint(j, "stuck", s->stuck);
+	json__uint(j, "pending", s->pending);
+	json__bool(j, "pending_known", s->pending_known);
+	json__uint(j, "largest_gap", s->largest_gap);
+	json__uint(j, "blocks", s->inside);
+	json__uint(j, "blocks_outside", s->outside);
+	json__int(j, "blocks_not_known", b->nameless);
+	json__close_object(j);
+}
+
+int report_json__below(struct json *j, const struct report_doc *doc, size_t device)
+{
+	struct model_segments s;
+	struct report_below b;
+	struct model_device d;
+	bool asked;
+	int err = model__segments(doc->model, device, ROWS_AT_MARK, doc->innermost, &s);
+
+	if (err) {
+		json__null(j, "reconciliation");
+		return err == -ENOMEM ? err : 0;
+	}
+	model__device(doc->model, device, &d);
+	b = report__below(&s);
+	asked = s.requested && s.requested <= s.allocated;
+	put_uint(j, "segments", s.n, s.n);
+	json__open_object(j, "reconciliation");
+	json__double(j, "time", seconds(doc->at == AT_TIME ? doc->at_time : d.mark_time), 9);
+	put_uint(j, "used", s.used_known, s.used);
+	if (s.used_known) {
+		json__double(j, "used_time", seconds(s.used_time), 9);
+		json__uint(j, s.has_totals ? "used_reserved" : "used_allocated", s.used_below);
+		json__uint(j, "used_others", s.used_others);
+		json__int(j, "not_seen", b.not_seen);
+	} else {
+		json__null(j, "not_seen");
+	}
+	put_others(j, &s);
+	json__uint(j, "managed", s.managed);
+	put_uint(j, "reserved", s.has_totals, s.reserved);
+	json__uint(j, "allocated", s.allocated);
+	put_uint(j, "cached", s.has_totals, s.reserved > s.allocated ? s.reserved - s.allocated : 0);
+	put_uint(j, "requested", asked, s.requested);
+	put_uint(j, "rounding", asked, s.allocated - s.requested);
+	put_sums(j, &s, &b);
+	json__uint(j, "pinned_host", s.host);
+	json__uint(j, "registered_host", s.registered);
+	json__uint(j, "unknown_device", s.unknown_device);
+	json__bool(j, "adds_up", b.adds_up);
+	json__close_object(j);
+	model__free_segments(&s);
+	return 0;
+}
+
+void report_json__ooms(struct json *j, const struct report_doc *doc, size_t device)
+{
+	struct row_frame line;
+	struct model_device d;
+	struct model_oom o;
+	const char *total;
+	uint64_t all;
+
+	model__device(doc->model, device, &d);
+	total = report__device_fact(doc->facts, &d, "total");
+	all = total ? strtoull(total, NULL, 10) : 0;
+	json__open_array(j, "out_of_memory");
+	for (size_t i = 0; model__oom(doc->model, device, i, &o); i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "number", o.number);
+		json__double(j, "time", seconds(o.time), 9);
+		json__uint(j, "asked", o.size);
+		json__uint(j, "allocated", o.allocated);
+		put_uint(j, "reserved", o.has_totals, o.reserved);
+		put_uint(j, "largest_gap", o.gap_known, o.largest_gap);
+		put_uint(j, "driver_used", o.used_known, o.used);
+		put_uint(j, "driver_total", all, all);
+		put_uint(j, "driver_free", o.left_known || (all && o.used_known && o.used <= all), o.left_known ? o.left : all - o.used);
+		json__bool(j, "driver_free_counts_others", o.left_known);
+		json__string(j, "phase", phase__name(o.phase));
+		if (model__stack_line(doc->model, o.stack, doc->innermost, &line)) {
+			json__string(j, "file", line.file);
+			put_uint(j, "line", line.line, line.line);
+			json__string(j, "function", line.func);
+		}
+		json__uint(j, "tid", dict__get_thread(doc->dict, o.thread).tid);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}

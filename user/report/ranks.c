@@ -1,0 +1,602 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "report/ranks.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/array.h"
+#include "lib/hash.h"
+#include "lib/map64.h"
+#include "lib/strings.h"
+#include "lib/text.h"
+#include "report/filter.h"
+
+struct ranks {
+	const struct ranks_opts *opts;
+	struct rank *all;
+	size_t n, room, empty, workers;
+	struct rank_line *lines;
+	size_t nlines, room_lines, kept;
+	struct rank_cell *cells; /* sorted by line once finished */
+	size_t ncells, room_cells;
+	struct map64 *by_words;	 /* hash of the words to 1 + line; where two have one hash, the next free one behind it */
+	struct strings *strings;
+	struct outliers outliers;
+};
+
+struct ranks *ranks__new(const struct ranks_opts *o)
+{
+	struct ranks *r = calloc(1, sizeof(*r));
+
+	if (!r)
+		return NULL;
+	r->opts = o;
+	r->by_words = map64__new();
+	r->strings = strings__new();
+	if (r->by_words && r->strings)
+		return r;
+	ranks__free(r);
+	return NULL;
+}
+
+void ranks__free(struct ranks *r)
+{
+	if (!r)
+		return;
+	for (size_t i = 0; i < r->n; i++) {
+		free(r->all[i].name);
+		free(r->all[i].cwd);
+		free(r->all[i].command);
+	}
+	map64__free(r->by_words);
+	strings__free(r->strings);
+	free(r->all);
+	free(r->lines);
+	free(r->cells);
+	free(r->outliers.all);
+	free(r);
+}
+
+/* ---- the words of a row ---- */
+
+/* Strings are ours: the same text is the same place. */
+struct words {
+	const char *file, *func, *module, *module_class, *module_root, *category, *name, *source, *thread;
+	uint32_t line, phase;
+	uint64_t flags;
+};
+
+/* Of the fields of a row, those that its recordings have in common. */
+static int words_of(struct ranks *r, struct row *row, struct words *ret)
+{
+	unsigned of = report__speaks_of(r->opts->by, r->opts->split);
+	bool line = of & 1U << BY_LINE, place = line && r->opts->words && !r->opts->split;
+	bool module = (of & (1U << BY_MODULE | 1U << BY_LAYER)) && !place,
+			phase = (of & 1U << BY_PHASE) && !place && !row->before_attach;
+	const char **own[] = { &row->file, &row->func, &row->module, &row->module_class, &row->module_root, &row->name,
+			&row->thread };
+
+	if (!module)
+		row->module = row->module_class = row->module_root = "";
+	if (!(of & 1U << BY_CATEGORY) || place)
+		row->category = NULL;
+	if (!line || place || !row->before_attach) /* of others it is no part of what makes a row */
+		row->name = NULL;
+	row->node_class = NULL;
+	if (!line)
+		row->file = row->func = NULL;
+	if (!(of & 1U << BY_THREAD))
+		row->thread = NULL;
+	if (!phase)
+		row->phase = PHASE_OTHER;
+	row->tid = 0; /* another one in each */
+	for (size_t i = 0; i < sizeof(own) / sizeof(*own); i++)
+		if (strings__keep(r->strings, own[i]))
+			return -ENOMEM;
+	memset(ret, 0, sizeof(*ret)); /* it is compared as bytes */
+	ret->file = row->file;
+	ret->func = row->func;
+	ret->module = *row->module ? row->module : NULL;
+	ret->module_class = *row->module_class ? row->module_class : NULL;
+	ret->module_root = *row->module_root ? row->module_root : NULL;
+	ret->category = row->category;
+	ret->name = row->name;
+	ret->source = line && !(place && row->file) ? row->source : NULL;
+	ret->thread = row->thread;
+	ret->line = line ? row->line : 0;
+	ret->phase = phase ? row->phase + 1 : 0;
+	ret->flags = row->before_attach | (uint64_t)row->filtered << 1;
+	return 0;
+}
+
+static bool same_words(struct ranks *r, const struct rank_line *l, const struct words *w)
+{
+	struct row copy = l->row;
+	struct words other;
+
+	return !words_of(r, &copy, &other) && !memcmp(&other, w, sizeof(other));
+}
+
+static int line_of(struct ranks *r, struct row *row, uint32_t *ret)
+{
+	struct words w;
+	uint64_t key, at;
+
+	if (words_of(r, row, &w))
+		return -ENOMEM;
+	for (key = hash__bytes(hash__seed(), &w, sizeof(w)); map64__get(r->by_words, key, &at); key++)
+		if (same_words(r, &r->lines[at], &w)) {
+			*ret = (uint32_t)at;
+			return 0;
+		}
+	if (r->nlines >= UINT32_MAX || array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
+	    map64__set(r->by_words, key, r->nlines))
+		return -ENOMEM;
+	r->lines[r->nlines] = (struct rank_line){ .row = *row };
+	r->lines[r->nlines].row.bytes = r->lines[r->nlines].row.count = r->lines[r->nlines].row.anonymous = 0;
+	*ret = (uint32_t)r->nlines++;
+	return 0;
+}
+
+/* ---- taking one in ---- */
+
+static int add_row(struct ranks *r, uint32_t recording, struct row row)
+{
+	uint64_t bytes = row.bytes, count = row.count, anonymous = row.anonymous;
+	struct rank_line *l;
+	uint32_t line;
+	int err = line_of(r, &row, &line);
+
+	if (err)
+		return err;
+	if (array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells)))
+		return -ENOMEM;
+	r->cells[r->ncells++] = (struct rank_cell){ .recording = recording, .line = line, .bytes = bytes, .count = count };
+	l = &r->lines[line];
+	l->row.bytes += bytes;
+	l->row.count += count;
+	l->row.anonymous += anonymous;
+	return 0;
+}
+
+static int add_rows(struct ranks *r, const struct analysis *a, size_t device, uint32_t recording)
+{
+	struct row_opts o = { .by = r->opts->by, .split = r->opts->split, .when = ROWS_AT_MARK,
+			.innermost = r->opts->innermost };
+	struct row *rows;
+	size_t n;
+	int err;
+
+	o.any_module = o.any_phase = o.any_category = r->opts->words;
+	report_select__apply(r->opts->select, &o);
+	err = model__rows(a->model, device, &o, &rows, &n);
+	if (err)
+		return err;
+	for (size_t i = 0; i < n && !err; i++) {
+		err = add_row(r, recording, rows[i]);
+		r->all[recording].rows += rows[i].bytes;
+	}
+	free(rows);
+	return err;
+}
+
+static void add_device(struct rank *k, const struct model_device *d)
+{
+	size_t len = strlen(k->devices);
+
+	snprintf(k->devices + len, sizeof(k->devices) - len, "%s%s", len ? " " : "", d->name);
+	if (!k->ndevices++ || d->mark_time < k->time)
+		k->time = d->mark_time;
+	k->allocated += d->mark_allocated;
+	k->reserved += d->mark_reserved;
+	k->peak += d->peak_allocated;
+	k->total_allocated += d->total_allocated;
+	k->before_attach += d->mark_before_attach;
+	k->is = d->mark_is > k->is ? d->mark_is : k->is;
+	k->drift = d->drift > k->drift ? d->drift : k->drift;
+	k->has_totals |= d->has_totals;
+	k->before_unknown |= !d->before_known;
+}
+
+static bool fact_number(const struct facts *f, const char *key, uint64_t *ret)
+{
+	const char *s = facts__get(f, key);
+
+	*ret = s ? strtoull(s, NULL, 10) : 0;
+	return s && *s;
+}
+
+/* Old launchers tell each process its rank on the command line: the rest of it is the job's. */
+static char *command_of(const struct facts *f)
+{
+	char **argv = report__cmdline(f), *text = NULL, word[REPORT_TEXT / 4];
+	FILE *out;
+	size_t size;
+
+	out = open_memstream(&text, &size);
+	if (!out) {
+		report__free_cmdline(argv);
+		return NULL;
+	}
+	for (char **p = argv; p && *p; p++) {
+		const char *slash = p == argv ? strrchr(*p, '/') : NULL, *s = slash ? slash + 1 : *p;
+
+		if (!strncmp(*p, "--local_rank", 12) || !strncmp(*p, "--local-rank", 12)) {
+			p += !(*p)[12] && p[1];
+			continue;
+		}
+		fprintf(out, "%s%s", p == argv ? "" : " ", text__clean(word, sizeof(word), s, strlen(s)));
+	}
+	report__free_cmdline(argv);
+	if (fclose(out)) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}
+
+static int describe(struct rank *k, const struct analysis *a)
+{
+	const char *cwd = facts__get(a->facts, "cwd"), *comm = facts__get(a->facts, "comm");
+
+	k->name = strdup(a->name);
+	k->cwd = cwd ? strdup(cwd) : NULL;
+	k->command = command_of(a->facts);
+	k->has_number = fact_number(a->facts, "rank", &k->number);
+	k->has_local = fact_number(a->facts, "local_rank", &k->local);
+	k->has_world = fact_number(a->facts, "world_size", &k->world);
+	k->pid = report__fact_number(a->facts, "pid");
+	k->parent = report__fact_number(a->facts, "parent");
+	k->data_worker = comm && !strcmp(comm, "pt_data_worker");
+	k->events = model__events(a->model);
+	k->lost = report__lost(a->model, a->facts);
+	k->steps = model__whole_steps(a->model);
+	k->complete = a->complete;
+	return k->name && k->command && (!cwd || k->cwd) ? 0 : -ENOMEM;
+}
+
+static bool helps(const struct rank *k, const struct rank *boss)
+{
+	if (k == boss || k->worker || !k->parent || k->parent != boss->pid)
+		return false;
+	return k->has_number && boss->has_number ? k->number == boss->number : k->data_worker;
+}
+
+/* Makes one the other's worker, unless that one in the end is its own: such parents are made up. */
+static void set_worker(struct ranks *r, size_t worker, size_t boss)
+{
+	struct rank *k = &r->all[worker];
+	size_t top = boss;
+
+	while (r->all[top].worker)
+		top = r->all[top].boss;
+	if (top == worker)
+		return;
+	k->worker = true;
+	k->boss = (uint32_t)boss;
+	r->workers++;
+	if (!k->has_number && r->all[boss].has_number) {
+		k->number = r->all[boss].number;
+		k->has_number = true;
+	}
+}
+
+/* Each process inherits the variables that say which rank it is: one of the same rank as its parent helps it. */
+static void find_workers(struct ranks *r)
+{
+	size_t last = r->n - 1;
+
+	for (size_t i = 0; i < last; i++) {
+		if (helps(&r->all[last], &r->all[i]))
+			set_worker(r, last, i);
+		if (helps(&r->all[i], &r->all[last]))
+			set_worker(r, i, last);
+	}
+}
+
+static bool wanted(const struct analysis *a, size_t i, int device, bool others)
+{
+	struct model_device d;
+
+	model__device(a->model, i, &d);
+	if (device >= 0)
+		return (size_t)device == i && d.marked;
+	return d.marked && (others ? d.device.type != DEVICE_CPU && rank__uses(&d) : d.device.type == DEVICE_CPU || rank__uses(&d));
+}
+
+int ranks__add(struct ranks *r, const struct analysis *a, int device)
+{
+	size_t n = model__devices(a->model);
+	struct model_device d;
+	bool others = false;
+	int err;
+
+	for (size_t i = 0; i < n; i++)
+		others |= wanted(a, i, device, true);
+	if (!n) {
+		r->empty++;
+		return -ENODATA;
+	}
+	if (r->n >= UINT32_MAX || array__grow(&r->all, &r->room, r->n + 1, sizeof(*r->all)))
+		return -ENOMEM;
+	r->all[r->n] = (struct rank){ .added = (uint32_t)r->n };
+	err = describe(&r->all[r->n++], a);
+	find_workers(r);
+	for (size_t i = 0; i < n && !err; i++) {
+		if (!wanted(a, i, device, others))
+			continue;
+		model__device(a->model, i, &d);
+		add_device(&r->all[r->n - 1], &d);
+		err = add_rows(r, a, i, (uint32_t)r->n - 1);
+	}
+	return err;
+}
+
+/* ---- when all are there ---- */
+
+static bool is_twin(const struct rank *a, const struct rank *b)
+{
+	return a != b && !a->worker && !b->worker && a->number == b->number;
+}
+
+bool ranks__one_job(const struct ranks *r)
+{
+	const struct rank *first = NULL;
+
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rank *a = &r->all[i];
+
+		if (a->worker)
+			continue;
+		first = first ? first : a;
+		if (!a->has_number || strcmp(a->command, first->command) != 0 ||
+		    (a->has_world && first->has_world && a->world != first->world))
+			return false;
+		for (size_t k = 0; k < i; k++)
+			if (is_twin(a, &r->all[k]))
+				return false;
+	}
+	return r->n > 1;
+}
+
+static int cmp_rank(const void *a, const void *b, void *ctx)
+{
+	const struct rank *all = ctx, *x = &all[*(const uint32_t *)a], *y = &all[*(const uint32_t *)b];
+
+	if (x->has_number && y->has_number && x->number != y->number)
+		return x->number < y->number ? -1 : 1;
+	if (x->worker != y->worker)
+		return x->worker ? 1 : -1;
+	return x < y ? -1 : x > y;
+}
+
+/* Recordings in the order of their ranks, if all have one; what refers to them follows. */
+static int sort_ranks(struct ranks *r)
+{
+	uint32_t *order = calloc(r->n + 1, 2 * sizeof(*order)), *place = order + r->n;
+	struct rank *copy = calloc(r->n + 1, sizeof(*copy));
+	bool all = true;
+
+	if (!order || !copy) {
+		free(order);
+		free(copy);
+		return -ENOMEM;
+	}
+	for (size_t i = 0; i < r->n; i++) {
+		order[i] = (uint32_t)i;
+		all &= r->all[i].has_number;
+		copy[i] = r->all[i];
+	}
+	if (all && r->n)
+		qsort_r(order, r->n, sizeof(*order), cmp_rank, copy);
+	for (size_t i = 0; i < r->n; i++) {
+		r->all[i] = copy[order[i]];
+		place[order[i]] = (uint32_t)i;
+	}
+	for (size_t i = 0; i < r->ncells; i++)
+		r->cells[i].recording = place[r->cells[i].recording];
+	free(order);
+	free(copy);
+	return 0;
+}
+
+static void set_labels(struct ranks *r)
+{
+	bool job = ranks__one_job(r);
+	uint64_t worker = 0;
+
+	for (size_t i = 0; i < r->n; i++) {
+		struct rank *k = &r->all[i];
+
+		worker = k->worker && i && (!k->has_number || r->all[i - 1].number == k->number) ? worker + 1 : k->worker;
+		if (!job)
+			text__clean(k->label, sizeof(k->label), k->name, strlen(k->name));
+		else if (k->has_number && k->worker)
+			snprintf(k->label, sizeof(k->label), "rank %llu worker %llu", (unsigned long long)k->number,
+				 (unsigned long long)worker);
+		else
+			snprintf(k->label, sizeof(k->label), "rank %llu", (unsigned long long)k->number);
+	}
+}
+
+static int cmp_cell(const void *a, const void *b)
+{
+	const struct rank_cell *x = a, *y = b;
+
+	if (x->line != y->line)
+		return x->line < y->line ? -1 : 1;
+	return x->recording < y->recording ? -1 : x->recording > y->recording;
+}
+
+static int cmp_line(const void *a, const void *b)
+{
+	return row__compare(&((const struct rank_line *)a)->row, &((const struct rank_line *)b)->row);
+}
+
+/* A recording's devices may have the same line: one cell for it. Then each line knows where its own begin. */
+static void gather_cells(struct ranks *r)
+{
+	size_t n = 0;
+
+	if (r->ncells)
+		qsort(r->cells, r->ncells, sizeof(*r->cells), cmp_cell);
+	for (size_t i = 0; i < r->ncells; i++) {
+		struct rank_cell *last = n ? &r->cells[n - 1] : NULL;
+
+		if (last && last->line == r->cells[i].line && last->recording == r->cells[i].recording) {
+			last->bytes += r->cells[i].bytes;
+			last->count += r->cells[i].count;
+			continue;
+		}
+		if (!last || last->line != r->cells[i].line)
+			r->lines[r->cells[i].line].first = (uint32_t)n;
+		r->lines[r->cells[i].line].n++;
+		r->cells[n++] = r->cells[i];
+	}
+	r->ncells = n;
+}
+
+/* Workers do another work than those that they help: what they have says nothing of who differs. */
+struct compared {
+	uint64_t *values, *sorted;
+	uint32_t *which;
+	size_t n;
+};
+
+static int add_outliers(struct ranks *r, struct compared *c, uint32_t line1)
+{
+	size_t from = r->outliers.n;
+	int err = outliers__add(&r->outliers, c->values, c->sorted, c->n, line1);
+
+	for (size_t i = from; i < r->outliers.n; i++)
+		r->outliers.all[i].recording = c->which[r->outliers.all[i].recording];
+	return err;
+}
+
+static int compare_line(struct ranks *r, struct compared *c, size_t line)
+{
+	struct rank_line *l = &r->lines[line];
+
+	for (size_t i = 0; i < c->n; i++)
+		c->sorted[i] = c->values[i] = ranks__bytes(r, l, c->which[i]);
+	outliers__sort(c->sorted, c->n);
+	l->min = c->sorted[0];
+	l->max = c->sorted[c->n - 1];
+	l->median = outliers__median(c->sorted, c->n);
+	return !l->row.filtered && l->max - l->min > OUTLIER_BYTES ? add_outliers(r, c, (uint32_t)line + 1) : 0;
+}
+
+static int compare(struct ranks *r)
+{
+	struct compared c = { .values = calloc(r->n + 1, 2 * sizeof(*c.values)), .which = calloc(r->n + 1, sizeof(*c.which)) };
+	int err = c.values && c.which ? 0 : -ENOMEM;
+
+	c.sorted = err ? NULL : c.values + r->n;
+	for (size_t i = 0; i < r->n && !err; i++) {
+		if (r->all[i].worker)
+			continue;
+		c.which[c.n] = (uint32_t)i;
+		c.sorted[c.n] = c.values[c.n] = r->all[i].allocated;
+		c.n++;
+	}
+	if (!err && c.n) {
+		outliers__sort(c.sorted, c.n);
+		err = add_outliers(r, &c, 0);
+	}
+	for (size_t k = 0; k < r->nlines && !err && c.n; k++)
+		err = compare_line(r, &c, k);
+	outliers__order(&r->outliers);
+	free(c.values);
+	free(c.which);
+	return err;
+}
+
+int ranks__finish(struct ranks *r)
+{
+	uint64_t sum = 0;
+	int err = sort_ranks(r);
+
+	if (err)
+		return err;
+	set_labels(r);
+	gather_cells(r);
+	if (r->nlines)
+		qsort(r->lines, r->nlines, sizeof(*r->lines), cmp_line); /* cells are found by first and n from here on */
+	for (size_t i = 0; i < r->nlines; i++) {
+		sum += r->lines[i].row.bytes;
+		r->lines[i].row.cumulative = sum;
+		r->kept += !r->lines[i].row.filtered;
+	}
+	return compare(r);
+}
+
+/* ---- what there is ---- */
+
+size_t ranks__count(const struct ranks *r)
+{
+	return r->n;
+}
+
+const struct rank *ranks__at(const struct ranks *r, size_t i)
+{
+	return &r->all[i];
+}
+
+size_t ranks__empty(const struct ranks *r)
+{
+	return r->empty;
+}
+
+size_t ranks__workers(const struct ranks *r)
+{
+	return r->workers;
+}
+
+size_t ranks__lines(const struct ranks *r, size_t *kept)
+{
+	*kept = r->kept;
+	return r->nlines;
+}
+
+const struct rank_line *ranks__line(const struct ranks *r, size_t i)
+{
+	return &r->lines[i];
+}
+
+uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t recording)
+{
+	size_t lo = l->first, hi = (size_t)l->first + l->n;
+
+	while (lo < hi) {
+		size_t mid = lo + (hi - lo) / 2;
+
+		if (r->cells[mid].recording == recording)
+			return r->cells[mid].bytes;
+		if (r->cells[mid].recording < recording)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return 0;
+}
+
+const struct ranks_opts *ranks__opts(const struct ranks *r)
+{
+	return r->opts;
+}
+
+size_t ranks__outliers(const struct ranks *r, const struct outlier **ret)
+{
+	*ret = r->outliers.all;
+	return r->outliers.n;
+}
+
+bool ranks__differs(const struct ranks *r, const struct rank_line *l, size_t recording)
+{
+	for (size_t i = 0; i < r->outliers.n; i++)
+		if (r->outliers.all[i].recording == recording && r->outliers.all[i].line1 == (l ? (size_t)(l - r->lines) + 1 : 0))
+			return true;
+	return false;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Several recordings as one JSON document, or one CSV table. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "labels/words.h"
+#include "lib/json.h"
+#include "lib/text.h"
+#include "report/doc.h"
+#include "report/fail.h"
+#include "report/ranks.h"
+
+static double seconds(uint64_t ns)
+{
+	return (double)ns / 1e9;
+}
+
+void ranks_json__who(struct json *j, const struct rank *k)
+{
+	json__string(j, "recording", k->name);
+	json__uint_or_null(j, "rank", k->has_number, k->number);
+	json__uint_or_null(j, "local_rank", k->has_local, k->local);
+	json__uint_or_null(j, "world_size", k->has_world, k->world);
+	json__uint(j, "pid", k->pid);
+	json__uint_or_null(j, "parent", k->parent, k->parent);
+	json__bool(j, "worker", k->worker);
+	json__string(j, "command", k->command);
+}
+
+static void put_recording(struct json *j, const struct rank *k)
+{
+	json__open_object(j, NULL);
+	ranks_json__who(j, k);
+	json__string(j, "devices", k->devices);
+	json__uint(j, "allocated", k->allocated);
+	json__string(j, "allocated_is", figure__name(k->is));
+	json__uint_or_null(j, "reserved", k->has_totals, k->reserved);
+	json__double(j, "time", seconds(k->time), 9);
+	json__uint(j, "peak_allocated", k->peak);
+	json__uint(j, "total_allocated", k->total_allocated);
+	json__uint_or_null(j, "before_attach", !k->before_unknown, k->before_attach);
+	json__uint(j, "rows_bytes", k->rows);
+	json__uint(j, "events", k->events);
+	json__uint(j, "lost", k->lost);
+	json__uint_or_null(j, "drift", k->has_totals, k->drift);
+	json__uint(j, "steps", k->steps);
+	json__bool(j, "complete", k->complete);
+	json__close_object(j);
+}
+
+static void put_words(struct json *j, const struct ranks_opts *o, const struct row *r)
+{
+	unsigned of = report__speaks_of(o->by, o->split);
+
+	if (of & 1U << BY_LINE) {
+		json__string(j, "file", r->file);
+		json__uint_or_null(j, "line", r->file && r->line, r->line);
+		json__string(j, "function", r->func);
+	}
+	if (of & (1U << BY_MODULE | 1U << BY_LAYER)) {
+		json__string(j, "module", r->module);
+		json__string(j, "module_class", r->module_class);
+		json__string(j, "module_root", r->module_root);
+	}
+	if ((of & 1U << BY_PHASE) && !r->before_attach)
+		json__string(j, "phase", phase__name(r->phase));
+	if (r->thread)
+		json__string(j, "thread", r->thread);
+	if (of & 1U << BY_CATEGORY)
+		json__string(j, "category", r->category);
+	if (r->name)
+		json__string(j, "name", r->name);
+	json__string(j, "source", r->source);
+	if (r->before_attach)
+		json__bool(j, "before_attach", true);
+}
+
+static void put_line(struct json *j, const struct ranks *r, const struct rank_line *l)
+{
+	json__open_object(j, NULL);
+	json__uint(j, "bytes", l->row.bytes);
+	json__uint(j, "count", l->row.count);
+	json__uint(j, "cumulative", l->row.cumulative);
+	json__uint(j, "min", l->min);
+	json__uint(j, "median", l->median);
+	json__uint(j, "max", l->max);
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < ranks__count(r); i++)
+		json__uint(j, NULL, ranks__bytes(r, l, i));
+	json__close_array(j);
+	put_words(j, ranks__opts(r), &l->row);
+	json__close_object(j);
+}
+
+static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from, size_t to)
+{
+	const struct ranks_opts *o = ranks__opts(r);
+	uint64_t sum = 0;
+
+	if (from >= to)
+		return;
+	for (size_t i = from; i < to; i++)
+		sum += ranks__line(r, i)->row.bytes;
+	json__open_object(j, key);
+	json__uint(j, "rows", to - from);
+	if (o->split || o->by != BY_LAYER)
+		json__uint(j, "bytes", sum);
+	json__close_object(j);
+}
+
+/* row: the place in rows, also of one that --top left out. */
+static void put_outliers(struct json *j, const struct ranks *r)
+{
+	const struct outlier *all;
+	size_t n = ranks__outliers(r, &all);
+
+	json__open_object(j, "outlier_limits");
+	json__uint(j, "percent", OUTLIER_PERCENT);
+	json__uint(j, "bytes", OUTLIER_BYTES);
+	json__close_object(j);
+	json__open_array(j, "outliers");
+	for (size_t i = 0; i < n; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "recording", all[i].recording);
+		json__uint_or_null(j, "row", all[i].line1, all[i].line1 - 1);
+		json__uint(j, "bytes", all[i].bytes);
+		json__uint(j, "others_median", all[i].others);
+		json__int(j, "difference", (int64_t)(all[i].bytes - all[i].others));
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+int ranks__json(struct json *j, const struct ranks *r, size_t top)
+{
+	const struct ranks_opts *o = ranks__opts(r);
+	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
+	uint64_t allocated = 0;
+	char by[64];
+
+	json__open_object(j, NULL);
+	json__bool(j, "together", true);
+	json__bool(j, "one_job", ranks__one_job(r));
+	json__open_array(j, "recordings");
+	for (size_t i = 0; i < ranks__count(r); i++) {
+		put_recording(j, ranks__at(r, i));
+		allocated += ranks__at(r, i)->allocated;
+	}
+	json__close_array(j);
+	json__uint(j, "recordings_without_events", ranks__empty(r));
+	json__string(j, "at", report__moment(o->at));
+	json__string(j, "by", report__groups(by, o->by, o->split));
+	report_json__select(j, o->select);
+	json__uint(j, "allocated", allocated);
+	json__open_array(j, "rows");
+	for (size_t i = 0; i < shown; i++)
+		put_line(j, r, ranks__line(r, i));
+	json__close_array(j);
+	put_left_out(j, r, "rows_left_out", shown, kept);
+	put_left_out(j, r, "rows_filtered_out", kept, n);
+	put_outliers(j, r);
+	if (o->fail)
+		report_fail__json(j, o->fail, 0);
+	json__close_object(j);
+	return 0;
+}
+
+static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
+{
+	unsigned of = report__speaks_of(ranks__opts(r)->by, ranks__opts(r)->split);
+	const struct row *row = &l->row;
+	char line[16] = "";
+
+	if (row->file && row->line)
+		snprintf(line, sizeof(line), "%u", row->line);
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, row->bytes, row->count,
+			row->cumulative,
+		l->min, l->median, l->max);
+	report_csv__field(out, row->file);
+	report_csv__field(out, line);
+	report_csv__field(out, row->func);
+	report_csv__field(out, row->module);
+	report_csv__field(out, row->module_class);
+	report_csv__field(out, !row->before_attach && (of & 1U << BY_PHASE) ? phase__name(row->phase) : NULL);
+	report_csv__field(out, row->category);
+	report_csv__field(out, row->source);
+	report_csv__field(out, row->thread);
+	report_csv__field(out, row->name);
+	for (size_t i = 0; i < ranks__count(r); i++)
+		fprintf(out, ",%" PRIu64, ranks__bytes(r, l, i));
+	fputs("\r\n", out);
+}
+
+/* One for all that was filtered out: the lines from kept on. */
+static void put_filtered(FILE *out, const struct ranks *r, size_t kept, size_t n)
+{
+	uint64_t bytes = 0, count = 0, mine;
+
+	for (size_t i = kept; i < n; i++) {
+		bytes += ranks__line(r, i)->row.bytes;
+		count += ranks__line(r, i)->row.count;
+	}
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count, ranks__line(r,
+			n - 1)->row.cumulative);
+	for (size_t i = 0; i < ranks__count(r); i++) {
+		mine = 0;
+		for (size_t k = kept; k < n; k++)
+			mine += ranks__bytes(r, ranks__line(r, k), i);
+		fprintf(out, ",%" PRIu64, mine);
+	}
+	fputs("\r\n", out);
+}
+
+void ranks__csv(FILE *out, const struct ranks *r, size_t top)
+{
+	const struct ranks_opts *o = ranks__opts(r);
+	size_t kept, n = ranks__lines(r, &kept), shown = top && top < kept ? top : kept;
+
+	fputs("bytes,count,cumulative,min,median,max,file,line,function,module,module_class,phase,category,source,thread,name", out);
+	for (size_t i = 0; i < ranks__count(r); i++)
+		report_csv__field(out, ranks__at(r, i)->has_number ? ranks__at(r, i)->label : ranks__at(r, i)->name);
+	fputs("\r\n", out);
+	for (size_t i = 0; i < shown; i++)
+		put_row(out, r, ranks__line(r, i));
+	if (kept < n && (o->split || o->by != BY_LAYER))
+		put_filtered(out, r, kept, n);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What several recordings are called. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "report/ranks.h"
+
+#define MOST_NAMES 4
+
+/* Of ranks their numbers, of workers their labels, of others their names. */
+static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size_t size)
+{
+	size_t len = 0, n = ranks__count(r), count = 0;
+
+	buf[0] = '\0';
+	for (size_t i = 0; i < n;) {
+		const struct rank *k = ranks__at(r, i);
+		uint64_t first = k->number, last = first;
+
+		if (k->worker || (in && !in[i])) {
+			i++;
+			continue;
+		}
+		for (i++, count++; i < n; i++) {
+			k = ranks__at(r, i);
+			if (k->worker) /* they stand between the ranks */
+				continue;
+			if ((in && !in[i]) || k->number != last + 1)
+				break;
+			last++;
+			count++;
+		}
+		if (len + 48 < size)
+			len += snprintf(buf + len, size - len, first == last ? " %" PRIu64 : " %" PRIu64 "-%" PRIu64, first,
+					last);
+	}
+	return count;
+}
+
+static size_t add_labels(const struct ranks *r, const bool *in, bool workers, char *buf, size_t size)
+{
+	size_t len = strlen(buf), count = 0;
+
+	for (size_t i = 0; i < ranks__count(r); i++) {
+		const struct rank *k = ranks__at(r, i);
+
+		if ((in ? !in[i] : k->worker) || (workers && !k->worker))
+			continue;
+		if (count++ < MOST_NAMES && len + 64 < size)
+			len += snprintf(buf + len, size - len, "%s%s", len ? ", " : "", k->label);
+	}
+	if (count > MOST_NAMES && len + 64 < size)
+		snprintf(buf + len, size - len, " and %zu more", count - MOST_NAMES);
+	return count;
+}
+
+size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size)
+{
+	char numbers[256];
+	size_t n;
+
+	buf[0] = '\0';
+	if (!ranks__one_job(r))
+		return add_labels(r, in, false, buf, size);
+	n = add_numbers(r, in, numbers, sizeof(numbers));
+	if (n)
+		snprintf(buf, size, "rank%s%s", n == 1 ? "" : "s", numbers);
+	return n + (in ? add_labels(r, in, true, buf, size) : 0);
+}
+
+void ranks__title(const struct ranks *r, char *buf, size_t size)
+{
+	size_t workers = ranks__workers(r);
+	char numbers[256], world[32] = "", with[48] = "";
+
+	if (!ranks__one_job(r)) {
+		snprintf(buf, size, "%zu recordings together; they do not say that they are ranks of one job", ranks__count(r));
+		return;
+	}
+	ranks__list(r, NULL, numbers, sizeof(numbers));
+	if (ranks__at(r, 0)->has_world)
+		snprintf(world, sizeof(world), " of %" PRIu64, ranks__at(r, 0)->world);
+	if (workers)
+		snprintf(with, sizeof(with), " and %zu worker%s", workers, workers == 1 ? "" : "s");
+	snprintf(buf, size, "%zu recordings of one job, %s%s%s: %s", ranks__count(r), numbers, world, with, ranks__at(r,
+			0)->command);
+}

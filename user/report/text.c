@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Head and foot of the text report. */
+#include "report/text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <linux/types.h>
+
+#include "labels/words.h"
+#include "lib/text.h"
+#include "memtrace.h"
+#include "record/dict.h"
+#include "record/stream.h"
+
+
+/* Parts of a line with dots between; goes on in an indented line where the width is used up. */
+struct line {
+	FILE *out;
+	size_t width, at;
+	bool first;
+};
+
+static void part(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Breaks what is wider than a line by itself, at spaces but those between a number and its unit. */
+static void put(struct line *l, char *text)
+{
+	for (;;) {
+		size_t room = l->width > l->at ? l->width - l->at : 1;
+		char *cut = NULL;
+
+		for (char *p = text; text__width(text) > room && (p = strchr(p, ' ')); p++) {
+			if (p > text && p[-1] >= '0' && p[-1] <= '9')
+				continue;
+			*p = '\0';
+			if (!cut || text__width(text) <= room)
+				cut = p;
+			*p = ' ';
+		}
+		if (!cut)
+			break;
+		*cut = '\0';
+		fprintf(l->out, "%s\n  ", text);
+		l->at = 2;
+		text = cut + 1;
+	}
+	fputs(text, l->out);
+	l->at += text__width(text);
+}
+
+static void part(struct line *l, const char *fmt, ...)
+{
+	char text[REPORT_TEXT];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (!l->first && l->at + 3 + text__width(text) > l->width) {
+		fputs("\n  ", l->out);
+		l->at = 2;
+	} else if (!l->first) {
+		fputs(text__dot(), l->out);
+		l->at += 3;
+	}
+	put(l, text);
+	l->first = false;
+}
+
+static struct line line__begin(FILE *out, const struct report_text_opts *o)
+{
+	return (struct line){ .out = out, .width = report_text__width(out, o), .first = true };
+}
+
+void report_text__command(char *buf, size_t size, const struct facts *f, size_t columns)
+{
+	char **argv = report__cmdline(f), **a = argv, word[REPORT_TEXT / 4];
+	const char *comm = facts__get(f, "comm"), *slash;
+	size_t len = 0;
+
+	buf[0] = '\0';
+	for (; a && *a && len + 1 < size; a++) {
+		slash = a == argv ? strrchr(*a, '/') : NULL;
+		text__clean(word, sizeof(word), slash ? slash + 1 : *a, strlen(slash ? slash + 1 : *a));
+		snprintf(buf + len, size - len, "%s%s", len ? " " : "", word);
+		len = strlen(buf);
+	}
+	if (!*buf && comm)
+		text__clean(buf, size, comm, strlen(comm));
+	if (!*buf)
+		snprintf(buf, size, "unknown process");
+	report__cut(buf, columns);
+	report__free_cmdline(argv);
+}
+
+/* Which container and pod it ran in; an id only as far as people give it. */
+static void place(struct line *l, const struct facts *f)
+{
+	const char *name = facts__get(f, "container.name"), *id = facts__get(f, "container"), *pod = facts__get(f, "pod");
+	char clean[96];
+
+	if (pod)
+		part(l, "pod %s", text__clean(clean, sizeof(clean), pod, strlen(pod)));
+	if (name)
+		part(l, "container %s", text__clean(clean, sizeof(clean), name, strlen(name)));
+	else if (id)
+		part(l, "container %s", text__clean(clean, sizeof(clean), id, strnlen(id, 12)));
+}
+
+static void version(struct line *l, const struct facts *f, const char *key, const char *name)
+{
+	const char *fact = facts__get(f, key);
+	char text[64];
+
+	if (fact && *fact)
+		part(l, "%s %s", name, text__clean(text, sizeof(text), fact, strlen(fact)));
+}
+
+static uint64_t lost(const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	uint64_t n = report__lost(m, f);
+
+	return n > o->lost ? n : o->lost;
+}
+
+static void print_process(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	uint64_t duration = o->duration ? o->duration : report__fact_number(f, "duration_ns"), n = lost(m, f, o);
+	struct line l = line__begin(out, o);
+	char cmd[REPORT_TEXT / 2], time[24], events[32], count[32];
+	bool red = n && report_text__colour(out, o);
+
+	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
+	part(&l, "%s (pid %" PRIu64 ")", cmd, report__fact_number(f, "pid"));
+	place(&l, f);
+	version(&l, f, "torch", "torch");
+	version(&l, f, "python", "Python");
+	part(&l, "%s", text__time(time, sizeof(time), duration));
+	part(&l, "%s events, %s%s lost%s", text__count(events, sizeof(events), model__events(m)), red ? "\033[31m" : "",
+	     text__count(count, sizeof(count), n), red ? "\033[0m" : "");
+	fputc('\n', out);
+}
+
+/* at_peak: what was reserved at that moment is known; else only the most there ever was. */
+static void peak_words(struct line *l, const struct model *m, const struct model_device *d, bool at_peak)
+{
+	char allocated[24], reserved[24], time[24], count[32], step[40] = "", res[48] = "";
+
+	if (model__steps(m))
+		snprintf(step, sizeof(step), "step %s, ", text__count(count, sizeof(count), d->peak_step));
+	text__bytes(reserved, sizeof(reserved), at_peak ? d->mark_reserved : d->peak_reserved);
+	if (d->has_totals && at_peak)
+		snprintf(res, sizeof(res), ", %s reserved", reserved);
+	part(l, "peak %s%s allocated%s at %s (%s%s)", report__about(d->peak_is), text__bytes(allocated, sizeof(allocated), d->peak_allocated), res,
+	     text__time(time, sizeof(time), d->peak_time), step, phase__name(d->peak_phase));
+	if (d->has_totals && !at_peak)
+		part(l, "at most %s reserved", reserved);
+}
+
+static const char *no_totals(const struct facts *f)
+{
+	const char *allocator = facts__get(f, "allocator");
+
+	if (allocator && !strcmp(allocator, "cudaMallocAsync"))
+		return "blocks are cudaMallocAsync calls";
+	if (allocator && !strcmp(allocator, "pluggable"))
+		return facts__get(f, "allocator_block") ? "blocks are a pluggable allocator's calls, which hands out parts of them" :
+							  "blocks are a pluggable allocator's calls";
+	return "its allocator carries no totals";
+}
+
+static void print_oom(FILE *out, const struct model *m, const struct model_device *d, const struct model_oom *oom,
+		      const struct facts *f, const struct report_text_opts *o)
+{
+	char a[24], b[24], c[24], where[REPORT_TEXT];
+	const char *fact = report__device_fact(f, d, "total");
+	uint64_t total = fact ? strtoull(fact, NULL, 10) : 0;
+	struct row row = { .module = "", .module_class = "", .phase = oom->phase, .source = "untraced" };
+	struct line l = line__begin(out, o);
+	struct row_frame line;
+
+	fputs("  ", out);
+	l.at = 2;
+	part(&l, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time), text__bytes(b, sizeof(b), oom->size));
+	part(&l, "allocated %s", text__bytes(a, sizeof(a), oom->allocated));
+	if (oom->has_totals)
+		part(&l, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
+	if (oom->gap_known)
+		part(&l, "largest free piece of it %s", text__bytes(b, sizeof(b), oom->largest_gap));
+	if (total && oom->left_known)
+		part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left), text__bytes(c, sizeof(c), total));
+	else if (oom->left_known)
+		part(&l, "the driver had %s left", text__bytes(b, sizeof(b), oom->left));
+	else if (total && oom->used_known && oom->used <= total)
+		part(&l, "the driver had at most %s left of %s (other processes not counted)",
+		     text__bytes(b, sizeof(b), total - oom->used), text__bytes(c, sizeof(c), total));
+	if (model__stack_line(m, oom->stack, o->innermost, &line)) {
+		row.file = line.file;
+		row.func = line.func;
+		row.line = line.line;
+		row.source = "frame";
+		part(&l, "%s", report__location(where, &row, facts__get(f, "cwd"), l.width - 4));
+	}
+	fputc('\n', out);
+}
+
+/* The first, where the trouble starts; at the moment of one, the last too. */
+static void print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d, const struct facts *f,
+		       const struct report_text_opts *o)
+{
+	struct model_oom first, last;
+	size_t n = 0;
+
+	if (!model__oom(m, i, 0, &first))
+		return;
+	print_oom(out, m, d, &first, f, o);
+	while (model__oom(m, i, n, &last))
+		n++;
+	if (last.number && o->at == AT_OOM)
+		print_oom(out, m, d, &last, f, o);
+}
+
+static void print_all(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	struct line l = line__begin(out, o);
+	struct model_all all;
+	char a[24], b[24];
+
+	model__all(m, &all);
+	if (all.devices < 2)
+		return;
+	part(&l, "%u devices  peak %s allocated together at %s", all.devices, text__bytes(a, sizeof(a), all.peak_allocated),
+	     text__time(b, sizeof(b), all.peak_allocated_time));
+	part(&l, "%s reserved at %s", text__bytes(a, sizeof(a), all.peak_reserved),
+	     text__time(b, sizeof(b), all.peak_reserved_time));
+	fputc('\n', out);
+}
+
+static void print_device(FILE *out, const struct model *m, size_t i, const struct facts *f, const struct report_text_opts *o)
+{
+	struct line l = line__begin(out, o);
+	struct model_device d;
+	char bytes[24];
+	bool mark;
+
+	model__device(m, i, &d);
+	mark = o->when == ROWS_AT_MARK && d.marked;
+	fprintf(out, "%s  ", d.name);
+	l.at = strlen(d.name) + 2;
+	peak_words(&l, m, &d, mark && o->at == AT_PEAK);
+	if (d.has_totals) {
+		part(&l, "fragmentation %.1f %%", 100 * report__fragmentation(mark ? d.mark_allocated : d.allocated,
+									       mark ? d.mark_reserved : d.reserved));
+		part(&l, "before attach %s", text__bytes(bytes, sizeof(bytes), d.before_attach_start));
+	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
+		part(&l, "before attach: %s of tensors, else unknown (the CPU allocator carries no totals)",
+		     text__bytes(bytes, sizeof(bytes), mark ? d.mark_before_attach : d.before_attach));
+	} else if (d.device.type == DEVICE_CPU && d.before_known) {
+		part(&l, "before attach 0 B");
+	} else if (d.device.type == DEVICE_CPU) {
+		part(&l, "before attach: unknown (the CPU allocator carries no totals)");
+	} else {
+		part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach", no_totals(f));
+	}
+	if (d.ooms)
+		part(&l, "%" PRIu64 " out of memory", d.ooms);
+	fputc('\n', out);
+	if (d.ooms)
+		print_ooms(out, m, i, &d, f, o);
+}
+
+static void drift_words(struct line *l, const struct model *m)
+{
+	uint64_t drift = 0, events = 0, missed = 0;
+	bool totals = false;
+	char bytes[24], count[32];
+
+	for (size_t i = 0; i < model__devices(m); i++) {
+		struct model_device d;
+
+		model__device(m, i, &d);
+		totals |= d.has_totals;
+		events += d.drift_events;
+		missed += d.overwritten;
+		drift = d.drift > drift ? d.drift : drift;
+	}
+	if (!totals)
+		part(l, "drift unknown (no totals)");
+	else if (!drift)
+		part(l, "drift 0 B");
+	else
+		part(l, "drift %s (at %s events)", text__bytes(bytes, sizeof(bytes), drift),
+		     text__count(count, sizeof(count), events));
+	if (missed)
+		part(l, "%s frees missed", text__count(count, sizeof(count), missed));
+}
+
+/* Never "100.0 %" for what is not all of it. */
+static const char *percent(char *buf, size_t size, uint64_t n, uint64_t all)
+{
+	double p = 100.0 * (double)n / (double)all;
+
+	if (n < all && p > 99.9)
+		p = 99.9;
+	if (n && p < 0.1)
+		snprintf(buf, size, "< 0.1 %%");
+	else
+		snprintf(buf, size, n == all ? "100 %%" : "%.1f %%", p);
+	return buf;
+}
+
+static void stack_words(struct line *l, const struct model *m)
+{
+	struct report_stacks s;
+	char p[24];
+
+	report__stacks(m, &s);
+	if (!s.all)
+		return;
+	part(l, "stacks %s whole", percent(p, sizeof(p), s.full, s.all));
+	if (s.none)
+		part(l, "%s without Python frames", percent(p, sizeof(p), s.none, s.all));
+	if (s.truncated)
+		part(l, "%s truncated", percent(p, sizeof(p), s.truncated, s.all));
+	for (unsigned i = 0; i < MT_WALK_NR; i++)
+		if (report__walk_failed(i) && model__walks(m, i))
+			part(l, "%s failed (%s)", percent(p, sizeof(p), model__walks(m, i), s.all), walk__name(i));
+}
+
+/* What losses mean for the figures above. */
+static void loss_words(struct line *l, const struct model *m)
+{
+	bool bound = false;
+
+	for (size_t i = 0; i < model__devices(m); i++) {
+		struct model_device d;
+
+		model__device(m, i, &d);
+		bound |= d.peak_is == FIGURE_LOWER_BOUND;
+		if (d.peak_is == FIGURE_NOT_EXACT)
+			part(l, "%s is not exact", d.name);
+	}
+	if (bound)
+		part(l, "peaks are lower bounds");
+}
+
+/* Records that say nothing of how much memory there is, but of steps, modules and lines of forward. */
+static void lost_words(struct line *l, const struct facts *f)
+{
+	uint64_t steps = report__fact_number(f, "counter.lost.scope_end");
+	uint64_t calls = report__fact_number(f, "counter.lost.module_call") + report__fact_number(f, "counter.modules.faults");
+	uint64_t nodes = report__fact_number(f, "counter.lost.autograd_edge") + report__fact_number(f, "counter.lost.autograd_node") +
+			 report__fact_number(f, "counter.autograd.faults");
+	char count[32];
+
+	if (steps)
+		part(l, "%s ends of steps lost: figures per step are not exact", text__count(count, sizeof(count), steps));
+	if (calls)
+		part(l, "%s calls of modules lost", text__count(count, sizeof(count), calls));
+	if (nodes)
+		part(l, "%s autograd nodes lost: their memory has no line of forward", text__count(count, sizeof(count), nodes));
+}
+
+void report_text__trust(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	const char *reason = facts__get(f, "stop_reason");
+	struct line l = line__begin(out, o);
+	char count[32], text[64];
+	uint64_t n = lost(m, f, o), dropped = report__fact_number(f, "dropped_events");
+	uint64_t nameless = report__fact_number(f, "counter.names_no_room");
+
+	part(&l, "events %s", text__count(count, sizeof(count), model__events(m)));
+	part(&l, "lost %s", text__count(count, sizeof(count), n));
+	loss_words(&l, m);
+	lost_words(&l, f);
+	drift_words(&l, m);
+	stack_words(&l, m);
+	if (dropped)
+		part(&l, "%s events dropped (%s)", text__count(count, sizeof(count), dropped),
+		     reason ? text__clean(text, sizeof(text), reason, strlen(reason)) : "a bound");
+	if (facts__get(f, "driver_bypassed"))
+		part(&l, "memory that CUDA libraries take is not recorded: their calls bypass the probes");
+	if (nameless)
+		part(&l, "no room for %s more stacks and names", text__count(count, sizeof(count), nameless));
+	if (o->cut)
+		part(&l, "recording not complete: %s", o->cut);
+	fputc('\n', out);
+}
+
+/* Devices of which more than blocks is known. */
+static int print_below(FILE *out, const struct model *m, const struct facts *f, const struct report_text_opts *o)
+{
+	char *text = NULL;
+	size_t size;
+	int err = 0;
+
+	for (size_t i = 0; i < model__devices(m) && !err; i++) {
+		FILE *buf = open_memstream(&text, &size);
+		struct report_text_opts opts = *o;
+
+		if (!buf)
+			return -ENOMEM;
+		opts.width = report_text__width(out, o); /* of out, not of the buffer */
+		err = report_text__reconcile(buf, m, i, f, &opts);
+		if (fclose(buf))
+			err = -ENOMEM;
+		if (!err && *text)
+			fprintf(out, "\n%s", text);
+		free(text);
+	}
+	return err;
+}
+
+int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d, const struct facts *f,
+			 const struct report_text_opts *o)
+{
+	int err = 0;
+
+	print_process(out, m, f, o);
+	for (size_t i = 0; i < model__devices(m); i++)
+		print_device(out, m, i, f, o);
+	print_all(out, m, o);
+	if (device >= 0) {
+		struct model_device dev;
+
+		model__device(m, device, &dev);
+		if (model__devices(m) > 1)
+			fprintf(out, "\n%s", dev.name);
+		fputc('\n', out);
+		if (o->overview)
+			err = report_text__overview(out, m, device, o);
+	}
+	if (!err && device >= 0) {
+		err = o->segments ? report_text__segments(out, m, device, f, o) :
+		      o->tree	  ? report_text__tree(out, m, device, o) :
+				    report_text__table(out, m, device, d, f, o);
+	} else if (device < 0) {
+		fputs("No memory event was seen.\n", out);
+	}
+	if (!err)
+		err = print_below(out, m, f, o);
+	if (err)
+		return err;
+	fputc('\n', out);
+	report_text__trust(out, m, f, o);
+	return 0;
+}

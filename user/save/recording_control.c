@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "save/recording_control.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "capture/session.h"
+#include "follow/pick.h"
+#include "lib/json.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "save/control.h"
+#include "save/recording.h"
+#include "save/windows.h"
+
+/* Each process that is captured now; the first is r itself, where there is one. */
+static struct recording *next_of(struct recording *r, struct recording *at)
+{
+	do {
+		at = at == r ? r->members : at->next;
+	} while (at && !session__attached(at->loop.session));
+	return at;
+}
+
+static struct recording *first_of(struct recording *r)
+{
+	return r->loop.session && session__attached(r->loop.session) ? r : next_of(r, r);
+}
+
+#define for_each(at, r) for (struct recording *at = first_of(r); at; at = next_of(r, at))
+
+static const char *why_not(int err)
+{
+	switch (err) {
+	case -EBUSY:
+		return "a window is being written, or as many as were wanted are";
+	case -EALREADY:
+		return "no window is being written";
+	case -ENXIO:
+		return "no process is attached to at the moment";
+	case -EPERM:
+		return "it writes all that comes: record with --wait, or another option for windows";
+	default:
+		return strerror(-err);
+	}
+}
+
+/* What is done to the windows of each process; it is done if it could be for one of them. who: "ctl", "signal". */
+static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *who), const char *who, struct json *j)
+{
+	int err = -ENXIO, one;
+
+	if (j)
+		json__open_array(j, "processes");
+	for_each (at, r) {
+		/* What has happened by now comes before it. */
+		one = at->windows ? session__catch(at->loop.session) ?: fn(at->windows, who) : -EPERM;
+		if (j) {
+			json__open_object(j, NULL);
+			json__int(j, "pid", at->loop.args.pid);
+			json__bool(j, "ok", !one);
+			if (!one && fn != windows__start)
+				json__string(j, "file", windows__last(at->windows));
+			if (one)
+				json__string(j, "error", why_not(one));
+			json__close_object(j);
+		}
+		err = err && one ? one : 0;
+	}
+	if (j)
+		json__close_array(j);
+	if (j && err)
+		json__string(j, "error", why_not(err));
+	return err;
+}
+
+static int mark(struct recording *r, const char *name, struct json *j)
+{
+	int err = -ENXIO;
+
+	if (!*name || strlen(name) >= 128) {
+		json__string(j, "error", "a mark has a name of 1 to 127 bytes");
+		return -EINVAL;
+	}
+	for_each (at, r)
+		err = session__mark(at->loop.session, name);
+	if (err)
+		json__string(j, "error", why_not(err));
+	else
+		json__string(j, "mark", name);
+	return err;
+}
+
+static int status(struct recording *r, struct json *j)
+{
+	json__string(j, "writes", r->args.oom.on ? "out of memory" : r->window_mode ? "windows" : "all");
+	json__int(j, "capturer", getpid());
+	json__open_array(j, "processes");
+	for_each (at, r) {
+		json__open_object(j, NULL);
+		if (at->windows) {
+			windows__tell(at->windows, j);
+		} else {
+			json__int(j, "pid", at->loop.args.pid);
+			json__double(j, "time", (double)session__now(at->loop.session) / 1e9, 3);
+			json__uint(j, "steps", session__steps(at->loop.session));
+		}
+		json__uint(j, "captured", session__events(at->loop.session));
+		json__uint(j, "lost", session__lost(at->loop.session));
+		json__close_object(j);
+	}
+	json__close_array(j);
+	if (!first_of(r)) {
+		char who[512], text[560];
+
+		if (r->loop.pick)
+			pick__title(r->loop.pick, who, sizeof(who));
+		if (r->loop.pick)
+			snprintf(text, sizeof(text), "%s%s", strncmp(who, "PID", 3) ? "a " : "", who);
+		else
+			snprintf(text, sizeof(text), "PID %d to import torch", (int)r->loop.args.pid);
+		json__string(j, "waiting_for", text);
+	}
+	return 0;
+}
+
+static int handle(void *ctx, const char *word, const char *argument, struct json *j)
+{
+	struct recording *r = ctx;
+
+	if (!strcmp(word, "mark"))
+		return mark(r, argument, j);
+	if (!strcmp(word, "start"))
+		return to_all(r, windows__start, "ctl", j);
+	if (!strcmp(word, "stop"))
+		return to_all(r, windows__stop, "ctl", j);
+	if (!strcmp(word, "save"))
+		return to_all(r, windows__save, "ctl", j);
+	if (!strcmp(word, "status"))
+		return status(r, j);
+	return -ENOTSUP;
+}
+
+bool recording_control__signal(struct recording *r, int number)
+{
+	int err;
+
+	if (!r->window_mode || (number != SIGUSR1 && number != SIGUSR2))
+		return false;
+	err = to_all(r, number == SIGUSR1 ? windows__start : windows__stop, "signal", NULL);
+	if (err)
+		log_warn("%s: %s", number == SIGUSR1 ? "SIGUSR1" : "SIGUSR2", why_not(err));
+	return true;
+}
+
+static void on_control(void *ctx)
+{
+	struct recording *r = ctx;
+
+	control__pump(r->control);
+}
+
+static void on_signal(void *ctx)
+{
+	struct recording *r = ctx;
+	struct signalfd_siginfo si;
+
+	while (read(r->signals, &si, sizeof(si)) == sizeof(si))
+		recording_control__signal(r, (int)si.ssi_signo);
+}
+
+static void add_source(struct recording *r, int fd, void (*ready)(void *ctx))
+{
+	if (r->loop.n_sources < LOOP_SOURCES)
+		r->loop.sources[r->loop.n_sources++] = (struct loop_source){ .fd = fd, .ready = ready, .ctx = r };
+}
+
+void recording_control__open(struct recording *r)
+{
+	pid_t target = r->loop.session ? r->loop.args.pid : getpid();
+	int err = control__open(target, NULL, handle, r, &r->control);
+	sigset_t set;
+
+	if (err)
+		log_debug("no socket for `memtrace-bpf ctl`: %s", strerror(-err));
+	else
+		add_source(r, control__fd(r->control), on_control);
+	r->signals = -1;
+	if (!r->window_mode || r->loop.started) /* of a command that we started they come with the others */
+		return;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	sigaddset(&set, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (r->signals >= 0)
+		add_source(r, r->signals, on_signal);
+}
+
+void recording_control__close(struct recording *r)
+{
+	control__close(r->control);
+	r->control = NULL;
+	if (r->signals >= 0)
+		close(r->signals);
+	r->signals = -1;
+	r->loop.n_sources = 0;
+}

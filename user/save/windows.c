@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "save/windows_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/json.h"
+#include "lib/log.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "record/dict.h"
+
+static int on_event(struct sink *s, const struct event *e);
+static int on_tick(struct sink *s, uint64_t now);
+
+static int open_conditions(struct windows *w)
+{
+	const struct window_args *a = &w->opts.args;
+	char *why = NULL;
+	int err = a->on ? cond__parse(a->on, &w->on, &why) : 0;
+
+	if (!err && a->until)
+		err = cond__parse(a->until, &w->until, &why);
+	free(why); /* they were parsed before */
+	if (!err && (w->on || w->until)) {
+		w->values = values__new(w->facts);
+		err = w->values ? 0 : -ENOMEM;
+	}
+	return err;
+}
+
+struct windows *windows__new(struct dict *d, const struct facts *f, const struct windows_opts *o)
+{
+	struct windows *w = calloc(1, sizeof(*w));
+	struct flight_opts fo = { .window = o->args.before, .no_oom = true, .bounds = o->bounds, .open = windows__open_file,
+				  .done = windows__file_done, .ctx = w };
+
+	if (!w)
+		return NULL;
+	w->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	w->opts = *o;
+	w->file = o->file;
+	w->dict = d;
+	w->facts = f;
+	w->flight = flight__new(d, f, &fo);
+	if (w->flight && !open_conditions(w))
+		return w;
+	w->file = NULL; /* the caller's still */
+	windows__free(w);
+	errno = ENOMEM;
+	return NULL;
+}
+
+void windows__free(struct windows *w)
+{
+	if (!w)
+		return;
+	flight__free(w->flight);
+	cond__free(w->on);
+	cond__free(w->until);
+	values__free(w->values);
+	outfile__discard(w->file);
+	for (unsigned int i = 0; i < w->n_kept; i++)
+		free(w->kept[i].name);
+	free(w->kept);
+	free(w->last);
+	free(w);
+}
+
+struct sink *windows__sink(struct windows *w)
+{
+	return &w->sink;
+}
+
+/* ---- begin and end ---- */
+
+static bool is_open(const struct windows *w)
+{
+	return flight__writing(w->flight, NULL);
+}
+
+static bool has_all(const struct windows *w)
+{
+	const struct window_args *a = &w->opts.args;
+	unsigned int most = a->count ? a->count : window_args__repeat(a) || a->wait ? 0 : 1;
+
+	return most && w->written >= most;
+}
+
+static int note(struct windows *w, int err)
+{
+	if (err && !w->err)
+		w->err = err;
+	return err;
+}
+
+static int begin(struct windows *w, uint64_t time, bool whole, const char *why)
+{
+	int err;
+
+	if (is_open(w) || has_all(w))
+		return -EBUSY;
+	w->at_step = false;
+	w->begun = time;
+	w->begun_steps = w->steps;
+	w->whole = whole;
+	/* A process's first step has all that comes before a training loop in it: it counts, but not its time. */
+	err = flight__begin(w->flight, w->opts.args.before, whole && w->steps, why);
+	if (!err)
+		log_debug("window %u begins: %s", w->written + 1, why);
+	return err;
+}
+
+static int end(struct windows *w, const char *reason, const char *why)
+{
+	return flight__end(w->flight, reason, why);
+}
+
+/* Where whole steps are wanted a window begins with one. */
+static bool by_steps(const struct windows *w)
+{
+	return w->opts.steps || w->opts.args.skip;
+}
+
+static bool by_itself(const struct windows *w)
+{
+	return !w->opts.args.on && !w->opts.args.from_mark && !w->opts.args.wait;
+}
+
+/*
+ * When the first one begins. A step that was under way when we came is none to be counted; from a process's start on there is no
+ * such one.
+ */
+static int plan(struct windows *w)
+{
+	const char *at = facts__get(w->facts, "attached_at");
+	char why[64] = "the capture began";
+	bool from_start;
+
+	w->planned = true;
+	w->due = w->opts.args.every;
+	if (!by_itself(w))
+		return 0;
+	from_start = at && !strcmp(at, "start");
+	w->skip = w->opts.args.skip + !from_start;
+	if (!by_steps(w) || !w->skip)
+		return begin(w, 0, from_start, why);
+	w->at_step = true;
+	return 0;
+}
+
+int windows__attached(struct windows *w)
+{
+	return w->planned ? 0 : note(w, plan(w));
+}
+
+/* Is one to begin with this end of a step, which has gone in? */
+static int look_at_step(struct windows *w, const struct event *e)
+{
+	char why[96], n[32], m[32];
+
+	w->steps++;
+	if (is_open(w)) {
+		if (!w->opts.steps || w->steps - w->begun_steps < w->opts.steps + !w->whole)
+			return 0;
+		snprintf(why, sizeof(why), "%s step%s", text__count(n, sizeof(n), w->opts.steps), w->opts.steps == 1 ? "" : "s");
+		return end(w, "steps", why);
+	}
+	if (!w->at_step || w->steps < w->skip)
+		return 0;
+	snprintf(why, sizeof(why), "step %s began%s%s%s", text__count(n, sizeof(n), w->steps), w->opts.args.skip && !w->written ? " after " : "",
+		 w->opts.args.skip && !w->written ? text__count(m, sizeof(m), w->opts.args.skip) : "",
+		 w->opts.args.skip && !w->written ? " that were skipped" : "");
+	return begin(w, e->time, true, why);
+}
+
+static bool is_named(const struct windows *w, const struct event *e, const char *name)
+{
+	return name && !strcmp(dict__str(w->dict, e->name), name);
+}
+
+/* step: a step has just ended. */
+static int judge(struct windows *w, uint64_t now, bool step)
+{
+	struct cond_result r;
+	char why[160];
+	int err = 0;
+
+	if (w->on) {
+		err = values__judge(w->values, w->on, now, &r);
+		if (!err && r.verdict == COND_HOLDS && !w->held && !is_open(w) && !has_all(w)) {
+			snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r.text);
+			err = begin(w, now, step, why);
+		}
+		w->held = r.verdict == COND_HOLDS;
+	}
+	if (!err && w->until && is_open(w)) {
+		err = values__judge(w->values, w->until, now, &r);
+		if (!err && r.verdict == COND_HOLDS) {
+			snprintf(why, sizeof(why), "%.*s", (int)sizeof(why) - 1, r.text);
+			err = end(w, "condition", why);
+		}
+	}
+	values__judged(w->values);
+	return err;
+}
+
+/* Its time is over: nothing from after that is in it. */
+static int look_at_time(struct windows *w, uint64_t now)
+{
+	char why[48], time[24];
+
+	if (!w->opts.duration || !is_open(w) || now < w->begun + w->opts.duration)
+		return 0;
+	snprintf(why, sizeof(why), "%s passed", text__time(time, sizeof(time), w->opts.duration));
+	return end(w, "duration", why);
+}
+
+static int look_at_bounds(struct windows *w)
+{
+	const char *reason;
+
+	return flight__bounded(w->flight, &reason) ? end(w, reason, reason) : 0;
+}
+
+static int take(struct windows *w, const struct event *e)
+{
+	bool news = false;
+	char why[160];
+	int err = windows__attached(w) ?: look_at_time(w, e->time);
+
+	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.from_mark) && !is_open(w) && !has_all(w)) {
+		snprintf(why, sizeof(why), "mark %s", w->opts.args.from_mark);
+		err = begin(w, e->time, false, why);
+	}
+	err = err ?: flight__event(w->flight, e);
+	if (!err && w->values)
+		err = values__event(w->values, e, &news);
+	if (!err && e->kind == EVENT_STEP)
+		err = look_at_step(w, e);
+	if (!err && news)
+		err = judge(w, e->time, e->kind == EVENT_STEP);
+	if (!err && e->kind == EVENT_MARK && is_named(w, e, w->opts.args.to_mark) && is_open(w) && w->begun < e->time) {
+		snprintf(why, sizeof(why), "mark %s", w->opts.args.to_mark);
+		err = end(w, "mark", why);
+	}
+	return err ?: look_at_bounds(w);
+}
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	struct windows *w = (struct windows *)s;
+
+	return w->err ? w->err : note(w, take(w, e));
+}
+
+/* The next one of --every. One that is still open is not cut short: its turn is left out. */
+static int look_at_clock(struct windows *w, uint64_t now)
+{
+	char why[48], time[24];
+
+	if (!w->opts.args.every || now < w->due)
+		return 0;
+	w->due += (1 + (now - w->due) / w->opts.args.every) * w->opts.args.every;
+	if (is_open(w) || has_all(w))
+		return 0;
+	if (by_steps(w)) {
+		w->at_step = true;
+		w->skip = 0;
+		return 0;
+	}
+	snprintf(why, sizeof(why), "every %s", text__time(time, sizeof(time), w->opts.args.every));
+	return begin(w, now, false, why);
+}
+
+static int on_tick(struct sink *s, uint64_t now)
+{
+	struct windows *w = (struct windows *)s;
+	int err;
+
+	if (w->err)
+		return w->err;
+	w->now = now;
+	err = windows__attached(w) ?: look_at_time(w, now) ?: flight__tick(w->flight, now) ?: look_at_clock(w, now);
+	if (!err && w->values)
+		err = judge(w, now, false);
+	return note(w, err);
+}
+
+/* ---- somebody wants it ---- */
+
+int windows__start(struct windows *w, const char *who)
+{
+	char why[64];
+
+	if (w->err)
+		return w->err;
+	if (is_open(w) || has_all(w))
+		return -EBUSY;
+	snprintf(why, sizeof(why), "%s", who);
+	return note(w, begin(w, w->now, false, why));
+}
+
+int windows__stop(struct windows *w, const char *who)
+{
+	return !is_open(w) ? -EALREADY : note(w, end(w, who, who));
+}
+
+int windows__save(struct windows *w, const char *who)
+{
+	return is_open(w) ? -EBUSY : w->err ? w->err : note(w, flight__save(w->flight, who));
+}
+
+void windows__tell(const struct windows *w, struct json *j)
+{
+	struct flight_report r = { 0 };
+	bool writing = flight__writing(w->flight, &r);
+	struct flight_level l;
+	char name[20];
+
+	json__int(j, "pid", w->opts.pid);
+	json__bool(j, "writing", writing);
+	if (writing) {
+		json__string(j, "began", r.began);
+		json__uint(j, "events", r.events);
+	}
+	json__uint(j, "windows", w->written);
+	json__uint(j, "steps", w->steps);
+	json__double(j, "time", (double)w->now / 1e9, 3);
+	json__open_array(j, "devices");
+	for (size_t i = 0; flight__level(w->flight, i, &l); i++) {
+		if (l.device.index == DEVICE_UNKNOWN)
+			continue;
+		json__open_object(j, NULL);
+		json__string(j, "device", device__name(l.device, name, sizeof(name)));
+		json__uint(j, "allocated", l.allocated);
+		json__uint(j, "reserved", l.reserved);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+const char *windows__last(const struct windows *w)
+{
+	return w->last ? w->last : "";
+}
+
+const char *windows__over(const struct windows *w)
+{
+	return has_all(w) && !is_open(w) ? w->reason : NULL;
+}
+
+int windows__finish(struct windows *w, const char *reason)
+{
+	int err = w->err;
+
+	if (!err && is_open(w))
+		err = note(w, end(w, reason, reason));
+	return err;
+}
+
+unsigned int windows__written(const struct windows *w)
+{
+	return w->written;
+}
+
+int windows__err(const struct windows *w, bool *said)
+{
+	*said = w->said;
+	return w->err;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What becomes of a window: a file, an entry in the folder, some words. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/log.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "save/windows_internal.h"
+
+/* "run.mtr" -> "run-2.mtr", where there is no folder to take them. */
+static char *beside(const char *path, unsigned int number)
+{
+	size_t len = strlen(path);
+	bool mtr = len > 4 && !strcmp(path + len - 4, ".mtr");
+	char *name;
+
+	if (asprintf(&name, "%.*s-%u%s", (int)(mtr ? len - 4 : len), path, number, mtr ? ".mtr" : "") < 0)
+		return NULL;
+	return name;
+}
+
+/* What it is called: the label, or the process; with a number where there are several. */
+static void name_of(const struct windows *w, unsigned int number, char *buf, size_t size)
+{
+	const struct window_args *a = &w->opts.args;
+	const char *rank = facts__get(w->facts, "rank");
+	char process[48], count[16] = "", which[32] = "";
+
+	snprintf(process, sizeof(process), "window-%d", (int)w->opts.pid);
+	if (w->opts.of_many && a->label && rank)
+		snprintf(which, sizeof(which), "-rank%.12s", rank);
+	else if (w->opts.of_many && a->label)
+		snprintf(which, sizeof(which), "-%d", (int)w->opts.pid);
+	if (window_args__repeat(a) || a->wait)
+		snprintf(count, sizeof(count), "-%03u", number);
+	snprintf(buf, size, "%s%s%s", a->label ? a->label : process, which, count);
+}
+
+int windows__open_file(void *ctx, unsigned int number)
+{
+	struct windows *w = ctx;
+	char name[160], *path = NULL;
+	int err;
+
+	if (w->file) { /* it was opened before attaching */
+		err = outfile__replace(w->file);
+		if (err)
+			log_err("%s: %s", outfile__name(w->file), outfile__why(err));
+		w->said |= err;
+		return err ? err : outfile__fd(w->file);
+	}
+	name_of(w, number, name, sizeof(name));
+	path = w->opts.folder ? folder__new_path(w->opts.folder, name) : number == 1 ? strdup(w->opts.path) : beside(w->opts.path, number);
+	err = path ? outfile__create(path, OUTFILE_DIRECT, !w->opts.folder && w->opts.force, &w->file) : -ENOMEM;
+	if (err) {
+		log_err("%s: %s", path ? path : "a window", outfile__why(err));
+		w->said = true;
+	}
+	free(path);
+	return err ? err : outfile__fd(w->file);
+}
+
+static void copy_fact(char *buf, size_t size, const struct facts *f, const char *key)
+{
+	const char *s = facts__get(f, key);
+
+	snprintf(buf, size, "%s", s ? s : "");
+}
+
+static int64_t number_fact(const struct facts *f, const char *key)
+{
+	const char *s = facts__get(f, key);
+	long long n = s ? strtoll(s, NULL, 10) : -1;
+
+	return n < 0 ? -1 : n;
+}
+
+static void set_devices(const struct windows *w, struct folder_entry *e)
+{
+	struct flight_level l;
+
+	for (size_t i = 0; flight__level(w->flight, i, &l) && e->n_devices < FOLDER_DEVICES; i++) {
+		struct folder_device *d = &e->devices[e->n_devices];
+
+		if (l.device.index == DEVICE_UNKNOWN || (!l.peak_allocated && !l.peak_reserved))
+			continue;
+		device__name(l.device, d->name, sizeof(d->name));
+		d->peak_allocated = l.peak_allocated;
+		d->peak_reserved = l.peak_reserved;
+		d->allocated = l.allocated;
+		d->reserved = l.reserved;
+		e->n_devices++;
+	}
+}
+
+static void set_entry(const struct windows *w, const struct flight_report *r, const char *path, struct folder_entry *e)
+{
+	const char *start = facts__get(w->facts, "start"), *slash = strrchr(path, '/');
+	uint64_t first = w->begun_steps + !w->whole, ns;
+
+	*e = (struct folder_entry){ .pid = w->opts.pid, .rank = number_fact(w->facts, "rank"), .from = r->from, .to = r->to,
+				    .first_step = -1, .last_step = -1, .events = r->events,
+				    .bytes = r->bytes };
+	snprintf(e->file, sizeof(e->file), "%s", slash ? slash + 1 : path);
+	snprintf(e->kind, sizeof(e->kind), "window");
+	name_of(w, r->number, e->name, sizeof(e->name));
+	copy_fact(e->comm, sizeof(e->comm), w->facts, "comm");
+	copy_fact(e->container, sizeof(e->container), w->facts, "container");
+	copy_fact(e->pod, sizeof(e->pod), w->facts, "pod");
+	snprintf(e->began, sizeof(e->began), "%s", r->began);
+	snprintf(e->ended, sizeof(e->ended), "%s", r->ended);
+	e->lost = number_fact(w->facts, "lost") > 0 ? (uint64_t)number_fact(w->facts, "lost") : 0;
+	if (start && !text__parse_date(start, &ns)) {
+		text__date(e->begin, sizeof(e->begin), ns + r->from);
+		text__date(e->end, sizeof(e->end), ns + r->to);
+	}
+	if (w->steps > first) { /* as many have ended as have begun in it */
+		e->first_step = (int64_t)first;
+		e->last_step = (int64_t)w->steps - 1;
+	}
+	set_devices(w, e);
+}
+
+static void say(const struct windows *w, const struct flight_report *r, const struct folder_entry *e, const char *path)
+{
+	const struct folder_device *most = NULL;
+	char events[32], size[24], peak[24], span[24], steps[64] = "", device[64] = "";
+
+	for (size_t i = 0; i < e->n_devices; i++) {
+		if (!most || (strcmp(e->devices[i].name, "cpu") &&
+			      (!strcmp(most->name, "cpu") || e->devices[i].peak_allocated > most->peak_allocated)))
+			most = &e->devices[i];
+	}
+	if (most)
+		snprintf(device, sizeof(device), ", peak %s on %s", text__bytes(peak, sizeof(peak), most->peak_allocated), most->name);
+	if (e->first_step >= 0)
+		snprintf(steps, sizeof(steps), ", %lld step%s", (long long)(e->last_step - e->first_step + 1),
+			 e->last_step > e->first_step ? "s" : "");
+	log_event(LOG_INFO, "window",
+		  LOG_FIELDS(LOG_STRING("path", path), LOG_UINT("duration_ns", r->to - r->from), LOG_UINT("events", r->events), LOG_UINT("lost", e->lost),
+			     LOG_UINT("bytes", r->bytes), LOG_STRING("from", r->began), LOG_STRING("to", r->ended)),
+		  "%s: %s%s%s, %s events, %s (from: %s; to: %s)", path, text__time(span, sizeof(span), r->to - r->from), steps, device,
+		 text__count(events, sizeof(events), r->events), text__bytes(size, sizeof(size), r->bytes), r->began, r->ended);
+	if (r->cut)
+		log_warn("there was no room in memory for all that --before asks for");
+	if (r->dropped)
+		log_warn("--%s was reached: %s events after that are not in it", r->reason, text__count(events, sizeof(events), r->dropped));
+	if (e->lost)
+		log_warn("%s events were lost because the ring was full: blocks may be missing, or shown though they are freed; "
+			 "--ring-size 64M gives more room",
+			 text__count(events, sizeof(events), e->lost));
+	if (!w->opts.folder && strcmp(path, "standard output"))
+		log_info("next: memtrace-bpf report %s", path);
+}
+
+/* Into the folder; what is more than --keep goes. */
+static int file_it(struct windows *w, const struct folder_entry *e)
+{
+	struct window_kept *bigger;
+	int err = folder__add(w->opts.folder, e);
+
+	if (err || !w->opts.args.keep)
+		return err;
+	bigger = reallocarray(w->kept, w->n_kept + 1, sizeof(*bigger));
+	if (!bigger)
+		return -ENOMEM;
+	w->kept = bigger;
+	bigger[w->n_kept].name = strdup(e->file);
+	if (!bigger[w->n_kept].name)
+		return -ENOMEM;
+	bigger[w->n_kept++].gap = (struct folder_gap){ .from = e->from, .to = e->to, .events = e->events, .bytes = e->bytes, .why = "keep" };
+	if (w->n_kept <= w->opts.args.keep)
+		return 0;
+	err = folder__drop(w->opts.folder, w->kept[0].name, &w->kept[0].gap);
+	free(w->kept[0].name);
+	memmove(&w->kept[0], &w->kept[1], --w->n_kept * sizeof(*w->kept));
+	return err;
+}
+
+int windows__file_done(void *ctx, const struct flight_report *r, int err)
+{
+	struct windows *w = ctx;
+	char *path = w->file ? strdup(outfile__name(w->file)) : NULL;
+	struct folder_entry e;
+	int closed;
+
+	if (err) {
+		/* What was written before is readable, where it came to that. */
+		closed = w->file && r->events ? outfile__commit(w->file) : (outfile__discard(w->file), 0);
+	} else {
+		closed = outfile__commit(w->file);
+		err = path ? closed : -ENOMEM;
+	}
+	w->file = NULL;
+	if (err) {
+		log_err("%s: cannot write: %s", path ? path : "a window", outfile__why(err));
+		w->said = true;
+		free(path);
+		return err;
+	}
+	w->written++;
+	snprintf(w->reason, sizeof(w->reason), "%s", r->reason);
+	set_entry(w, r, path, &e);
+	say(w, r, &e, path);
+	free(w->last);
+	w->last = path;
+	err = w->opts.folder ? file_it(w, &e) : 0;
+	if (err) {
+		log_err("%s: %s", folder__path(w->opts.folder), folder__why(err));
+		w->said = true;
+	}
+	return err;
+}

@@ -1,0 +1,548 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What is captured when a rule fires, one at a time: first `dump`, which needs no probe and says what is live now; then `record` for a
+ * while; then `report`, and for growth `leaks`, read what was recorded, for the index and for the word on who is to blame. Each is a
+ * program of its own, this one once more: what they need is gone with them, and should they fail, watching goes on.
+ */
+#include "watch/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "archive/folder.h"
+#include "lib/log.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "watch/spawn.h"
+
+#define DUMP_MOST UINT64_C(30000000000)	   /* ns that each may take; record beyond its time */
+#define RECORD_MORE UINT64_C(60000000000)
+#define STEPS_MOST UINT64_C(1800000000000) /* of a capture that is bounded by steps alone */
+#define REPORT_MOST UINT64_C(600000000000)
+#define KILL_AFTER UINT64_C(20000000000)   /* after it was asked to end */
+#define DOCUMENT_MAX (16u << 20)	   /* of a report, bytes */
+#define TOP "8"
+#define NICE 10 /* of what is in no hurry */
+
+enum stage { IDLE, DUMPING, RECORDING, REPORTING, BLAMING };
+
+struct watch_capture {
+	const struct watch_args *args;
+	struct watch *w;
+	struct folder *folder;
+	struct watch_shot shot;
+	enum stage stage;
+	pid_t pid;
+	uint64_t deadline;
+	bool asked; /* to end */
+	int out;    /* of dump and report */
+	struct outfile *dump;
+	uint64_t begun; /* CLOCK_MONOTONIC, ns */
+	char stem[128];
+	json_t *doc; /* the report */
+};
+
+static uint64_t monotonic(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+struct watch_capture *watch_capture__new(const struct watch_args *args, struct watch *w)
+{
+	struct watch_capture *c = calloc(1, sizeof(*c));
+	int err = c ? folder__create(args->output, false, &c->folder) : -ENOMEM;
+	char path[512];
+
+	if (err) {
+		log_err("%s: %s", text__clean(path, sizeof(path), args->output, strlen(args->output)), folder__why(err));
+		free(c);
+		return NULL;
+	}
+	c->args = args;
+	c->w = w;
+	c->out = -1;
+	return c;
+}
+
+bool watch_capture__busy(const struct watch_capture *c)
+{
+	return c->stage != IDLE;
+}
+
+/* ---- what is kept ---- */
+
+/* The entry's own name for what was live when it began. */
+static void drop_dump(const struct watch_capture *c, const char *file)
+{
+	char path[4096];
+	size_t len = strlen(file);
+
+	if (len < 4 || strchr(file, '/'))
+		return;
+	if (snprintf(path, sizeof(path), "%s/%.*s.dump.json", folder__path(c->folder), (int)len - 4, file) < (int)sizeof(path))
+		unlink(path);
+}
+
+static bool is_mine(const struct folder_entry *e)
+{
+	return !strncmp(e->file, "watch-", 6);
+}
+
+/* Of ours, the oldest go where there are too many, or too much. */
+static void drop_old(struct watch_capture *c)
+{
+	for (;;) {
+		const struct folder_entry *v, *oldest = NULL;
+		uint64_t bytes = 0;
+		size_t n, mine = 0;
+		char file[256];
+
+		v = folder__entries(c->folder, &n);
+		for (size_t i = 0; i < n; i++) {
+			if (!is_mine(&v[i]))
+				continue;
+			oldest = oldest && strcmp(oldest->begin, v[i].begin) <= 0 ? oldest : &v[i];
+			bytes += v[i].bytes;
+			mine++;
+		}
+		if (mine <= 1 || (mine <= c->args->max_captures && bytes <= c->args->max_bytes))
+			return;
+		snprintf(file, sizeof(file), "%s", oldest->file);
+		if (folder__drop(c->folder, file, NULL))
+			return;
+		drop_dump(c, file);
+	}
+}
+
+/* ---- the stages ---- */
+
+static void fail(struct watch_capture *c, const char *what)
+{
+	char text[WATCH_TEXT];
+
+	snprintf(text, sizeof(text), "%s", what);
+	c->w->failed++;
+	watch_say__shot(c->w, "failed", &c->shot, text);
+}
+
+static void finish(struct watch_capture *c)
+{
+	c->stage = IDLE;
+	c->pid = 0;
+	c->asked = false;
+	if (c->out >= 0)
+		close(c->out);
+	c->out = -1;
+}
+
+static int begin_stage(struct watch_capture *c, enum stage stage, const char *const *argv, int out, int nice_by, uint64_t most)
+{
+	c->pid = watch_spawn__self(argv, out, nice_by);
+	if (c->pid < 0) {
+		c->pid = 0;
+		return -errno;
+	}
+	c->stage = stage;
+	c->asked = false;
+	c->deadline = monotonic() + most;
+	return 0;
+}
+
+static int begin_dump(struct watch_capture *c)
+{
+	char pid[16];
+	const char *const argv[] = { "dump", "-p", pid, "--format", "json", "--top", "1000", NULL };
+	int err = outfile__create(c->shot.snapshot, OUTFILE_RENAME, false, &c->dump);
+
+	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
+	if (!err)
+		err = begin_stage(c, DUMPING, argv, outfile__fd(c->dump), 0, DUMP_MOST);
+	if (err) {
+		outfile__discard(c->dump);
+		c->dump = NULL;
+	}
+	return err;
+}
+
+static int begin_record(struct watch_capture *c)
+{
+	char pid[16], time[32], steps[32], size[32];
+	const char *argv[20] = { "record", "-q", "-p", pid, "-o", c->shot.file, "--max-size", size };
+	size_t n = 8;
+
+	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
+	snprintf(size, sizeof(size), "%" PRIu64, c->args->max_bytes < 65536 ? UINT64_C(65536) : c->args->max_bytes);
+	if (c->args->capture) {
+		snprintf(time, sizeof(time), "%" PRIu64 "ns", c->args->capture);
+		argv[n++] = "-d";
+		argv[n++] = time;
+	}
+	if (c->args->capture_steps) {
+		snprintf(steps, sizeof(steps), "%" PRIu64, c->args->capture_steps);
+		argv[n++] = "--steps";
+		argv[n++] = steps;
+	}
+	c->begun = monotonic();
+	return begin_stage(c, RECORDING, argv, -1, 0, c->args->capture ? c->args->capture + RECORD_MORE : STEPS_MOST);
+}
+
+static int begin_report(struct watch_capture *c)
+{
+	const char *const argv[] = { "report", "--format", "json", "--at", "end", "--top", TOP, c->shot.file, NULL };
+
+	c->out = memfd_create("report", MFD_CLOEXEC);
+	if (c->out < 0)
+		return -errno;
+	return begin_stage(c, REPORTING, argv, c->out, NICE, REPORT_MOST);
+}
+
+/* For growth: which line it is that grows, where the recording is long enough to tell. */
+static int begin_leaks(struct watch_capture *c)
+{
+	const char *const argv[] = { "leaks", "--format", "json", "--top", "1", c->shot.file, NULL };
+
+	c->out = memfd_create("leaks", MFD_CLOEXEC);
+	if (c->out < 0)
+		return -errno;
+	return begin_stage(c, BLAMING, argv, c->out, NICE, REPORT_MOST);
+}
+
+/* A file name: when, whose. */
+static void make_paths(struct watch_capture *c)
+{
+	struct watch_shot *s = &c->shot;
+	char when[40], *path;
+
+	snprintf(when, sizeof(when), "%s", s->begin);
+	for (char *p = when; *p; p++)
+		if (*p == ':' || *p == '.')
+			*p = '-';
+	snprintf(c->stem, sizeof(c->stem), "watch-%s-%d", when, (int)s->pid);
+	path = folder__new_path(c->folder, c->stem);
+	snprintf(s->file, sizeof(s->file), "%s", path && strlen(path) < sizeof(s->file) - 16 ? path : "");
+	free(path);
+	if (*s->file)
+		snprintf(s->snapshot, sizeof(s->snapshot), "%.*s.dump.json", (int)strlen(s->file) - 4, s->file);
+}
+
+int watch_capture__begin(struct watch_capture *c, const struct watch_shot *shot)
+{
+	if (c->stage != IDLE)
+		return -EBUSY;
+	c->shot = *shot;
+	make_paths(c);
+	if (!*c->shot.file) {
+		fail(c, "no name for the recording: the folder's path is too long");
+		return 0;
+	}
+	if (!begin_dump(c))
+		return 0;
+	*c->shot.snapshot = '\0';
+	if (begin_record(c)) {
+		fail(c, "the recorder cannot be started");
+		finish(c);
+	}
+	return 0;
+}
+
+/* ---- what they leave ---- */
+
+static void end_dump(struct watch_capture *c, bool ok)
+{
+	struct stat st;
+	int err = 0;
+
+	if (!ok || fstat(outfile__fd(c->dump), &st) || !st.st_size) {
+		outfile__discard(c->dump);
+		*c->shot.snapshot = '\0';
+	} else {
+		err = outfile__commit(c->dump);
+		if (err)
+			*c->shot.snapshot = '\0';
+	}
+	c->dump = NULL;
+	if (*c->shot.snapshot)
+		watch_say__shot(c->w, "snapshot", &c->shot, "what is live now is written down");
+	else
+		fail(c, err ? strerror(-err) : "what is live now could not be read from outside");
+}
+
+static uint64_t number(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	if (json_is_integer(v) && json_integer_value(v) > 0)
+		return (uint64_t)json_integer_value(v);
+	return 0;
+}
+
+static const char *string(const json_t *o, const char *key)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	return s ? s : "";
+}
+
+/* "train.py:36 (forward)" */
+static void say_line(const json_t *row, char *buf, size_t size)
+{
+	const char *path = string(row, "file"), *func = string(row, "function"), *base = strrchr(path, '/');
+	char file[160], name[64];
+
+	base = base ? base + 1 : path;
+	snprintf(buf, size, "%s:%" PRIu64 " (%s)", text__clean(file, sizeof(file), base, strlen(base)), number(row, "line"),
+		 text__clean(name, sizeof(name), func, strlen(func)));
+}
+
+/* Of what was there before nobody knows the line; of what came since it is known. */
+static void read_blame(struct watch_shot *s, const json_t *rows)
+{
+	char line[216], bytes[24];
+	size_t i;
+	json_t *r;
+
+	json_array_foreach(rows, i, r) {
+		if (!*string(r, "file"))
+			continue;
+		say_line(r, line, sizeof(line));
+		snprintf(s->blame, sizeof(s->blame), "%s %s", line, text__bytes(bytes, sizeof(bytes), number(r, "bytes")));
+		return;
+	}
+}
+
+static void read_leaks(struct watch_shot *s, const json_t *doc)
+{
+	const json_t *d, *first;
+	char line[216], bytes[24];
+	double a_step;
+	size_t i;
+
+	json_array_foreach(json_object_get(doc, "devices"), i, d) {
+		if (*s->device && strcmp(string(d, "device"), s->device))
+			continue;
+		first = json_array_get(json_object_get(d, "leaks"), 0);
+		a_step = json_number_value(json_object_get(first, "bytes_per_step"));
+		if (!*string(first, "file") || a_step < 1 || a_step > 1e18)
+			continue;
+		say_line(first, line, sizeof(line));
+		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line, text__bytes(bytes, sizeof(bytes), (uint64_t)a_step),
+			 strcmp(string(d, "clock"), "time") ? "step" : "second");
+		return;
+	}
+}
+
+static void read_devices(struct folder_entry *e, const json_t *devices)
+{
+	size_t i;
+	json_t *d;
+
+	json_array_foreach(devices, i, d) {
+		struct folder_device *to = &e->devices[e->n_devices];
+
+		if (e->n_devices == FOLDER_DEVICES)
+			return;
+		e->n_devices++;
+		snprintf(to->name, sizeof(to->name), "%s", string(d, "device"));
+		to->allocated = number(d, "allocated");
+		to->reserved = number(d, "reserved");
+		to->peak_allocated = number(d, "peak_allocated");
+		to->peak_reserved = number(d, "peak_reserved");
+	}
+}
+
+static json_t *read_document(int fd)
+{
+	struct stat st;
+	json_error_t e;
+	json_t *doc = NULL;
+	char *text;
+
+	if (fstat(fd, &st) || st.st_size <= 0 || st.st_size > DOCUMENT_MAX)
+		return NULL;
+	text = malloc((size_t)st.st_size);
+	if (text && pread(fd, text, (size_t)st.st_size, 0) == st.st_size)
+		doc = json_loadb(text, (size_t)st.st_size, 0, &e);
+	free(text);
+	return doc;
+}
+
+static void put_entry(struct watch_capture *c, const json_t *doc)
+{
+	const json_t *capture = json_object_get(doc, "capture");
+	struct watch_shot *s = &c->shot;
+	const char *base = strrchr(s->file, '/');
+	struct folder_entry e = { .kind = "window", .pid = s->pid, .rank = s->rank, .first_step = -1, .last_step = -1 };
+	struct stat st;
+	int err;
+
+	snprintf(e.file, sizeof(e.file), "%.255s", base ? base + 1 : s->file);
+	snprintf(e.name, sizeof(e.name), "%s", c->stem);
+	snprintf(e.comm, sizeof(e.comm), "%s", s->comm);
+	snprintf(e.container, sizeof(e.container), "%s", s->container);
+	snprintf(e.pod, sizeof(e.pod), "%s", s->pod);
+	snprintf(e.begin, sizeof(e.begin), "%s", s->begin);
+	watch_say__time(e.end);
+	snprintf(e.began, sizeof(e.began), "rule %.60s: %.80s", s->rule, s->text);
+	snprintf(e.ended, sizeof(e.ended), "%s", *string(capture, "stop_reason") ? string(capture, "stop_reason") : "the recorder ended");
+	e.to = (uint64_t)(json_number_value(json_object_get(capture, "duration")) * 1e9);
+	s->events = e.events = number(capture, "events");
+	s->lost = e.lost = number(capture, "lost");
+	s->bytes = e.bytes = stat(s->file, &st) ? 0 : (uint64_t)st.st_size;
+	read_devices(&e, json_object_get(doc, "devices"));
+	if (!*s->blame)
+		read_blame(s, json_object_get(doc, "rows"));
+	err = folder__add(c->folder, &e);
+	if (err)
+		log_warn("%s: the index cannot be written: %s", folder__path(c->folder), folder__why(err));
+	drop_old(c);
+}
+
+static void end_capture(struct watch_capture *c)
+{
+	struct watch_shot *s = &c->shot;
+	char text[WATCH_TEXT], events[32], size[24];
+	const char *what;
+
+	what = *s->blame ? "; grows: " : "; most of what came since: ";
+	put_entry(c, c->doc);
+	json_decref(c->doc);
+	c->doc = NULL;
+	c->w->captured++;
+	snprintf(text, sizeof(text), "%s events, %" PRIu64 " lost, %s%s%s", text__count(events, sizeof(events), s->events), s->lost,
+		 text__bytes(size, sizeof(size), s->bytes), *s->blame ? what : "", s->blame);
+	watch_say__shot(c->w, "captured", s, text);
+	watch_exec__run(c->w, "captured", s);
+	finish(c);
+}
+
+static void end_report(struct watch_capture *c)
+{
+	c->doc = read_document(c->out);
+	close(c->out);
+	c->out = -1;
+	if (!c->doc)
+		fail(c, "the recording cannot be read");
+	if (!c->doc || !c->shot.growth || begin_leaks(c))
+		end_capture(c);
+}
+
+static void end_leaks(struct watch_capture *c)
+{
+	json_t *leaks = read_document(c->out);
+
+	read_leaks(&c->shot, leaks);
+	json_decref(leaks);
+	end_capture(c);
+}
+
+static void end_record(struct watch_capture *c)
+{
+	struct stat st;
+
+	if (stat(c->shot.file, &st) || !st.st_size) {
+		fail(c, "nothing was recorded: the process ended, or may not be traced; what the recorder says is on standard error");
+		*c->shot.file = '\0';
+		watch_exec__run(c->w, "failed", &c->shot);
+		finish(c);
+		return;
+	}
+	if (begin_report(c)) {
+		fail(c, "the recording cannot be read");
+		finish(c);
+	}
+}
+
+static void next(struct watch_capture *c, int status)
+{
+	bool ok = WIFEXITED(status) && !WEXITSTATUS(status);
+
+	c->pid = 0;
+	switch (c->stage) {
+	case DUMPING:
+		end_dump(c, ok);
+		if (begin_record(c)) {
+			fail(c, "the recorder cannot be started");
+			finish(c);
+		}
+		break;
+	case RECORDING:
+		end_record(c);
+		break;
+	case REPORTING:
+		end_report(c);
+		break;
+	case BLAMING:
+		end_leaks(c);
+		break;
+	case IDLE:
+		break;
+	}
+}
+
+/* It has had its time: asked to end it writes what it has; then it is killed. */
+static void hurry(struct watch_capture *c, uint64_t now)
+{
+	if (now < c->deadline)
+		return;
+	kill(c->pid, c->asked ? SIGKILL : SIGINT);
+	c->asked = true;
+	c->deadline = now + KILL_AFTER;
+}
+
+void watch_capture__pump(struct watch_capture *c, uint64_t now)
+{
+	int status;
+
+	if (c->stage == IDLE || !c->pid)
+		return;
+	if (waitpid(c->pid, &status, WNOHANG) == c->pid)
+		next(c, status);
+	else
+		hurry(c, now);
+}
+
+void watch_capture__free(struct watch_capture *c)
+{
+	int status;
+
+	if (!c)
+		return;
+	/* What is being recorded is written to its end, and the index knows of it. */
+	if (c->stage != IDLE && c->pid)
+		c->deadline = 0;
+	while (c->stage != IDLE && c->pid) {
+		hurry(c, monotonic());
+		for (int i = 0; i < 200 && c->pid; i++) {
+			pid_t done = waitpid(c->pid, &status, WNOHANG);
+
+			if (done == c->pid || done < 0) {
+				next(c, done < 0 ? -1 : status);
+				break;
+			}
+			nanosleep(&(struct timespec){ .tv_nsec = 100000000 }, NULL);
+		}
+		if (c->stage == RECORDING)
+			c->deadline = 0;
+	}
+	outfile__discard(c->dump);
+	json_decref(c->doc);
+	if (c->out >= 0)
+		close(c->out);
+	folder__free(c->folder);
+	free(c);
+}

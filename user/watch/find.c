@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Which processes are watched: looks through /proc now and then. */
+#include "watch/watch.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdlib.h>
+
+#include "process/family.h"
+
+#define SCAN_ANEW 12 /* scans after which a PID may be another process's */
+
+struct seen {
+	pid_t pid;
+	bool taken;
+	uint64_t pages; /* when it was refused; 0: it is not meant, whatever it maps */
+};
+
+struct watch_find {
+	struct pick_args args;
+	struct pick *pick;
+	struct seen *seen; /* by PID */
+	size_t n_seen;
+	unsigned scans;
+};
+
+struct watch_find *watch_find__new(const struct pick_args *args)
+{
+	struct watch_find *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return NULL;
+	f->args = *args;
+	f->pick = pick__new(args);
+	if (!f->pick) {
+		free(f);
+		return NULL;
+	}
+	return f;
+}
+
+void watch_find__free(struct watch_find *f)
+{
+	if (!f)
+		return;
+	pick__free(f->pick);
+	free(f->seen);
+	free(f);
+}
+
+bool watch_find__open_ended(const struct watch_find *f)
+{
+	return f->args.n_names || f->args.all || pick__open_ended(f->pick);
+}
+
+const char *watch_find__title(struct watch_find *f, char *buf, size_t size)
+{
+	return pick__title(f->pick, buf, size);
+}
+
+void watch_find__ended(struct watch_find *f, pid_t pid, uint64_t now)
+{
+	for (size_t i = 0; i < f->n_seen; i++)
+		if (f->seen[i].pid == pid)
+			f->seen[i] = (struct seen){ .pid = pid };
+	pick__ended(f->pick, pid, now);
+}
+
+static void look_at(struct watch_find *f, struct seen *s, bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
+{
+	struct pick_process p;
+	enum pick_is is;
+
+	if (pick_process__read(s->pid, &p))
+		return;
+	is = pick__is(f->pick, &p);
+	if (is == PICK_YES || (is == PICK_IF_TORCH && family__has_torch(s->pid)))
+		s->taken = fn(ctx, &p);
+	if (s->taken)
+		pick__remember(f->pick, &p);
+	else if (is != PICK_NO)
+		s->pages = family__pages(s->pid);
+	pick_process__free(&p);
+}
+
+/* As it was seen before, or NULL. *at: where to look from, since both are in the order of numbers. */
+static const struct seen *before(const struct watch_find *f, pid_t pid, size_t *at)
+{
+	while (*at < f->n_seen && f->seen[*at].pid < pid)
+		++*at;
+	return *at < f->n_seen && f->seen[*at].pid == pid ? &f->seen[*at] : NULL;
+}
+
+static int by_pid(const void *a, const void *b)
+{
+	const struct seen *x = a, *y = b;
+
+	return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+/* The PIDs that there are; with -p alone those that were given. */
+static struct seen *list(const struct watch_find *f, size_t *n)
+{
+	bool given = pick__only_pids(f->pick) && !pick__open_ended(f->pick);
+	DIR *dir = given ? NULL : opendir("/proc");
+	size_t cap = 256;
+	struct seen *v = calloc(cap, sizeof(*v)), *bigger;
+	struct dirent *d;
+
+	*n = 0;
+	for (size_t i = 0; given && v && i < f->args.n_pids; i++)
+		v[(*n)++].pid = f->args.pids[i];
+	while (v && dir && (d = readdir(dir))) {
+		if (!isdigit((unsigned char)d->d_name[0]))
+			continue;
+		if (*n == cap) {
+			bigger = realloc(v, 2 * cap * sizeof(*v));
+			if (!bigger)
+				break;
+			v = bigger;
+			cap *= 2;
+		}
+		v[(*n)++] = (struct seen){ .pid = atoi(d->d_name) };
+	}
+	if (dir)
+		closedir(dir);
+	if (v)
+		qsort(v, *n, sizeof(*v), by_pid);
+	return v;
+}
+
+void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct pick_process *p), void *ctx)
+{
+	bool anew = !(f->scans++ % SCAN_ANEW);
+	size_t n, at = 0;
+	struct seen *v = list(f, &n);
+
+	if (!v)
+		return;
+	for (size_t i = 0; i < n; i++) {
+		const struct seen *was = before(f, v[i].pid, &at);
+
+		if (was && was->taken) {
+			v[i] = *was;
+		} else if (was && was->pages && !anew) {
+			v[i].pages = was->pages;
+			if (family__pages(v[i].pid) != was->pages)
+				look_at(f, &v[i], fn, ctx);
+		} else if (!was || anew) {
+			look_at(f, &v[i], fn, ctx);
+		}
+	}
+	free(f->seen);
+	f->seen = v;
+	f->n_seen = n;
+}

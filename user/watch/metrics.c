@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The last figures as text for Prometheus, in a file that node_exporter's textfile collector reads. */
+#include "watch/watch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "lib/log.h"
+#include "lib/openmetrics.h"
+#include "lib/outfile.h"
+
+static void head(FILE *out, const char *name, const char *type, const char *help)
+{
+	fprintf(out, "# HELP memtrace_watch_%s %s\n# TYPE memtrace_watch_%s %s\n", name, help, name, type);
+}
+
+/* {pid="1",name="python train.py",rank="0",device="cuda:0" */
+static void labels(FILE *out, const char *name, const struct watch_target *t, const struct watch_device *d)
+{
+	char device[16];
+
+	fprintf(out, "memtrace_watch_%s{pid=\"%d\"", name, (int)t->pid);
+	om__label(out, "name", t->name, true);
+	if (t->rank >= 0)
+		fprintf(out, ",rank=\"%" PRId64 "\"", t->rank);
+	if (*t->cgroup.container)
+		fprintf(out, ",container=\"%.12s\"", t->cgroup.container);
+	if (*t->cgroup.pod)
+		fprintf(out, ",pod=\"%s\"", t->cgroup.pod);
+	if (d)
+		fprintf(out, ",device=\"%s\"", watch_device__name(t, d, device));
+}
+
+static void one(FILE *out, const char *name, const struct watch_target *t, const struct watch_device *d, uint64_t value)
+{
+	labels(out, name, t, d);
+	fprintf(out, "} %" PRIu64 "\n", value);
+}
+
+enum what { W_ALLOCATED, W_RESERVED, W_PEAK, W_TOTAL, W_USED, W_FREE, W_OOMS, W_RETRIES, W_DEVICE_NR };
+
+static bool value_of(const struct watch_target *t, const struct watch_device *d, enum what what, uint64_t *ret)
+{
+	bool known = !t->alloc_why[0];
+
+	switch (what) {
+	case W_ALLOCATED:
+		*ret = d->now.allocated;
+		return known;
+	case W_RESERVED:
+		*ret = d->now.reserved;
+		return known;
+	case W_PEAK:
+		*ret = d->now.peak_allocated;
+		return known;
+	case W_TOTAL:
+		*ret = d->total;
+		return d->total;
+	case W_USED:
+		*ret = d->used;
+		return d->used_known;
+	case W_FREE:
+		*ret = d->left;
+		return d->left_known;
+	case W_OOMS:
+		*ret = d->ooms;
+		return d->counts_known;
+	case W_RETRIES:
+		*ret = d->retries;
+		return d->counts_known;
+	case W_DEVICE_NR:
+		break;
+	}
+	return false;
+}
+
+static void put_devices(FILE *out, const struct watch *w)
+{
+	static const struct {
+		const char *name, *type, *help;
+	} families[W_DEVICE_NR] = {
+		[W_ALLOCATED] = { "allocated_bytes", "gauge", "What tensors hold." },
+		[W_RESERVED] = { "reserved_bytes", "gauge", "What PyTorch's allocator took from the device." },
+		[W_PEAK] = { "peak_allocated_bytes", "gauge", "The highest allocated, as the allocator counts it." },
+		[W_TOTAL] = { "device_memory_bytes", "gauge", "Memory of the device." },
+		[W_USED] = { "device_used_bytes", "gauge", "What the process has of the device, as the driver says." },
+		[W_FREE] = { "device_free_bytes", "gauge", "What the driver has left on the device, all processes counted." },
+		[W_OOMS] = { "ooms_total", "counter", "Out of memory, since the process began." },
+		[W_RETRIES] = { "alloc_retries_total", "counter", "Allocations tried again after the cache was emptied." },
+	};
+
+	for (int i = 0; i < W_DEVICE_NR; i++) {
+		head(out, families[i].name, families[i].type, families[i].help);
+		for (size_t k = 0; k < w->n_targets; k++) {
+			const struct watch_target *t = w->targets[k];
+			uint64_t value;
+
+			for (size_t d = 0; d < t->n_devices; d++)
+				if (value_of(t, &t->devices[d], i, &value))
+					one(out, families[i].name, t, &t->devices[d], value);
+		}
+	}
+}
+
+static void put_processes(FILE *out, const struct watch *w)
+{
+	head(out, "resident_bytes", "gauge", "Resident memory of the process.");
+	for (size_t i = 0; i < w->n_targets; i++)
+		one(out, "resident_bytes", w->targets[i], NULL, w->targets[i]->rss);
+	if (!w->wants_steps)
+		return;
+	head(out, "steps_total", "counter", "Optimizer steps seen.");
+	for (size_t i = 0; i < w->n_targets; i++)
+		if (w->targets[i]->attached)
+			one(out, "steps_total", w->targets[i], NULL, w->targets[i]->steps);
+	head(out, "step_seconds", "gauge", "Duration of the last step.");
+	for (size_t i = 0; i < w->n_targets; i++) {
+		if (!w->targets[i]->step_time)
+			continue;
+		labels(out, "step_seconds", w->targets[i], NULL);
+		fprintf(out, "} %.9f\n", (double)w->targets[i]->step_time / 1e9);
+	}
+}
+
+static void put_rules(FILE *out, const struct watch *w)
+{
+	head(out, "rule_firing", "gauge", "For how many devices the rule holds now.");
+	for (size_t i = 0; i < w->n_rules; i++) {
+		fputs("memtrace_watch_rule_firing{", out);
+		om__label(out, "rule", cond__text(w->rules[i].cond), false);
+		fprintf(out, "} %zu\n", w->rules[i].holding);
+	}
+	head(out, "rule_fired_total", "counter", "How often it began to hold.");
+	for (size_t i = 0; i < w->n_rules; i++) {
+		fputs("memtrace_watch_rule_fired_total{", out);
+		om__label(out, "rule", cond__text(w->rules[i].cond), false);
+		fprintf(out, "} %" PRIu64 "\n", w->rules[i].fired);
+	}
+}
+
+static void put_self(FILE *out, const struct watch *w)
+{
+	struct rusage u;
+
+	head(out, "processes", "gauge", "Processes that are watched.");
+	fprintf(out, "memtrace_watch_processes %zu\n", w->n_targets);
+	head(out, "captures_total", "counter", "Captures that were made, could not be, or were not to be.");
+	fprintf(out, "memtrace_watch_captures_total{result=\"made\"} %" PRIu64 "\n", w->captured);
+	fprintf(out, "memtrace_watch_captures_total{result=\"failed\"} %" PRIu64 "\n", w->failed);
+	fprintf(out, "memtrace_watch_captures_total{result=\"skipped\"} %" PRIu64 "\n", w->skipped);
+	head(out, "cpu_seconds_total", "counter", "What watching has cost, without captures.");
+	if (!getrusage(RUSAGE_SELF, &u))
+		fprintf(out, "memtrace_watch_cpu_seconds_total %.6f\n", (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+			(double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6);
+}
+
+void watch_metrics__write(struct watch *w)
+{
+	struct outfile *o;
+	FILE *out;
+	int err = outfile__create(w->args.metrics, OUTFILE_RENAME, true, &o);
+
+	if (!err) {
+		out = outfile__stream(o);
+		/* Whoever collects it is another user; it has no more than ps shows to all. */
+		if (!out || fchmod(outfile__fd(o), 0644)) {
+			outfile__discard(o);
+			err = -EIO;
+		} else {
+			put_devices(out, w);
+			put_processes(out, w);
+			put_rules(out, w);
+			put_self(out, w);
+			fputs("# EOF\n", out);
+			err = outfile__commit(o);
+		}
+	}
+	if (err && !w->metrics_failed)
+		log_warn("%s: %s; tried again", w->args.metrics, outfile__why(err));
+	w->metrics_failed = err;
+}

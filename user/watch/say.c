@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What happens, a line each on standard output: for people, or JSON for journald and the like. */
+#include "watch/watch.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "lib/json.h"
+#include "lib/text.h"
+
+const char *watch_say__time(char buf[40])
+{
+	struct timespec ts;
+	struct tm tm;
+	size_t len;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	gmtime_r(&ts.tv_sec, &tm);
+	len = strftime(buf, 40, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(buf + len, 40 - len, ".%03ldZ", ts.tv_nsec / 1000000);
+	return buf;
+}
+
+/* What every line begins with, as text and as JSON. */
+struct line {
+	pid_t pid; /* 0: of no process */
+	const char *name, *container, *pod, *device;
+	int64_t rank;
+};
+
+static struct json *begin_json(const char *event, const struct line *l)
+{
+	struct json *j = json__new(stdout, false);
+	char time[40];
+
+	if (!j)
+		return NULL;
+	json__open_object(j, NULL);
+	json__string(j, "time", watch_say__time(time));
+	json__string(j, "event", event);
+	if (l->pid) {
+		json__uint(j, "pid", (uint64_t)l->pid);
+		json__string(j, "name", l->name);
+	}
+	if (l->rank >= 0)
+		json__uint(j, "rank", (uint64_t)l->rank);
+	if (l->container && *l->container)
+		json__string(j, "container", l->container);
+	if (l->pod && *l->pod)
+		json__string(j, "pod", l->pod);
+	if (l->device && *l->device)
+		json__string(j, "device", l->device);
+	return j;
+}
+
+static void end_json(struct json *j)
+{
+	json__close_object(j);
+	json__free(j);
+}
+
+static void begin_text(const char *event, const struct line *l)
+{
+	char time[40], rank[32] = "", who[220] = "";
+
+	if (l->rank >= 0)
+		snprintf(rank, sizeof(rank), " rank %" PRId64, l->rank);
+	if (l->pid)
+		snprintf(who, sizeof(who), " PID %d (%s)%s%s%s", (int)l->pid, l->name, rank, l->device && *l->device ? " " : "",
+			 l->device ? l->device : "");
+	printf("%s %s%s: ", watch_say__time(time), event, who);
+}
+
+static void put_text(const char *text)
+{
+	char clean[4 * WATCH_TEXT];
+
+	printf("%s", text__clean(clean, sizeof(clean), text, strlen(text)));
+}
+
+void watch_say__target(const struct watch *w, const char *event, const struct watch_target *t, const char *text)
+{
+	struct line l = { .rank = -1 };
+	struct json *j;
+
+	if (t)
+		l = (struct line){ t->pid, t->name, t->cgroup.container, t->cgroup.pod, NULL, t->rank };
+	if (!w->args.json) {
+		begin_text(event, &l);
+		put_text(text);
+		putchar('\n');
+		return;
+	}
+	j = begin_json(event, &l);
+	if (!j)
+		return;
+	json__string(j, "text", text);
+	end_json(j);
+}
+
+static void put_amount(struct json *j, const char *key, const struct cond_result *r, uint64_t value, double share)
+{
+	if (r->unit == COND_SHARE)
+		json__double(j, key, share, 6);
+	else if (r->unit == COND_TIME)
+		json__double(j, key, (double)value / 1e9, 9);
+	else
+		json__uint(j, key, value);
+}
+
+void watch_say__rule(const struct watch *w, const char *event, const struct watch_target *t, const struct watch_device *d,
+		     const char *rule, const struct cond_result *r)
+{
+	char device[16];
+	struct line l = { t->pid, t->name, t->cgroup.container, t->cgroup.pod, watch_device__name(t, d, device), t->rank };
+	struct json *j;
+
+	if (!w->args.json) {
+		begin_text(event, &l);
+		put_text(r->text);
+		printf(" (rule ");
+		put_text(rule);
+		printf(")\n");
+		return;
+	}
+	j = begin_json(event, &l);
+	if (!j)
+		return;
+	json__string(j, "rule", rule);
+	json__string(j, "text", r->text);
+	json__string(j, "figure", cond__figure_name(r->figure));
+	if (r->verdict != COND_UNKNOWN) {
+		put_amount(j, "value", r, r->value, r->share);
+		put_amount(j, "limit", r, r->limit, r->share_limit);
+	}
+	end_json(j);
+}
+
+void watch_say__shot(const struct watch *w, const char *event, const struct watch_shot *s, const char *text)
+{
+	struct line l = { s->pid, s->name, s->container, s->pod, s->device, s->rank };
+	struct json *j;
+
+	if (!w->args.json) {
+		begin_text(event, &l);
+		put_text(text);
+		if (!strcmp(event, "snapshot") || !strcmp(event, "captured")) {
+			printf(": ");
+			put_text(!strcmp(event, "snapshot") ? s->snapshot : s->file);
+		}
+		putchar('\n');
+		return;
+	}
+	j = begin_json(event, &l);
+	if (!j)
+		return;
+	json__string(j, "rule", s->rule);
+	json__string(j, "text", text);
+	if (*s->snapshot)
+		json__string(j, "snapshot", s->snapshot);
+	if (!strcmp(event, "captured")) {
+		json__string(j, "file", s->file);
+		json__uint(j, "events", s->events);
+		json__uint(j, "lost", s->lost);
+		json__uint(j, "bytes", s->bytes);
+		if (*s->blame)
+			json__string(j, "blame", s->blame);
+	}
+	end_json(j);
+}

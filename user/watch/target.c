@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What is known of a process from outside: its allocator's statistics, the driver's figure, its resident memory, its steps. */
+#include "watch/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/session.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "process/proc.h"
+#include "torch/cuda.h"
+
+#define LOOK_EVERY UINT64_C(2000000000)	 /* ns, for what is not there yet */
+#define USED_EVERY UINT64_C(5000000000)	 /* ns, between questions to the driver that no rule waits for */
+#define STEPS_RING (256u << 10)		 /* bytes: two records a step come into it */
+
+static int64_t rank_of(const struct proc *p)
+{
+	char name[48], *text, *at;
+	int64_t rank = -1;
+	size_t n;
+	FILE *f;
+
+	snprintf(name, sizeof(name), "/proc/%d/environ", (int)proc__pid(p));
+	f = fopen(name, "re");
+	text = f ? calloc(1, 1 << 18) : NULL;
+	if (text) {
+		n = fread(text, 1, (1 << 18) - 1, f);
+		for (at = text; at < text + n; at += strlen(at) + 1)
+			if (!strncmp(at, "RANK=", 5) && at[5] >= '0' && at[5] <= '9')
+				rank = strtoll(at + 5, NULL, 10);
+	}
+	free(text);
+	if (f)
+		fclose(f);
+	return rank;
+}
+
+struct watch_target *watch_target__new(const struct pick_process *p, int *err)
+{
+	struct watch_target *t = calloc(1, sizeof(*t));
+	char name[48];
+
+	*err = -ENOMEM;
+	if (!t)
+		return NULL;
+	t->image = t->statm = -1;
+	t->pid = p->pid;
+	t->started = p->started;
+	t->cgroup = p->cgroup;
+	pick_process__title(p, t->name, sizeof(t->name));
+	text__clean(t->comm, sizeof(t->comm), p->comm, strlen(p->comm));
+	t->proc = proc__open(p->pid);
+	*err = t->proc ? 0 : -errno;
+	if (t->proc) {
+		snprintf(name, sizeof(name), "/proc/%d/statm", (int)p->pid);
+		t->statm = open(name, O_RDONLY | O_CLOEXEC);
+		*err = t->statm < 0 ? -errno : 0;
+	}
+	if (*err) {
+		watch_target__free(t);
+		return NULL;
+	}
+	t->image = proc__image(t->proc);
+	t->rank = rank_of(t->proc);
+	return t;
+}
+
+void watch_target__free(struct watch_target *t)
+{
+	if (!t)
+		return;
+	if (t->attached)
+		session__finish(t->session, NULL, 0, "signal");
+	session__free(t->session);
+	smi__free(t->smi);
+	cudaalloc__free(t->alloc);
+	if (t->image >= 0)
+		close(t->image);
+	if (t->statm >= 0)
+		close(t->statm);
+	proc__free(t->proc);
+	free(t);
+}
+
+bool watch_target__alive(const struct watch_target *t)
+{
+	return proc__alive(t->proc);
+}
+
+static int read_statm(struct watch_target *t)
+{
+	static long page;
+	char buf[128];
+	ssize_t n = pread(t->statm, buf, sizeof(buf) - 1, 0);
+	unsigned long long all, resident;
+
+	if (n <= 0)
+		return -ESRCH;
+	buf[n] = '\0';
+	if (sscanf(buf, "%llu %llu", &all, &resident) != 2 || !all)
+		return -ESRCH;
+	page = page ? page : sysconf(_SC_PAGESIZE);
+	t->pages = all;
+	t->rss = resident * (uint64_t)page;
+	return 0;
+}
+
+/* ---- what is mapped ---- */
+
+/* Where the dry-run library says what is used; 0: it is not there. */
+static uint64_t dry_run(const struct watch_target *t, const struct maps *m)
+{
+	for (size_t i = 0; i < m->n; i++) {
+		const char *base = strrchr(m->v[i].path, '/');
+		struct cuda_file f;
+
+		if (!m->v[i].x || !base || strncmp(base, "/libcuda.so", 11) || cuda__look(t->proc, m, &m->v[i], &f))
+			continue;
+		if (f.usage)
+			return f.usage;
+	}
+	return 0;
+}
+
+/* The allocator may come with an import, and be understood once it has been used. */
+static void look_for_allocator(struct watch_target *t, uint64_t now)
+{
+	const char *why = "";
+	struct maps m;
+	int err;
+
+	if (now < t->next_look || (t->alloc && cudaalloc__calibrated(t->alloc)))
+		return;
+	t->next_look = now + LOOK_EVERY;
+	if (!t->alloc) {
+		if (t->looked_pages == t->pages || proc__maps(t->proc, &m))
+			return;
+		t->looked_pages = t->pages;
+		t->alloc = cudaalloc__open(t->proc, &m, &why);
+		if (t->alloc)
+			t->smi = smi__open(t->proc, dry_run(t, &m));
+		else
+			snprintf(t->alloc_why, sizeof(t->alloc_why), "%s", why);
+		maps__free(&m);
+	}
+	if (!t->alloc)
+		return;
+	cudaalloc__look(t->alloc);
+	err = cudaalloc__calibrate(t->alloc);
+	t->alloc_why[0] = '\0';
+	if (err)
+		snprintf(t->alloc_why, sizeof(t->alloc_why), "%s", err == -EAGAIN ? "CUDA has not been used so far" : cudaalloc__why(t->alloc));
+}
+
+static void look_at_allocator(struct watch_target *t)
+{
+	struct cuda_figures v[WATCH_DEVICES];
+	int n = cudaalloc__figures(t->alloc, v, WATCH_DEVICES);
+
+	if (n < 0) {
+		snprintf(t->alloc_why, sizeof(t->alloc_why), "the allocator cannot be read: %s", strerror(-n));
+		if (n == -ESTALE)
+			cudaalloc__calibrate(t->alloc);
+		return;
+	}
+	t->alloc_why[0] = '\0';
+	for (int i = 0; i < n && i < WATCH_DEVICES; i++) {
+		struct watch_device *d = &t->devices[i];
+
+		if (v[i].peak_reserved || v[i].reserved)
+			t->n_devices = (size_t)i + 1 > t->n_devices ? (size_t)i + 1 : t->n_devices;
+		d->now = v[i];
+		if (!v[i].counts_known)
+			continue;
+		if (!d->counts_known && !t->told) {
+			/* What was before we came is nothing new. */
+			for (size_t k = 0; k < WATCH_RULES; k++) {
+				d->state[k].ooms = v[i].ooms;
+				d->state[k].retries = v[i].retries;
+			}
+		}
+		d->counts_known = true;
+		d->ooms = v[i].ooms;
+		d->retries = v[i].retries;
+	}
+}
+
+static void set_driver(struct watch_target *t, const struct smi_figures *f)
+{
+	const char *name;
+
+	_Static_assert(WATCH_DEVICES <= SMI_DEVICES_MAX, "each device has its place in the figures");
+	for (size_t i = 0; i < t->n_devices && i < WATCH_DEVICES; i++) {
+		struct watch_device *d = &t->devices[i];
+
+		d->used_known = i < f->n && f->known[i];
+		d->used = d->used_known ? f->used[i] : 0;
+		d->left_known = i < f->n && f->has_free[i];
+		d->left = d->left_known ? f->free[i] : 0;
+		if (!d->total && !smi__device(t->smi, (unsigned)i, &name, &d->total))
+			d->total = 0;
+	}
+}
+
+static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
+{
+	struct smi_figures f;
+	uint64_t in_use = 0;
+
+	if (!t->smi)
+		return;
+	if (now >= t->next_used || (wanted && !t->used_asked)) {
+		t->next_used = now + USED_EVERY;
+		smi__refresh(t->smi);
+		for (size_t i = 0; i < t->n_devices; i++)
+			in_use |= t->devices[i].now.reserved ? UINT64_C(1) << i : 0;
+		smi__process_has(t->smi, cudaalloc__devices(t->alloc), in_use);
+		/* No answer to the last question: what is known is too old. */
+		if (t->used_asked)
+			set_driver(t, &(struct smi_figures){ .n = 0 });
+		t->used_asked = smi__ask(t->smi);
+	}
+	if (!t->used_asked || !smi__answered(t->smi, t->used_asked, &f))
+		return;
+	t->used_asked = 0;
+	set_driver(t, &f);
+}
+
+/* ---- steps ---- */
+
+struct step_sink {
+	struct sink sink; /* first */
+	struct watch_target *t;
+};
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	struct watch_target *t = ((struct step_sink *)s)->t;
+
+	if (e->kind != EVENT_STEP)
+		return 0;
+	if (t->steps && e->time > t->last_step)
+		t->step_time = e->time - t->last_step;
+	t->steps++;
+	t->last_step = e->time;
+	return 0;
+}
+
+static void give_up_steps(struct watch_target *t, const char *why)
+{
+	snprintf(t->steps_why, sizeof(t->steps_why), "%.255s", why);
+	session__free(t->session);
+	t->session = NULL;
+	t->attached = false;
+	t->steps_failed = true;
+}
+
+static void look_at_steps(struct watch_target *t)
+{
+	struct session_opts so = { .steps_only = true, .ring_bytes = STEPS_RING };
+	struct step_sink sink = { .sink = { .event = on_event }, .t = t };
+	struct sink *sinks[] = { &sink.sink };
+	uint64_t before, last;
+	struct failure f;
+	int err;
+
+	if (t->steps_failed)
+		return;
+	if (!t->session) {
+		t->session = session__new(t->pid, &so, &f);
+		if (!t->session) {
+			give_up_steps(t, f.text);
+			return;
+		}
+	}
+	if (!t->attached) {
+		err = session__attach(t->session, &f);
+		if (err == -EAGAIN)
+			return;
+		if (err) {
+			give_up_steps(t, f.text);
+			return;
+		}
+		t->attached = true;
+	}
+	before = t->steps;
+	last = t->last_step;
+	err = session__pump(t->session, sinks, 1);
+	t->at_once = t->steps - before;
+	t->pace = before && t->at_once ? (t->last_step - last) / t->at_once : 0;
+	if (err)
+		give_up_steps(t, strerror(-err));
+}
+
+/* ---- */
+
+int watch_target__look(struct watch_target *t, uint64_t now, bool steps, bool used)
+{
+	int err = proc__alive(t->proc) ? read_statm(t) : -ESRCH;
+
+	if (!err && t->image >= 0 && proc__image_gone(t->image))
+		err = -ESTALE;
+	if (err)
+		return err;
+	look_for_allocator(t, now);
+	/* First, since attaching takes a while: what is read next is of the step that it counts from. */
+	if (steps)
+		look_at_steps(t);
+	if (t->alloc && cudaalloc__calibrated(t->alloc)) {
+		look_at_allocator(t);
+		look_at_driver(t, now, used);
+	}
+	return 0;
+}
+
+bool watch_target__glance(struct watch_target *t, bool rss)
+{
+	if (rss && read_statm(t))
+		return false;
+	if (t->alloc && cudaalloc__calibrated(t->alloc))
+		look_at_allocator(t);
+	return true;
+}
+
+static void put(struct cond_values *v, enum cond_figure f, bool known, uint64_t value, uint64_t of, const char *why)
+{
+	v->v[f] = (struct cond_value){ known, value, of };
+	v->why[f] = why;
+}
+
+static void put_device(const struct watch_target *t, const struct watch_device *d, struct cond_values *ret)
+{
+	const struct cuda_figures *n = &d->now;
+	uint64_t unused = n->reserved > n->allocated ? n->reserved - n->allocated : 0;
+	const char *why = t->alloc_why[0] ? t->alloc_why : "", *driver = "the driver does not say it";
+	bool known = !t->alloc_why[0];
+
+	put(ret, COND_ALLOCATED, known, n->allocated, d->total, why);
+	put(ret, COND_RESERVED, known, n->reserved, d->total, why);
+	put(ret, COND_PEAK, known, n->peak_allocated, d->total, why);
+	put(ret, COND_PEAK_RESERVED, known, n->peak_reserved, d->total, why);
+	put(ret, COND_UNUSED, known, unused, d->total, why);
+	put(ret, COND_FRAGMENTATION, known, unused, n->reserved ? n->reserved : 1, why);
+	put(ret, COND_USED, d->used_known, d->used, d->total, driver);
+	put(ret, COND_OTHER, d->used_known && known, d->used > n->reserved ? d->used - n->reserved : 0, d->total, driver);
+	put(ret, COND_OOMS, d->counts_known, d->ooms, 0, "this PyTorch does not count them where it was looked for");
+	put(ret, COND_RETRIES, d->counts_known, d->retries, 0, "this PyTorch does not count them where it was looked for");
+}
+
+/* What the probe has told of is as old as the last tick: steps since are as long as the last ones. */
+static uint64_t step_now(const struct watch_target *t)
+{
+	uint64_t since;
+
+	if (!t->attached || !t->pace)
+		return t->steps;
+	since = (session__now(t->session) - t->last_step) / t->pace;
+	return t->steps + (since < t->at_once ? since : t->at_once);
+}
+
+void watch_target__values(const struct watch_target *t, const struct watch_device *d, uint64_t now, struct cond_values *ret)
+{
+	static const enum cond_figure of_device[] = { COND_ALLOCATED, COND_RESERVED, COND_PEAK, COND_PEAK_RESERVED, COND_UNUSED, COND_USED,
+						      COND_OTHER, COND_FRAGMENTATION, COND_OOMS, COND_RETRIES };
+	const char *why = t->alloc_why[0] ? t->alloc_why : "PyTorch's CUDA allocator is not in the process";
+
+	*ret = (struct cond_values){ .time = now, .sampled = true, .series = d ? d->series : t->self.series };
+	ret->has_steps = t->attached;
+	ret->step = step_now(t);
+	put(ret, COND_RSS, true, t->rss, 0, "");
+	put(ret, COND_STEP_TIME, t->step_time, t->step_time, 0,
+	    t->steps_why[0] ? t->steps_why : "no step has been seen from its beginning to its end");
+	put(ret, COND_LOST, false, 0, 0, "nothing is recorded while it is watched");
+	put(ret, COND_LEAKS, false, 0, 0, "lines are known of recordings only");
+	if (d) {
+		put_device(t, d, ret);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(of_device) / sizeof(*of_device); i++)
+		put(ret, of_device[i], false, 0, 0, why);
+}

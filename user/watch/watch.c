@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The loop of `watch`, and its rules. */
+#include "watch/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/sysinfo.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "lib/exit.h"
+#include "lib/log.h"
+#include "lib/text.h"
+#include "process/proc.h"
+
+#define SCAN_EVERY UINT64_C(3000000000) /* ns, for processes that come later */
+#define GLANCE_EVERY UINT64_C(100000000) /* ns, at what grows, so that the lows of steps are seen; of many processes seldomer */
+#define UNKNOWN_AFTER UINT64_C(30000000000) /* ns: what a rule asks for and is not known by then is told of, once */
+#define GLANCE_AT 8 /* processes in that time */
+
+static uint64_t monotonic(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+const char *watch_device__name(const struct watch_target *t, const struct watch_device *d, char buf[16])
+{
+	if (!d || d == &t->self)
+		return strcpy(buf, "");
+	snprintf(buf, 16, "cuda:%u", (unsigned)(d - t->devices));
+	return buf;
+}
+
+/* ---- series: growth is each device's own ---- */
+
+static unsigned take_series(struct watch *w)
+{
+	for (unsigned i = 0; i < COND_SERIES; i++) {
+		if (w->series[i])
+			continue;
+		w->series[i] = 1;
+		return i;
+	}
+	return COND_SERIES; /* none is free: growth of this one is not known */
+}
+
+static void drop_series(struct watch *w, unsigned series)
+{
+	if (series >= COND_SERIES)
+		return;
+	w->series[series] = 0;
+	for (size_t i = 0; i < w->n_rules; i++)
+		cond__forget(w->rules[i].cond, series);
+}
+
+/* ---- targets ---- */
+
+/* The rules that say nothing of a process as long as its CUDA allocator cannot be read: "; 2 of 3 rules cannot be judged: ooms>0, retries>0". */
+static void add_idle_rules(const struct watch *w, char *text, size_t size)
+{
+	size_t len = strlen(text), idle = 0, n = 0;
+
+	for (size_t i = 0; i < w->n_rules; i++)
+		idle += !w->rules[i].of_process;
+	if (idle)
+		len += (size_t)snprintf(text + len, size - len, "; %zu of %zu rules cannot be judged without it: ", idle, w->n_rules);
+	for (size_t i = 0; i < w->n_rules && len < size; i++)
+		if (!w->rules[i].of_process)
+			len += (size_t)snprintf(text + len, size - len, "%s%s", n++ ? ", " : "", cond__text(w->rules[i].cond));
+}
+
+/* The first looks are for what may be there at once; what is not is said then, too. */
+static void tell_target(struct watch *w, struct watch_target *t)
+{
+	char text[2 * WATCH_TEXT], why[200];
+
+	if (t->told)
+		return;
+	t->told = true;
+	if (t->alloc && cudaalloc__calibrated(t->alloc))
+		snprintf(text, sizeof(text), "allocator and resident memory are read from outside%s", w->wants_steps && t->attached ?
+			 ", steps by a probe on their end" : "; no probe");
+	else
+		snprintf(text, sizeof(text), "resident memory is read from outside; CUDA's allocator is not: %s",
+			 text__clean(why, sizeof(why), t->alloc_why, strlen(t->alloc_why)));
+	if (!t->alloc || !cudaalloc__calibrated(t->alloc))
+		add_idle_rules(w, text, sizeof(text));
+	watch_say__target(w, "watching", t, text);
+	if (t->steps_failed)
+		watch_say__target(w, "no steps", t, t->steps_why);
+}
+
+static bool add_target(void *ctx, const struct pick_process *p)
+{
+	struct watch *w = ctx;
+	struct watch_target *t;
+	int err;
+
+	if (w->n_targets == WATCH_TARGETS)
+		return false;
+	t = watch_target__new(p, &err);
+	if (!t) {
+		if (err == -EPERM || err == -EACCES)
+			log_warn("PID %d may not be looked at: %s; run it with sudo", (int)p->pid, strerror(-err));
+		return false;
+	}
+	t->since = monotonic();
+	t->self.series = take_series(w);
+	for (size_t i = 0; i < WATCH_DEVICES; i++)
+		t->devices[i].series = COND_SERIES;
+	w->targets[w->n_targets++] = t;
+	return true;
+}
+
+static void forget_rules(struct watch *w, const struct watch_device *d)
+{
+	for (size_t i = 0; i < w->n_rules; i++)
+		w->rules[i].holding -= d->state[i].holds;
+}
+
+static void remove_target(struct watch *w, size_t i, bool replaced)
+{
+	struct watch_target *t = w->targets[i];
+
+	watch_say__target(w, "ended", t, replaced ? "it runs another program now" : "the process has ended");
+	if (replaced) /* which may be meant, too */
+		w->next_scan = 0;
+	drop_series(w, t->self.series);
+	forget_rules(w, &t->self);
+	for (size_t k = 0; k < WATCH_DEVICES; k++) {
+		forget_rules(w, &t->devices[k]);
+		drop_series(w, t->devices[k].series);
+	}
+	watch_find__ended(w->find, t->pid, monotonic());
+	watch_target__free(t);
+	w->targets[i] = w->targets[--w->n_targets];
+}
+
+/* ---- rules ---- */
+
+static void make_shot(struct watch_shot *s, const struct watch_target *t, const struct watch_device *d, const char *rule,
+		      const struct cond_result *r)
+{
+	*s = (struct watch_shot){ .pid = t->pid, .rank = t->rank };
+	snprintf(s->name, sizeof(s->name), "%s", t->name);
+	snprintf(s->comm, sizeof(s->comm), "%s", t->comm);
+	watch_device__name(t, d, s->device);
+	snprintf(s->rule, sizeof(s->rule), "%s", rule);
+	snprintf(s->text, sizeof(s->text), "%s", r->text);
+	s->growth = r->figure >= COND_GROWTH;
+	snprintf(s->container, sizeof(s->container), "%s", t->cgroup.container);
+	snprintf(s->pod, sizeof(s->pod), "%s", t->cgroup.pod);
+	watch_say__time(s->begin);
+}
+
+static void capture(struct watch *w, struct watch_target *t, const struct watch_shot *s, uint64_t now)
+{
+	char text[160], time[24];
+
+	if (!w->captures)
+		return;
+	if (now < t->cooldown) {
+		snprintf(text, sizeof(text), "not captured: %s since the last one of this process; --cooldown",
+			 text__time(time, sizeof(time), w->args.cooldown - (t->cooldown - now)));
+	} else if (!watch_capture__begin(w->captures, s)) {
+		t->cooldown = now + w->args.cooldown;
+		return;
+	} else {
+		snprintf(text, sizeof(text), "not captured: another capture is under way");
+	}
+	w->skipped++;
+	watch_say__shot(w, "skipped", s, text);
+}
+
+static void fire(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d, const struct cond_result *r, uint64_t now)
+{
+	struct watch_shot s;
+
+	w->rules[i].fired++;
+	w->fired++;
+	watch_say__rule(w, "fired", t, d, cond__text(w->rules[i].cond), r);
+	make_shot(&s, t, d, cond__text(w->rules[i].cond), r);
+	watch_exec__run(w, "fired", &s);
+	capture(w, t, &s, now);
+}
+
+static void judge(struct watch *w, size_t i, struct watch_target *t, struct watch_device *d, struct cond_values *v, uint64_t now)
+{
+	struct watch_rule *rule = &w->rules[i];
+	struct watch_state *st = &d->state[i];
+	struct cond_result r;
+
+	/* Counts begin anew where the rule has told of them. */
+	v->v[COND_OOMS].value = d->ooms - (d->ooms < st->ooms ? d->ooms : st->ooms);
+	v->v[COND_RETRIES].value = d->retries - (d->retries < st->retries ? d->retries : st->retries);
+	if (cond__eval(rule->cond, v, &r))
+		return; /* no memory: the next time */
+	if (r.verdict == COND_HOLDS && !st->holds) {
+		st->holds = true;
+		rule->holding++;
+		fire(w, i, t, d, &r, now);
+	} else if (r.verdict == COND_NO && st->holds) {
+		st->holds = false;
+		rule->holding--;
+		watch_say__rule(w, "normal", t, d, cond__text(rule->cond), &r);
+	}
+	if (r.verdict == COND_UNKNOWN && !st->told_unknown && now - t->since >= UNKNOWN_AFTER) {
+		st->told_unknown = true;
+		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &r);
+	}
+	if (st->holds) {
+		st->ooms = d->ooms;
+		st->retries = d->retries;
+	}
+}
+
+static void judge_target(struct watch *w, struct watch_target *t, uint64_t now)
+{
+	struct cond_values v;
+
+	/* What no device is needed for, once; all else of each device, or of none where there is none. */
+	watch_target__values(t, NULL, now, &v);
+	v.v[COND_RSS].of = w->ram;
+	for (size_t i = 0; i < w->n_rules; i++)
+		if (w->rules[i].of_process || !t->n_devices)
+			judge(w, i, t, &t->self, &v, now);
+	for (size_t k = 0; k < t->n_devices; k++) {
+		struct watch_device *d = &t->devices[k];
+
+		if (!d->now.peak_reserved && !d->now.reserved)
+			continue;
+		if (d->series >= COND_SERIES)
+			d->series = take_series(w);
+		watch_target__values(t, d, now, &v);
+		v.v[COND_RSS].of = w->ram;
+		for (size_t i = 0; i < w->n_rules; i++)
+			if (!w->rules[i].of_process)
+				judge(w, i, t, d, &v, now);
+	}
+}
+
+static bool is_of_process(const struct cond *c)
+{
+	for (int f = 0; f < COND_NR; f++)
+		if (f != COND_RSS && f != COND_RSS_GROWTH && f != COND_STEP_TIME && cond__needs(c, f))
+			return false;
+	return true;
+}
+
+static int open_rules(struct watch *w)
+{
+	static const enum cond_figure of_driver[] = { COND_USED, COND_OTHER, COND_USED_GROWTH, COND_OTHER_GROWTH };
+	char *why;
+
+	for (size_t i = 0; i < w->args.n_rules; i++) {
+		struct watch_rule *r = &w->rules[i];
+		int err = cond__parse(w->args.rules[i], &r->cond, &why);
+
+		if (err) {
+			log_err("--rule: %s", why ? why : strerror(-err));
+			free(why);
+			return err == -EINVAL ? EXIT_USAGE : EXIT_FAILED;
+		}
+		w->n_rules++;
+		if (cond__needs(r->cond, COND_LOST) || cond__needs(r->cond, COND_LEAKS)) {
+			log_err("--rule '%s': lost and leaks are of recordings; `report --fail-if` knows them", w->args.rules[i]);
+			return EXIT_USAGE;
+		}
+		r->of_process = is_of_process(r->cond);
+		w->wants_steps |= cond__needs_steps(r->cond);
+		w->wants_growth |= cond__needs_growth(r->cond);
+		w->wants_rss_growth |= cond__needs(r->cond, COND_RSS_GROWTH);
+		for (size_t k = 0; k < sizeof(of_driver) / sizeof(*of_driver); k++)
+			w->wants_used |= cond__needs(r->cond, of_driver[k]);
+	}
+	return 0;
+}
+
+/* ---- the loop ---- */
+
+static void look(struct watch *w, uint64_t now)
+{
+	for (size_t i = 0; i < w->n_targets;) {
+		struct watch_target *t = w->targets[i];
+
+		int err = watch_target__look(t, now, w->wants_steps, w->wants_used);
+
+		if (err) {
+			remove_target(w, i, err == -ESTALE);
+			continue;
+		}
+		tell_target(w, t);
+		judge_target(w, t, now);
+		i++;
+	}
+}
+
+/* For the rules about growth, between two ticks. */
+static void glance(struct watch *w, uint64_t now)
+{
+	struct cond_values v;
+
+	for (size_t i = 0; i < w->n_targets; i++) {
+		struct watch_target *t = w->targets[i];
+
+		if (!watch_target__glance(t, w->wants_rss_growth))
+			continue;
+		for (size_t k = 0; k <= t->n_devices; k++) {
+			struct watch_device *d = k < t->n_devices ? &t->devices[k] : NULL;
+
+			if (d && d->series >= COND_SERIES)
+				continue;
+			watch_target__values(t, d, now, &v);
+			for (size_t r = 0; r < w->n_rules; r++)
+				if (cond__needs_growth(w->rules[r].cond) && (!d == w->rules[r].of_process || !t->n_devices))
+					cond__feed(w->rules[r].cond, &v);
+		}
+	}
+}
+
+static uint64_t pause_of(const struct watch *w)
+{
+	uint64_t glances = GLANCE_EVERY * (1 + w->n_targets / GLANCE_AT);
+
+	return w->wants_growth && glances < w->args.every ? glances : w->args.every;
+}
+
+static void tick(struct watch *w, uint64_t now)
+{
+	if (now >= w->next_scan) {
+		watch_find__scan(w->find, add_target, w);
+		w->next_scan = watch_find__open_ended(w->find) ? now + SCAN_EVERY : UINT64_MAX;
+	}
+	look(w, now);
+	if (w->captures)
+		watch_capture__pump(w->captures, now);
+	watch_exec__pump(now);
+	if (w->args.metrics)
+		watch_metrics__write(w);
+	if (fflush(stdout) || ferror(stdout)) {
+		log_warn("standard output cannot be written to: what happens is told no more");
+		clearerr(stdout);
+	}
+}
+
+/* The one who starts us may have other wishes about its children than we about ours. */
+static int open_signals(sigset_t *before)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &set, before);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Not in step with anything: a program may be, too. */
+static void set_timer(int fd, uint64_t ns)
+{
+	struct itimerspec it = { .it_value = { .tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000) } };
+
+	timerfd_settime(fd, 0, &it, NULL);
+}
+
+/* True: somebody wants us to end. */
+static bool read_signals(int fd)
+{
+	struct signalfd_siginfo si;
+	bool end = false;
+
+	while (read(fd, &si, sizeof(si)) == sizeof(si))
+		end |= si.ssi_signo != SIGCHLD;
+	return end;
+}
+
+static bool is_over(const struct watch *w)
+{
+	if (w->args.duration && monotonic() - w->start >= w->args.duration)
+		return true;
+	return !w->n_targets && w->next_scan == UINT64_MAX && !(w->captures && watch_capture__busy(w->captures));
+}
+
+/* Has one of the processes? */
+static bool ended(const struct pollfd *fds, size_t n)
+{
+	for (size_t i = 2; i < n; i++)
+		if (fds[i].revents)
+			return true;
+	return false;
+}
+
+static int loop(struct watch *w, int signals, int timer)
+{
+	struct pollfd fds[2 + WATCH_TARGETS] = { { .fd = signals, .events = POLLIN }, { .fd = timer, .events = POLLIN } };
+	uint64_t ticks;
+
+	set_timer(timer, 1);
+	for (;;) {
+		uint64_t now;
+		size_t n = 2;
+
+		for (size_t i = 0; i < w->n_targets; i++)
+			fds[n++] = (struct pollfd){ .fd = proc__pidfd(w->targets[i]->proc), .events = POLLIN };
+		if (poll(fds, n, -1) < 0 && errno != EINTR)
+			return -errno;
+		if (fds[0].revents && read_signals(signals))
+			return 0;
+		if (fds[1].revents && read(timer, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
+			return -errno;
+		now = monotonic();
+		if (fds[0].revents || now >= w->next_tick || ended(fds, n)) {
+			w->next_tick = now + w->args.every;
+			tick(w, now);
+		} else {
+			glance(w, now);
+		}
+		if (is_over(w))
+			return 0;
+		set_timer(timer, pause_of(w) - pause_of(w) / 8 + now % (pause_of(w) / 4));
+	}
+}
+
+/* A PID that was mistyped, or a launcher's, would be watched for ever. What may not be looked at is warned of later. */
+static int check_pids(const struct watch *w)
+{
+	const struct pick_args *p = &w->args.pick;
+	int status = EXIT_OK;
+
+	for (size_t i = 0; i < p->n_pids && !status; i++) {
+		struct failure f;
+		struct target t;
+
+		if (target__open(p->pids[i], &t, &f))
+			continue;
+		if (target__look(&t, &f) == -ENOEXEC) {
+			log_err("%s", f.text);
+			status = f.status;
+		}
+		target__close(&t);
+	}
+	return status;
+}
+
+static int begin(struct watch *w)
+{
+	char title[256];
+	int status = check_pids(w);
+
+	if (status)
+		return status;
+	watch_find__scan(w->find, add_target, w);
+	w->next_scan = watch_find__open_ended(w->find) ? monotonic() + SCAN_EVERY : UINT64_MAX;
+	w->next_tick = monotonic();
+	if (w->n_targets)
+		return 0;
+	watch_find__title(w->find, title, sizeof(title));
+	if (w->next_scan == UINT64_MAX) {
+		log_err("nothing to watch: %s is not there, or may not be looked at", title);
+		return EXIT_UNUSABLE;
+	}
+	watch_say__target(w, "waiting", NULL, title);
+	return 0;
+}
+
+static void end(struct watch *w)
+{
+	watch_capture__free(w->captures);
+	watch_exec__finish();
+	for (size_t i = 0; i < w->n_targets; i++)
+		watch_target__free(w->targets[i]);
+	watch_find__free(w->find);
+	for (size_t i = 0; i < w->n_rules; i++)
+		cond__free(w->rules[i].cond);
+	free(w);
+}
+
+static int run(struct watch *w)
+{
+	struct sysinfo si;
+	sigset_t before;
+	int signals, timer, status, err = 0;
+
+	w->ram = sysinfo(&si) ? 0 : (uint64_t)si.totalram * si.mem_unit;
+	w->start = monotonic();
+	w->find = watch_find__new(&w->args.pick);
+	if (!w->find) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	if (w->args.output) {
+		w->captures = watch_capture__new(&w->args, w);
+		if (!w->captures)
+			return EXIT_FAILED;
+	}
+	signals = open_signals(&before);
+	timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (signals < 0 || timer < 0) {
+		log_err("cannot make a timer: %s", strerror(errno));
+		status = EXIT_FAILED;
+	} else {
+		status = begin(w);
+		err = status ? 0 : loop(w, signals, timer);
+	}
+	if (err) {
+		log_err("watching broke off: %s", strerror(-err));
+		status = EXIT_FAILED;
+	}
+	if (signals >= 0)
+		close(signals);
+	if (timer >= 0)
+		close(timer);
+	return status;
+}
+
+int watch__run(const struct watch_args *args)
+{
+	struct watch *w = calloc(1, sizeof(*w));
+	int status;
+
+	if (!w) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	w->args = *args;
+	status = open_rules(w);
+	if (!status)
+		status = run(w);
+	end(w);
+	return status;
+}
