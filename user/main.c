@@ -10,15 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "capture/gpus.h"
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "in_this_build.h"
 #include "lib/exit.h"
-#include "lib/log.h"
-#include "lib/log_config.h"
 #include "lib/nearest.h"
 #include "lib/outfile.h"
+#include "log/config.h"
+#include "log/log.h"
+#include "nvml/gpus.h"
 
 static const struct command {
 	const char *name;

@@ -11,7 +11,7 @@
 
 #include "archive/folder.h"
 #include "archive/ring_view.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "save/ring_store.h"
 #include "terminal.h"
 

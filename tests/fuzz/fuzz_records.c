@@ -13,8 +13,8 @@
 #include "capture/modules.h"
 #include "capture/names.h"
 #include "capture/session_internal.h"
-#include "lib/log.h"
 #include "lib/map64.h"
+#include "log/log.h"
 #include "record/dict.h"
 #include "saved_python.h"
 

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "serve/broker/broker.h"
 #include "terminal.h"

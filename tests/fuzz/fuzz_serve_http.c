@@ -16,7 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 #include "serve/link.h"
 #include "serve/serve.h"
 

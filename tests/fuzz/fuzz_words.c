@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/smi.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "lib/text.h"
+#include "nvml/smi.h"
 #include "process/usdt.h"
 #include "python/pyline.h"
 #include "record/stream.h"

@@ -24,8 +24,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "capture/gpus.h"
-#include "capture/smi.h"
+#include "nvml/gpus.h"
+#include "nvml/smi.h"
 #include "process/proc.h"
 
 #define GB (1ull << 30)

@@ -16,9 +16,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "lib/log_config.h"
-#include "lib/log_internal.h"
 #include "lib/outfile.h"
+#include "log/config.h"
+#include "log/internal.h"
 
 static char folder[] = "/tmp/memtrace-log-XXXXXX", path[64];
 

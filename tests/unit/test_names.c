@@ -10,7 +10,7 @@
 #include "capture/codes.h"
 #include "capture/names.h"
 #include "capture/queue.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "record/dict.h"
 #include "record/limits.h"
 

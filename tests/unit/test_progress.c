@@ -14,9 +14,9 @@
 #include <cmocka.h>
 
 #include "lib/bar.h"
-#include "lib/log.h"
-#include "lib/progress.h"
 #include "lib/text.h"
+#include "log/log.h"
+#include "log/progress.h"
 
 struct work {
 	const char *what;

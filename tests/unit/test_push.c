@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 #include "serve/push/push.h"
 
 /* ---- documents ---- */

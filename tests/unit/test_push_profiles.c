@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 #include "serve/push/push.h"
 
 #define SECOND 1000000000ULL

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "capture/smi.h"
+#include "nvml/smi.h"
 #include "process/proc.h"
 
 /* ---- which device is which ---- */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 #include "lib/clock.h"
 #include "lib/text.h"
 

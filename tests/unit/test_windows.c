@@ -10,7 +10,7 @@
 #include "archive/folder.h"
 #include "archive/inputs.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "mtr_util.h"
 #include "save/windows.h"
 

@@ -8,8 +8,8 @@
 
 #include "labels/words.h"
 #include "lib/array.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define TRACKS 64
 

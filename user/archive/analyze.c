@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/log.h"
 #include "lib/outfile.h"
-#include "lib/progress.h"
 #include "lib/text.h"
+#include "log/log.h"
+#include "log/progress.h"
 #include "record/dict.h"
 #include "record/room.h"
 

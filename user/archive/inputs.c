@@ -12,8 +12,8 @@
 #include "archive/folder.h"
 #include "archive/ring_view.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define LISTED 12 /* names in a message */
 

@@ -14,8 +14,8 @@
 #include "archive/ring_view_internal.h"
 #include "lib/exit.h"
 #include "lib/json.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "record/mtr.h"
 #include "save/ring_store.h"
 

@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include "capture/session_internal.h"
-#include "capture/smi.h"
 #include "lib/clock.h"
-#include "lib/log.h"
 #include "lib/map64.h"
 #include "lib/text.h"
+#include "log/log.h"
+#include "nvml/smi.h"
 #include "process/proc.h"
 #include "process/seccomp.h"
 #include "process/usdt.h"

@@ -18,7 +18,7 @@
 
 #include "capture/inside_sites.h"
 #include "launch/child.h"
-#include "lib/log.h"
+#include "log/log.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
 #define FD_FIRST 200		 /* a number that programs do not give away themselves, as shells do with small ones */

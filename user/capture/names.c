@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "capture/codes.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "python/pyline.h"
 #include "python/python.h"
 #include "record/dict.h"

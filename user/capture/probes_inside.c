@@ -18,7 +18,7 @@
 #include "capture/inside_memory.h"
 #include "capture/inside_sites.h"
 #include "capture/probes_internal.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/proc.h"
 
 struct inside_probes {

@@ -18,7 +18,7 @@
 #include "capture/kin.h"
 #include "capture/probes_internal.h"
 #include "lib/clock.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "memtrace.skel.h"
 
 /*

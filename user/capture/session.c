@@ -26,9 +26,9 @@
 #include "capture/modules.h"
 #include "capture/names.h"
 #include "lib/clock.h"
-#include "lib/log.h"
 #include "lib/map64.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "record/dict.h"
 

@@ -13,7 +13,7 @@
 #include "capture/codes.h"
 #include "capture/modules.h"
 #include "capture/names.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "record/dict.h"
 

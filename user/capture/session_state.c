@@ -12,8 +12,8 @@
 
 #include "capture/state.h"
 #include "lib/hash.h"
-#include "lib/log.h"
 #include "lib/map64.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "torch/cudaalloc.h"
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "capture/inside_memory.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/arrival.h"
 #include "process/proc.h"
 

@@ -18,8 +18,8 @@
 #include "follow/capture_args.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "torch/cuda.h"
 

@@ -11,7 +11,7 @@
 #include "cmd/log_args.h"
 #include "cmd/memory_args.h"
 #include "diff/compare.h"
-#include "lib/log.h"
+#include "log/log.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_MARKDOWN, FORMAT_NR };
 

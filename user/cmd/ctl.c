@@ -13,9 +13,9 @@
 #include "cmd/log_args.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/nearest.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "save/control.h"
 
 struct ctl_args {

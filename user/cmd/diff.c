@@ -14,9 +14,9 @@
 #include "diff/diff.h"
 #include "follow/capture_args.h"
 #include "labels/words.h"
-#include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 enum format { FORMAT_TEXT, FORMAT_JSON, FORMAT_CSV, FORMAT_FLAMEGRAPH, FORMAT_NR };
 

@@ -12,7 +12,7 @@
 #include "dump/dump.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/proc.h"
 
 #define LIMIT_NS 10000000000ull

@@ -14,10 +14,10 @@
 #include "estimate/watch.h"
 #include "launch/inside.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/memory.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define DEFAULT_TOP 10
 #define DEFAULT_TIME (30 * 60 * 1000000000ULL) /* ns */

@@ -16,10 +16,10 @@
 #include "export/export.h"
 #include "lib/exit.h"
 #include "lib/handed.h"
-#include "lib/log.h"
 #include "lib/nearest.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 enum { OPT_AT = 0x2000, OPT_DEVICE };
 

@@ -16,7 +16,7 @@
 #include "leaks/ranks.h"
 #include "archive/inputs.h"
 #include "lib/json.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "lib/text.h"
 #include "cmd/log_args.h"
 #include "cmd/memory_args.h"

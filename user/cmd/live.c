@@ -7,10 +7,10 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "follow/capture_args.h"
-#include "lib/log.h"
 #include "lib/text.h"
 #include "live/args.h"
 #include "live/guard.h"
+#include "log/log.h"
 
 enum { OPT_TOP = 0x4000, OPT_COLOR, OPT_FORMAT, OPT_BY, OPT_SORT, OPT_FILTER, OPT_HIDE, OPT_FRAMES };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "cmd/usage.h"
-#include "lib/log_config.h"
+#include "log/config.h"
 
 enum { OPT_LOG_LEVEL = 0x8100, OPT_LOG_FILE, OPT_LOG_FORMAT };
 

@@ -9,8 +9,8 @@
 #include "cmd/commands.h"
 #include "cmd/log_args.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "save/run_command.h"
 
 enum { OPT_DRY_RUN = 0x5000, OPT_VRAM, OPT_DEVICES, OPT_NO_TRACE, OPT_USER, OPT_INSIDE, OPT_COMMAND_ENV };

@@ -8,8 +8,8 @@
 #include "cmd/log_args.h"
 #include "follow/capture_args.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "watch/watch.h"
 
 #define EVERY UINT64_C(1000000000)

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "launch/child.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define TRY_STEPS 8 /* more than the first run had: a run that is short of memory may need some until it repeats */
 

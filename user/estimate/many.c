@@ -8,8 +8,8 @@
 
 #include "lib/exit.h"
 #include "lib/json.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 struct many {
 	FILE *out;

@@ -12,7 +12,7 @@
 #include "estimate/store_serve.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 
 #define MAX_ENV	   40
 #define MACHINE	   8u	/* ranks a machine where nobody says */

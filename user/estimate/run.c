@@ -18,8 +18,8 @@
 #include "capture/session.h"
 #include "estimate/watch.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/map64.h"
+#include "log/log.h"
 
 #define LOOK_EVERY 250000000ULL /* ns, at the host's memory */
 

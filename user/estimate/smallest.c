@@ -5,8 +5,8 @@
 #include <inttypes.h>
 
 #include "capture/session.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "replay/replay.h"
 
 #define TRIES 16

@@ -19,7 +19,7 @@
 
 #include "estimate/store.h"
 #include "launch/child.h"
-#include "lib/log.h"
+#include "log/log.h"
 
 #define CONNECTIONS_MAX 256u
 #define PATIENCE_MS	30000u

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 enum { OPT_STEPS = 0x1000, OPT_RING, OPT_REQUESTED, OPT_NO_AUTOGRAD, OPT_NO_MODULES, OPT_NO_CENSUS, OPT_CHILDREN, OPT_NAME, OPT_ALL, OPT_FOLLOW,
        OPT_CONTAINER, OPT_POD };

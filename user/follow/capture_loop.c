@@ -20,9 +20,9 @@
 #include "capture/session.h"
 #include "follow/relatives.h"
 #include "lib/exit.h"
-#include "lib/log.h"
-#include "lib/progress.h"
 #include "lib/text.h"
+#include "log/log.h"
+#include "log/progress.h"
 #include "process/proc.h"
 
 #define FILES_WANTED 8192

@@ -15,8 +15,8 @@
 #include "capture/probes.h"
 #include "follow/relatives.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 static void say_waiting(const struct capture_loop *loop, const char *now)
 {

@@ -21,7 +21,7 @@
 #include "follow/pick.h"
 #include "lib/clock.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/family.h"
 #include "process/proc.h"
 

@@ -18,7 +18,7 @@
 
 #include "capture/attach.h"
 #include "follow/pick.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/family.h"
 
 #define FAMILY_MAX MT_WATCHED

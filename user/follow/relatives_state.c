@@ -15,7 +15,7 @@
 #include "capture/queue.h"
 #include "follow/pick.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/proc.h"
 
 #define NO_PYTHON 1000000000ULL	  /* ns: one that is picked and has none by then will have none */

@@ -3,7 +3,7 @@
 
 #include <inttypes.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/family.h"
 #include "record/stream.h"
 

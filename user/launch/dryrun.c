@@ -16,7 +16,7 @@
 
 #include "launch/child.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/proc.h"
 
 #define CUDA "libcuda.so.1"

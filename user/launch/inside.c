@@ -13,7 +13,7 @@
 
 #include "capture/inside_memory.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 
 #define PRELOAD "LD_PRELOAD="
 

@@ -10,11 +10,11 @@
 #include "follow/capture_loop.h"
 #include "follow/relatives.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/outfile.h"
 #include "live/args.h"
 #include "live/json.h"
 #include "live/proc.h"
+#include "log/log.h"
 #include "report/text.h"
 
 struct plain {

@@ -16,10 +16,10 @@
 
 #include "capture/attach.h"
 #include "cmd/commands.h"
-#include "lib/log.h"
-#include "lib/log_config.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/config.h"
+#include "log/log.h"
 #include "record/flight.h"
 
 #define KEPT UINT64_C(300000000000) /* ns, as far as there is room */

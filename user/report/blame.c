@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "labels/words.h"
-#include "lib/log.h"
 #include "lib/strings.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "record/stream.h"
 
 const char *blame__kind(enum blame_kind k)

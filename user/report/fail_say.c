@@ -9,8 +9,8 @@
 #include "labels/words.h"
 #include "lib/exit.h"
 #include "lib/json.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "report/doc.h"
 
 #define COLUMNS 100 /* of a location */

@@ -13,7 +13,7 @@
 #include "capture/session.h"
 #include "follow/relatives.h"
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "save/recording.h"
 

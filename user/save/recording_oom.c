@@ -11,9 +11,9 @@
 #include "follow/capture_args.h"
 #include "follow/capture_loop.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "record/flight.h"
 #include "save/recording.h"
 

@@ -8,8 +8,8 @@
 #include "capture/session.h"
 #include "follow/capture_loop.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "save/recording.h"
 #include "save/ring_store.h"
 

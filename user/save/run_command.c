@@ -13,8 +13,8 @@
 #include "capture/session.h"
 #include "launch/inside.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/family.h"
 #include "save/recording_control.h"
 

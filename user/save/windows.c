@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "lib/json.h"
-#include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "record/dict.h"
 
 static int on_event(struct sink *s, const struct event *e);

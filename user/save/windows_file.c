@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "save/windows_internal.h"
 
 /* "run.mtr" -> "run-2.mtr", where there is no folder to take them. */

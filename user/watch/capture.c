@@ -22,9 +22,9 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
-#include "lib/log.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "watch/spawn.h"
 
 #define DUMP_MOST UINT64_C(30000000000)	   /* ns that each may take; record beyond its time */

@@ -9,9 +9,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "lib/log.h"
 #include "lib/openmetrics.h"
 #include "lib/outfile.h"
+#include "log/log.h"
 
 static void head(FILE *out, const char *name, const char *type, const char *help)
 {

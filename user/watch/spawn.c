@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/log_config.h"
+#include "log/config.h"
 #include "watch/watch.h"
 
 #define MOST_ARGS 30

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "capture/session.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/proc.h"
 #include "torch/cuda.h"
 

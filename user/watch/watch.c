@@ -16,8 +16,8 @@
 
 #include "capture/attach.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/proc.h"
 
 #define SCAN_EVERY UINT64_C(3000000000) /* ns, for processes that come later */

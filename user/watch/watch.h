@@ -13,9 +13,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "capture/smi.h"
 #include "cond/cond.h"
 #include "follow/pick.h"
+#include "nvml/smi.h"
 #include "process/cgroup.h"
 #include "torch/cudaalloc.h"
 

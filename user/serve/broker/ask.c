@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "lib/handed.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/proc.h"
 
 #define TEXT_MOST 1024 /* 256 characters, as web counts them */

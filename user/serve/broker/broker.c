@@ -19,8 +19,8 @@
 #include "capture/attach.h"
 #include "launch/child.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define TELL_EVERY UINT64_C(500000000)	   /* ns */
 #define ENDS_WITHIN UINT64_C(6000000000)   /* ns, what captures when we end */

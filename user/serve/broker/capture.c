@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define SECOND UINT64_C(1000000000)
 #define START_WITHIN (30 * SECOND)   /* PyTorch is there and attached to, of a process */

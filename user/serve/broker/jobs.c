@@ -19,8 +19,8 @@
 
 #include "export/export.h"
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define SECOND UINT64_C(1000000000)
 #define MEMORY (UINT64_C(4) << 30)	/* bytes of address space */

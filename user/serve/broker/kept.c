@@ -17,8 +17,8 @@
 
 #include "lib/exit.h"
 #include "lib/handed.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define NOTES_MOST 65536 /* bytes */
 

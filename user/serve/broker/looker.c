@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "lib/exit.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "process/container.h"
 #include "process/family.h"
 #include "process/proc.h"

@@ -19,7 +19,7 @@
 #endif
 
 #include "lib/exit.h"
-#include "lib/log_config.h"
+#include "log/config.h"
 #include "serve/drop.h"
 
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */

@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "lib/handed.h"
-#include "lib/log.h"
-#include "lib/log_config.h"
 #include "lib/text.h"
+#include "log/config.h"
+#include "log/log.h"
 #include "serve/drop.h"
 
 #define PREFIX "memtrace-bpf: "

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 static const char *const states[] = { [TRACE_STARTING] = "starting",
 				      [TRACE_CAPTURING] = "capturing",

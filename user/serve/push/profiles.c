@@ -7,8 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "serve/push/push.h"
 
 #define PROFILE (16 << 20)    /* bytes of one at most */

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "lib/exit.h"
-#include "lib/log.h"
+#include "log/log.h"
 
 #define TIMEOUT_S 30
 #define BACKOFF_MS 1000

@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 #include "serve/push/push.h"
 
 #define QUEUE 64		  /* posts that there are */

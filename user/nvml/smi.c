@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/smi.h"
+#include "nvml/smi.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/gpus.h"
-#include "lib/log.h"
+#include "log/log.h"
+#include "nvml/gpus.h"
 #include "process/environ.h"
 #include "process/proc.h"
 

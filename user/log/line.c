@@ -4,8 +4,8 @@
 #include <time.h>
 
 #include "lib/json.h"
-#include "lib/log_internal.h"
 #include "lib/text.h"
+#include "log/internal.h"
 
 /* "2026-01-02T03:04:05.678901Z" */
 static void write_time(char *buf, size_t size, const struct timespec *t)

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/log_internal.h"
 #include "lib/outfile.h"
+#include "log/internal.h"
 
 static int file = -1;
 static uint64_t missed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_PROGRESS_H
-#define MT_LIB_PROGRESS_H
+#ifndef MT_LOG_PROGRESS_H
+#define MT_LOG_PROGRESS_H
 /*
  * How far something is that takes its time, in one line on standard error: a bar, per cent and the time left; a count where
  * nobody knows how much there is. Only on a terminal, only once a second has passed, and gone without a trace at the end.

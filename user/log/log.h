@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_LOG_H
-#define MT_LIB_LOG_H
+#ifndef MT_LOG_LOG_H
+#define MT_LOG_LOG_H
 /*
  * Messages: to the person at the terminal, on standard error, one line each, "memtrace-bpf: " in front; and, where one is wanted, into
  * a log file, with the time and more, as text or as JSON (docs/LOGGING.md). Text from the target must have passed text__clean() before.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_SMI_H
-#define MT_CAPTURE_SMI_H
+#ifndef MT_NVML_SMI_H
+#define MT_NVML_SMI_H
 /*
  * The driver's own figure of what a process holds on each device, as nvidia-smi shows it. From NVML, the library of
  * nvidia-smi, where this machine has it; of a process that runs without a GPU, on the dry-run library, from there.

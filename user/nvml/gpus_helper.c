@@ -16,7 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "capture/gpus.h"
+#include "nvml/gpus.h"
 
 /* ---- NVML: types and numbers as in nvml.h ---- */
 

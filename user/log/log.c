@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "lib/log.h"
+#include "log/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,10 +13,10 @@
 #include <unistd.h>
 
 #include "lib/json.h"
-#include "lib/log_internal.h"
 #include "lib/outfile.h"
-#include "lib/progress.h"
 #include "lib/text.h"
+#include "log/internal.h"
+#include "log/progress.h"
 
 #define RELAYED_FIELDS 16
 #define RELAYED_A_SECOND 200

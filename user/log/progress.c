@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "lib/progress.h"
+#include "log/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "lib/bar.h"
-#include "lib/log.h"
 #include "lib/text.h"
+#include "log/log.h"
 
 #define SECOND UINT64_C(1000000000)
 #define EVERY (SECOND / 10)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_LOG_CONFIG_H
-#define MT_LIB_LOG_CONFIG_H
+#ifndef MT_LOG_CONFIG_H
+#define MT_LOG_CONFIG_H
 /* What is logged, and whither: as MEMTRACE_LOG and the options say, and how it is handed on to processes of ours. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 
 #define LOG_ENV "MEMTRACE_LOG"
 #define LOG_PART 24  /* bytes of a part's name, with the NUL */

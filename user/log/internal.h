@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_LIB_LOG_INTERNAL_H
-#define MT_LIB_LOG_INTERNAL_H
+#ifndef MT_LOG_INTERNAL_H
+#define MT_LOG_INTERNAL_H
 /* Between the files of log. */
 #include <stdio.h>
 #include <sys/types.h>
 
-#include "lib/log_config.h"
+#include "log/config.h"
 
 #define LOG_MAX_LINE 4096
 #define LOG_MAX_TEXT (2 * LOG_MAX_LINE) /* cleaned, with the NUL */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#ifndef MT_CAPTURE_GPUS_H
-#define MT_CAPTURE_GPUS_H
+#ifndef MT_NVML_GPUS_H
+#define MT_NVML_GPUS_H
 /*
  * The machine's GPUs as NVML, the library of nvidia-smi, describes them. A call into NVML may take milliseconds, or never
  * return when a GPU has failed. So one helper process of this process makes the calls, for all captures together: it has

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/gpus.h"
+#include "nvml/gpus.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/log.h"
+#include "log/log.h"
 
 #define MS 1000000ULL
 #define PAUSE (50 * MS)		/* between questions */
