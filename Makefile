@@ -73,10 +73,10 @@ $(OUTPUT)/gen/in_this_build.h: FORCE
 $(OUTPUT)/obj/user/main.o: $(OUTPUT)/gen/in_this_build.h
 
 # The kernel side: object, then skeleton.
-$(OUTPUT)/gen/vmlinux.h: tools/gen_vmlinux.sh vmlinux/$(ARCH)/vmlinux.h
+$(OUTPUT)/gen/vmlinux.h: tools/dev/gen_vmlinux.sh vmlinux/$(ARCH)/vmlinux.h
 	$(call msg,GEN,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)BPFTOOL=$(BPFTOOL) tools/gen_vmlinux.sh $(ARCH) $@
+	$(Q)BPFTOOL=$(BPFTOOL) tools/dev/gen_vmlinux.sh $(ARCH) $@
 
 $(OUTPUT)/bpf/%.bpf.o: bpf/%.bpf.c $(OUTPUT)/gen/vmlinux.h
 	$(call msg,BPF,$@)
@@ -89,10 +89,10 @@ $(OUTPUT)/gen/%.skel.h: $(OUTPUT)/bpf/%.bpf.o
 	$(Q)$(BPFTOOL) gen skeleton $< name $*_bpf >$@
 
 # What exported pages are made of, as arrays.
-$(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/embed.sh
+$(OUTPUT)/gen/assets/%.h: user/export/assets/% tools/dev/embed.sh
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)tools/embed.sh asset_$(subst .,_,$*) $< >$@
+	$(Q)tools/dev/embed.sh asset_$(subst .,_,$*) $< >$@
 
 # The page of export html: its parts and uPlot as one template. uPlot comes through npm, once: tools/deps.sh keeps it.
 PAGE := user/export/page
@@ -108,15 +108,15 @@ $(OUTPUT)/gen/uplot/.complete: $(PAGE)/package-lock.json
 		$$dir/node_modules/uplot/LICENSE $(dir $@)
 	$(Q)touch $@
 
-$(OUTPUT)/gen/page.html: tools/bundle_page.py $(PAGE)/page.html $(PAGE_STYLES) $(PAGE_SCRIPTS) $(OUTPUT)/gen/uplot/.complete
+$(OUTPUT)/gen/page.html: tools/dev/bundle_page.py $(PAGE)/page.html $(PAGE_STYLES) $(PAGE_SCRIPTS) $(OUTPUT)/gen/uplot/.complete
 	$(call msg,BUNDLE,$@)
-	$(Q)tools/bundle_page.py $(PAGE)/page.html -o $@ --notice $(OUTPUT)/gen/uplot/LICENSE \
+	$(Q)tools/dev/bundle_page.py $(PAGE)/page.html -o $@ --notice $(OUTPUT)/gen/uplot/LICENSE \
 		--style $(OUTPUT)/gen/uplot/uPlot.min.css $(PAGE_STYLES) --script $(OUTPUT)/gen/uplot/uPlot.iife.min.js $(PAGE_SCRIPTS)
 
-$(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/embed.sh
+$(OUTPUT)/gen/assets/page.html.h: $(OUTPUT)/gen/page.html tools/dev/embed.sh
 	$(call msg,EMBED,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)tools/embed.sh asset_page_html $< >$@
+	$(Q)tools/dev/embed.sh asset_page_html $< >$@
 
 # What serve shows in a browser: the dashboard, which looks as the page does, and the documentation of its API.
 DASH := user/serve/web/page
@@ -136,11 +136,11 @@ $(OUTPUT)/gen/docs/.complete: $(DOCS)/package-lock.json
 	$(Q)dir=$$(tools/deps.sh docs) && cd $$dir/node_modules && cp --parents $(DOCS_FILES) $(abspath $(dir $@))
 	$(Q)touch $@
 
-$(OUTPUT)/gen/assets/serve_pages.h: tools/bundle_serve.py $(wildcard $(DASH)/*.html $(DOCS)/*.html $(DOCS)/*.js $(DOCS)/*.css) $(DASH_STYLES) \
+$(OUTPUT)/gen/assets/serve_pages.h: tools/dev/bundle_serve.py $(wildcard $(DASH)/*.html $(DOCS)/*.html $(DOCS)/*.js $(DOCS)/*.css) $(DASH_STYLES) \
 	$(DASH_SCRIPTS) $(OUTPUT)/gen/uplot/.complete $(OUTPUT)/gen/docs/.complete
 	$(call msg,BUNDLE,$@)
 	$(Q)mkdir -p $(dir $@)
-	$(Q)tools/bundle_serve.py -o $@ --page /=$(DASH)/index.html --page /api/docs=$(DOCS)/swagger.html --page /api/redoc=$(DOCS)/redoc.html \
+	$(Q)tools/dev/bundle_serve.py -o $@ --page /=$(DASH)/index.html --page /api/docs=$(DOCS)/swagger.html --page /api/redoc=$(DOCS)/redoc.html \
 		--asset dash.css=$(call listed,$(OUTPUT)/gen/uplot/uPlot.min.css $(DASH_STYLES)) --asset dash.js=$(call listed,$(DASH_SCRIPTS)) \
 		--asset uplot.js=$(OUTPUT)/gen/uplot/uPlot.iife.min.js --asset docs.css=$(DOCS)/docs.css \
 		--asset swagger.js=$(DOCS)/swagger.js --asset redoc.js=$(DOCS)/redoc.js \
@@ -184,13 +184,13 @@ $(DRYRUN)/libcuda.so: $(DRYRUN)/libcuda.so.1
 # their places in the link: between them lie the pages that are shared.
 INSIDE := $(OUTPUT)/inside
 INSIDE_CFLAGS := -fPIC -fvisibility=hidden -ftls-model=initial-exec -fno-stack-protector -Wno-unused-parameter
-INSIDE_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/inside/%.o,first $(filter-out first last,$(patsubst tools/inside/%.c,%,\
-	$(sort $(wildcard tools/inside/*.c)))) last)
+INSIDE_OBJS := $(patsubst %,$(OUTPUT)/obj/tools/inprocess/%.o,first $(filter-out first last,$(patsubst tools/inprocess/%.c,%,\
+	$(sort $(wildcard tools/inprocess/*.c)))) last)
 
 .PHONY: inside
 inside: $(INSIDE)/libmemtrace-inside.so
 
-$(OUTPUT)/obj/tools/inside/%.o: tools/inside/%.c Makefile
+$(OUTPUT)/obj/tools/inprocess/%.o: tools/inprocess/%.c Makefile
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) -Ibpf/host $(CPPFLAGS) $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) $(INSIDE_CFLAGS) -c -o $@ $<
@@ -202,21 +202,21 @@ $(INSIDE)/libmemtrace-inside.so: $(INSIDE_OBJS)
 
 # What calls PyTorch's allocator for replay: a program that loads the target's library and no more of PyTorch than that. The library
 # finds the program's own functions before others'. Its calls may throw, hence the C++ compiler.
-REPLAYER_OBJS := $(patsubst tools/%,$(OUTPUT)/obj/tools/%.o,$(basename $(wildcard tools/replay/*.c tools/replay/*.cc))) \
-	$(OUTPUT)/obj/tools/replay/varint.o
-REPLAYER_CFLAGS = -Itools -Itools/replay $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) -fvisibility=hidden
+REPLAYER_OBJS := $(patsubst tools/%,$(OUTPUT)/obj/tools/%.o,$(basename $(wildcard tools/replayer/*.c tools/replayer/*.cc))) \
+	$(OUTPUT)/obj/tools/replayer/varint.o
+REPLAYER_CFLAGS = -Itools -Itools/replayer $(filter-out -fsanitize=% -fno-sanitize-recover=%,$(CFLAGS)) -fvisibility=hidden
 
-$(OUTPUT)/obj/tools/replay/%.o: tools/replay/%.c Makefile
+$(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.c Makefile
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
 
-$(OUTPUT)/obj/tools/replay/varint.o: user/record/varint.c
+$(OUTPUT)/obj/tools/replayer/varint.o: user/record/varint.c
 	$(call msg,CC,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CC) $(CPPFLAGS) $(REPLAYER_CFLAGS) -c -o $@ $<
 
-$(OUTPUT)/obj/tools/replay/%.o: tools/replay/%.cc Makefile
+$(OUTPUT)/obj/tools/replayer/%.o: tools/replayer/%.cc Makefile
 	$(call msg,CXX,$@)
 	$(Q)mkdir -p $(dir $@)
 	$(Q)$(CXX) $(CPPFLAGS) $(filter-out -std=gnu11 -Wstrict-prototypes -Wmissing-prototypes,$(REPLAYER_CFLAGS)) -std=gnu++17 -fno-rtti -c -o $@ $<
@@ -278,48 +278,48 @@ test: deps-test
 
 bench: deps-bench
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)tools/bench.py
+	$(Q)tools/dev/bench.py
 
 # The page of export html in a browser: docs/REPORT.md, "The page". A minute.
 bench-page: deps-test
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)tools/bench_page.py
+	$(Q)tools/dev/bench_page.py
 
 # How fast serve answers, and what it costs: docs/SERVE.md, "What it costs". Two minutes.
 bench-serve: deps-bench
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tools/bench_serve.py
+	$(Q)tools/dev/bench_serve.py
 
 # Whatever may happen to a tracer or to what it traces, often: docs/SAFETY.md. Ten minutes.
 chaos: deps-test
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tools/chaos.py
+	$(Q)tools/dev/chaos.py
 
 # Recordings against PyTorch's own history of the same runs: docs/TRUTH.md. About an hour.
 truth: deps-test
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tools/truth.py
+	$(Q)tools/dev/truth.py
 
 # Estimates against PyTorch's own counters and against fake tensors: docs/ESTIMATE.md. An hour or two.
 estimate-truth: deps-test
 	$(Q)tools/deps.sh estimate
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tools/estimate_truth.py
+	$(Q)tools/dev/estimate_truth.py
 
 # What `report --advice` says that a remedy saves against what it saves: the table in docs/ESTIMATE.md. Some minutes.
 advice-truth: deps-test
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tools/advice_truth.py
+	$(Q)tools/dev/advice_truth.py
 
 # Everything that export writes, read by programs of others and compared with report: docs/FORMATS.md. A few minutes.
 formats: deps-test
 	$(Q)$(MAKE) --no-print-directory all tests
-	$(Q)tools/formats.py
+	$(Q)tools/dev/formats.py
 
 # Lines, modules and names of training jobs' memory against what the jobs know: docs/ATTRIBUTION.md. About a quarter of an hour.
 attribution: deps-test
 	$(Q)$(MAKE) --no-print-directory all
-	$(Q)tools/attribution.py
+	$(Q)tools/dev/attribution.py
 
 # How often `leaks` is wrong, on series at random: docs/LEAKS.md. Half a minute.
 leak-rates: $(OUTPUT)/tests/tools/trend_rates
@@ -373,7 +373,7 @@ test-kernels: deps-kernels
 # The first command of the README on fresh Debian 12, 13 and sid: docs/KERNELS.md. Half an hour, most of it downloads.
 distros:
 	$(Q)tools/deps.sh distros
-	$(Q)OUTPUT=$(OUTPUT) tools/distros.sh
+	$(Q)OUTPUT=$(OUTPUT) tools/dev/distros.sh
 
 deps-kernels:
 	$(Q)tools/deps.sh build kernels
@@ -383,7 +383,7 @@ asan:
 	$(Q)$(MAKE) --no-print-directory OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined" tests
 	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.sh unit
 
-UNITS := tools/systemd/memtrace-bpf-watch@.service tools/deploy/memtrace-bpf-serve.service
+UNITS := tools/packaging/systemd/memtrace-bpf-watch@.service tools/packaging/deploy/memtrace-bpf-serve.service
 
 # What serve answers, likewise: clients at once, and requests that are made up from its schema. Some minutes.
 asan-serve: deps-test
@@ -398,7 +398,7 @@ $(OUTPUT)/gpu-bundle/memtrace-bpf: $(OBJS)
 	$(Q)$(CC) $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/libs' -o $@ $(OBJS) $(LDLIBS)
 
 gpu-bundle: $(OUTPUT)/gpu-bundle/memtrace-bpf all
-	$(Q)OUTPUT=$(OUTPUT) tools/gpu_bundle.sh $<
+	$(Q)OUTPUT=$(OUTPUT) tools/dev/gpu_bundle.sh $<
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside

@@ -3,7 +3,7 @@
 #define MT_INSIDE_H
 /*
  * The contract between a recorder and the library that runs the programs inside the recorder's own child
- * (tools/inside/, user/capture/probes_inside.c). Both map one memfd, which has all that BPF's maps and the programs' variables
+ * (tools/inprocess/, user/capture/probes_inside.c). Both map one memfd, which has all that BPF's maps and the programs' variables
  * are for in the kernel:
  *
  *   struct mt_inside                from 0 on

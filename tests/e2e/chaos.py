@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 What must not harm a target, nor falsify a recording, as functions that do it so many times: test_chaos.py does each a few times,
-tools/chaos.py does it often enough to be believed. Each gives a Row: how many, what went wrong.
+tools/dev/chaos.py does it often enough to be believed. Each gives a Row: how many, what went wrong.
 
 The target is tests/programs/storm.cc, which knows how often it called each hook and checks its own results; PyTorch's jobs, whose
 results must be those of a run that nobody watched, complete it.

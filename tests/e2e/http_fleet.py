@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 What fleets are given: /metrics as Prometheus itself scrapes and queries it, the dashboard's queries and the rules on a live job's
-figures, profiles that `go tool pprof` fetches, what is pushed to servers (which are ours here), and the files of tools/deploy.
+figures, profiles that `go tool pprof` fetches, what is pushed to servers (which are ours here), and the files of tools/packaging/deploy.
 """
 import contextlib
 import email.parser
@@ -26,7 +26,7 @@ import readers
 import server
 from harness import REPO, Failure, Skip, check, equal, run, scratch, spawn
 
-DEPLOY = os.path.join(REPO, "tools", "deploy")
+DEPLOY = os.path.join(REPO, "tools", "packaging", "deploy")
 TOKEN = "push-token-0123456789"
 _shared = {}
 
@@ -197,7 +197,7 @@ def free_port():
 
 
 class Prometheus:
-    """With the rules of tools/deploy, and the server as it is there in static_configs."""
+    """With the rules of tools/packaging/deploy, and the server as it is there in static_configs."""
 
     def __init__(self, target):
         with open(os.path.join(DEPLOY, "prometheus.yml"), encoding="utf-8") as f:
@@ -484,7 +484,7 @@ def test_metrics_are_pushed():
     check(dict(sent).get("sent", "0") != "0" and dict(sent)["failed"] == "0", "counts of pushes: %s", sent)
 
 
-# ---- files of tools/deploy ----
+# ---- files of tools/packaging/deploy ----
 
 def options_of_serve():
     server.needs_serve()

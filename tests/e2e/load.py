@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Many clients of an HTTP server at once, each with a connection that it keeps: what they are answered, and how long that takes.
-Standard library only; for tests and tools/bench_serve.py.
+Standard library only; for tests and tools/dev/bench_serve.py.
 """
 import asyncio
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Whose memory it is, of the jobs of tools/attribution.py that no other test has: attached to in the middle, on the CPU, every
+Whose memory it is, of the jobs of tools/dev/attribution.py that no other test has: attached to in the middle, on the CPU, every
 line, module, category and name against what the job knows.
 """
 from concurrent.futures import ThreadPoolExecutor

@@ -74,7 +74,7 @@ def test_devices_are_documented():
 def test_bundle_for_a_gpu():
     """It runs where the dry run stands for the GPU, and says so."""
     archive = harness.scratch("gpu.tar.gz")
-    subprocess.run([os.path.join(harness.REPO, "tools", "estimate_gpu.sh"), archive], check=True, capture_output=True)
+    subprocess.run([os.path.join(harness.REPO, "tools", "dev", "estimate_gpu.sh"), archive], check=True, capture_output=True)
     subprocess.run(["tar", "-C", harness.scratch(), "-xzf", archive], check=True)
     folder = harness.scratch("estimate-gpu")
     with open(os.path.join(folder, "estimate", "jobs.py"), "a", encoding="utf-8") as f:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Measures what an allocation and a free cost the thread that makes them, again and again, for tools/bench.py: one
+Measures what an allocation and a free cost the thread that makes them, again and again, for tools/dev/bench.py: one
 JSON line [monotonic time, ns of CPU an allocation, ns of CPU a free] per batch. The allocations are made where
 a model makes them: inside three modules, some ten Python frames down; on the device that is named.
 """

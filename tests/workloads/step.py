@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-Training steps of a GPT, for ever, for tools/bench.py: one JSON line [begin, end, CPU time] of each in --times, in s of
+Training steps of a GPT, for ever, for tools/dev/bench.py: one JSON line [begin, end, CPU time] of each in --times, in s of
 the monotonic clock and of the whole process. Commands come as lines on standard input, each is done between two steps and
 answered with "did COMMAND ...":
 

@@ -3,7 +3,7 @@
 #define __VMLINUX_H__
 /*
  * The few kernel types that bpf/ uses, for a build on a machine whose kernel shows no BTF
- * (tools/gen_vmlinux.sh makes the whole header where it does). Fields of kernel structures are
+ * (tools/dev/gen_vmlinux.sh makes the whole header where it does). Fields of kernel structures are
  * relocated when the programs are loaded (CO-RE), so only their names matter here. Written by hand from the
  * kernel's uapi headers and arch/x86/include/asm/{ptrace,processor}.h.
  */

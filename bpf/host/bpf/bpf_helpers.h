@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #ifndef MT_BPF_HOST_HELPERS_H
 #define MT_BPF_HOST_HELPERS_H
-/* libbpf's header of this name, with helpers that are functions of tests/bpf_host.h, or of tools/inside/. */
+/* libbpf's header of this name, with helpers that are functions of tests/bpf_host.h, or of tools/inprocess/. */
 #include "vmlinux.h"
 
 #define SEC(name) __attribute__((used))

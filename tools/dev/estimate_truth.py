@@ -5,7 +5,7 @@ How true estimates are: runs every job of tests/workloads/estimate/jobs.py in th
 peak with PyTorch's own counters in the same process, to the byte; and with what estimates on fake tensors come to. Writes the tables
 of docs/ESTIMATE.md, "How true it is"; exits with 1 where a figure of ours is not PyTorch's.
 
-    tools/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--parts truth,fake,versions,published] [--print]
+    tools/dev/estimate_truth.py [--only PATTERN] [--output docs/ESTIMATE.md] [--again] [--parts truth,fake,versions,published] [--print]
 
 What is done is kept in .output/estimate-truth.json and not run a second time, unless --again is given, or the program was built anew
 (for fake tensors, which are slow and have nothing of it: the scripts changed). Needs tools/deps.sh estimate.
@@ -19,14 +19,14 @@ import signal
 import subprocess
 import sys
 
-REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path[:0] = [os.path.join(REPO, "tests", "e2e"), os.path.join(REPO, "tests", "workloads", "estimate")]
 import harness  # noqa: E402
 import jobs  # noqa: E402
 from estimates import FOLDER, Failed, estimated, faked, has_estimate, recorded, untraced  # noqa: E402
 
 STATE = os.path.join(harness.OUT, "estimate-truth.json")
-BEGIN, END = "<!-- made by tools/estimate_truth.py -->", "<!-- end -->"
+BEGIN, END = "<!-- made by tools/dev/estimate_truth.py -->", "<!-- end -->"
 # Peaks on a GPU that others published with all of the job: the dataset optimum-benchmark/rocm on Hugging Face, in bytes; of reserved, all that
 # were found in its commits. The GPU is an AMD one, and PyTorch had no workspaces of cuBLAS for those then.
 PUBLISHED = {

@@ -5,7 +5,7 @@ Compares recordings with what PyTorch's own allocator says of the same run: ever
 allocator backend, on each PyTorch that is here, traced from the start and attached to in the middle. Needs no GPU; needs
 what `record` needs. Writes docs/TRUTH.md; exits with 1 where a cell is neither exact nor known to be impossible.
 
-    tools/truth.py [--only PATTERN] [--roles cu12,main,newest] [--output docs/TRUTH.md] [--events 10000000] [--again]
+    tools/dev/truth.py [--only PATTERN] [--roles cu12,main,newest] [--output docs/TRUTH.md] [--events 10000000] [--again]
 
 Cells that are done are kept in .output/truth.json and not run a second time, unless --again is given, the program was
 built anew or the cell was not exact.
@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import harness  # noqa: E402
 import truth  # noqa: E402
 

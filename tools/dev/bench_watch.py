@@ -5,7 +5,7 @@ What `watch` costs: the processor time of a job's step with it and without, in t
 small model on PyTorch's CUDA allocator without a GPU (docs/DRYRUN.md), so that its steps are short and allocate much; with a GPU's work
 in them all that is told of is less. Run as root; the machine should be quiet.
 
-    tools/bench_watch.py [PYTHON] [ROUNDS]
+    tools/dev/bench_watch.py [PYTHON] [ROUNDS]
 """
 import os
 import statistics
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OUT = os.path.abspath(os.environ.get("OUTPUT", os.path.join(HERE, "..", ".output")))
 TOOL = os.path.join(OUT, "memtrace-bpf")
 PRELOAD = " ".join(os.path.join(OUT, "dryrun", name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))

@@ -3,9 +3,9 @@
 """
 Writes docs/live.txt: what the live view shows of a training job, screen by screen, with the keys that were pressed. Root.
 
-    tools/record_terminal.py                        the screens, on 80 columns and 24 rows
-    tools/record_terminal.py --cast live.cast       all that came as well, for asciinema play
-    tools/record_terminal.py --size 160x50 --pictures FOLDER -o /dev/null
+    tools/dev/record_terminal.py                        the screens, on 80 columns and 24 rows
+    tools/dev/record_terminal.py --cast live.cast       all that came as well, for asciinema play
+    tools/dev/record_terminal.py --size 160x50 --pictures FOLDER -o /dev/null
 
 The job is tests/workloads/train_gpt.py on a CUDA without a device (run --dry-run-cuda): memory is PyTorch's own, times are not
 those of a GPU.
@@ -16,7 +16,7 @@ import os
 import sys
 import time
 
-REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(REPO, "tests", "e2e"))
 sys.argv, ARGUMENTS = sys.argv[:1], sys.argv[1:]
 

@@ -7,7 +7,7 @@ and its libraries took besides. Needs Linux on x86-64, a Python with torch, and 
 
     python3 estimate_gpu.py [--python PYTHON] [--only PATTERN] [--json FILE] [--steps N]
 
-tools/estimate_gpu.sh makes the archive in which it lies beside the scripts (estimate/) and the libraries of the dry run (dryrun/).
+tools/dev/estimate_gpu.sh makes the archive in which it lies beside the scripts (estimate/) and the libraries of the dry run (dryrun/).
 Nobody else should use that GPU meanwhile. Exits with 1 where a prediction of the peak is off by more than 1 %.
 """
 import argparse

@@ -5,7 +5,7 @@ Whose memory is it: recordings of training jobs, attached to in the middle, agai
 of tests/e2e/attribution.py, on the CPU and on a CUDA without a device, attached to between two steps and in the middle of
 a backward. Needs what `record` needs. Writes docs/ATTRIBUTION.md; exits with 1 where a cell is under the bar.
 
-    tools/attribution.py [--only PATTERN] [--role main] [--output docs/ATTRIBUTION.md] [--again]
+    tools/dev/attribution.py [--only PATTERN] [--role main] [--output docs/ATTRIBUTION.md] [--again]
 
 Cells that are done are kept in .output/attribution.json and not run a second time, unless --again is given, the program was
 built anew or the cell was under the bar.
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import attribution  # noqa: E402
 import harness  # noqa: E402
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Makes one template of the parts of the page that export html fills:
 
-  tools/bundle_page.py PAGE.html -o TEMPLATE.html --style A.css ... --script B.js ... --notice LICENSE
+  tools/dev/bundle_page.py PAGE.html -o TEMPLATE.html --style A.css ... --script B.js ... --notice LICENSE
 
 Each file becomes an element of its own where PAGE.html has <!--STYLES--> and <!--SCRIPTS-->, and its hash goes into the
 content security policy, in place of @@STYLE_HASHES@@ and @@SCRIPT_HASHES@@: the browser runs what was here at build

@@ -4,7 +4,7 @@
 What the page of export html costs: how long it takes to write, how large it is, and in headless Chromium when it shows
 something, when its events are there, and how many pictures a second a brush gets. docs/REPORT.md has the figures.
 
-    tools/bench_page.py [--events 1000000] [RECORDING ...]
+    tools/dev/bench_page.py [--events 1000000] [RECORDING ...]
 
 Without a recording a made-up one (tests/tools/make_events) of so many events.
 """
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import harness  # noqa: E402
 from test_foreign import readers  # noqa: E402
 

@@ -3,7 +3,7 @@
 """
 Has every format that `export` writes read by programs that others wrote, and compares what they find with report, to the byte.
 
-    tools/formats.py [RECORDING.mtr ...]
+    tools/dev/formats.py [RECORDING.mtr ...]
 
 Without recordings: a small made-up one, a GPT in training under the dry run's CUDA, and one of 10^6 events. Prints a table;
 exits with 1 where something was not accepted. A reader that is not here is said to be missing.
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(REPO, "tests", "e2e"))
 OUT = os.path.join(REPO, os.environ.get("OUTPUT", ".output"))
 TOOL = os.path.join(OUT, "memtrace-bpf")

@@ -6,7 +6,7 @@ probes, and recorded, training steps also with --no-autograd, one after the othe
 machine is noisy for all. Shown are medians over the rounds of the differences (ns an event) and of the ratios (step
 time), with their spread.
 
-    tools/bench.py [--rounds 7] [--seconds 2] [--only PART]
+    tools/dev/bench.py [--rounds 7] [--seconds 2] [--only PART]
 
 The parts: one event (events), one call into CUDA (calls), a training step (small, demo), dump beside training (dump), a step
 beside other tools (peers, peers-cpu), attaching and letting go (stall), long recordings (report), memory beside a million
@@ -22,7 +22,7 @@ import re
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import harness  # noqa: E402
 from bench import bpf, dump, peers, scale, stall, steps  # noqa: E402
 

@@ -4,7 +4,7 @@
 Does what must not harm a traced process often enough to be believed: tracers that are killed at any moment, exceptions, forks,
 libraries that come and go, debuggers, losses. The scenarios are those of tests/e2e/chaos.py and chaos_around.py.
 
-    tools/chaos.py [--scale 1] [--only NAME]...
+    tools/dev/chaos.py [--scale 1] [--only NAME]...
 
 Prints a table, and writes it as Markdown to .output/chaos.md: docs/SAFETY.md has it. Ends with 1 if anything was harmed.
 """
@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import chaos  # noqa: E402
 import chaos_around as around  # noqa: E402
 import harness  # noqa: E402

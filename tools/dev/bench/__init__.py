@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The parts of tools/bench.py."""
+"""The parts of tools/dev/bench.py."""

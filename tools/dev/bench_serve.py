@@ -5,7 +5,7 @@ What `serve` costs, and how fast it answers: the processor time of a job's step 
 time of GET /api/health, alone, with 64 clients, and while a job is captured; what it takes of memory. The job trains a small model on
 PyTorch's CUDA allocator without a GPU (docs/DRYRUN.md). Run as root; the machine should be quiet. Two minutes.
 
-    tools/bench_serve.py [ROUNDS]
+    tools/dev/bench_serve.py [ROUNDS]
 """
 import os
 import statistics

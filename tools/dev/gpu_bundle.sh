@@ -3,11 +3,11 @@
 #
 # Packs tools/gpu_check.sh and all that it needs but Python with torch, for a machine that has no compiler and no network:
 #
-#   tools/gpu_bundle.sh PROGRAM [FILE.tar.gz]    (default .output/gpu-check.tar.gz); PROGRAM finds its libraries in libs/ beside it
+#   tools/dev/gpu_bundle.sh PROGRAM [FILE.tar.gz]    (default .output/gpu-check.tar.gz); PROGRAM finds its libraries in libs/ beside it
 #
 # There: tar -xzf FILE && gpu-check/gpu_check.sh
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 OUTPUT=${OUTPUT:-.output}
 program=$1

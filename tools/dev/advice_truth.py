@@ -6,7 +6,7 @@ recorded without and with its remedy, in the dry run. Prints the table of docs/E
 Exits with 1 where advice is missing that saves 1 % or more, is given where the remedy is there already, or is off by more than it may be: an upper bound by
 which less was saved than it says is right, any other has to be within 5 % of the peak.
 
-    tools/advice_truth.py [--only PATTERN]
+    tools/dev/advice_truth.py [--only PATTERN]
 """
 import argparse
 import json
@@ -14,7 +14,7 @@ import os
 import re
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tests", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "tests", "e2e"))
 import harness  # noqa: E402
 
 # name, script, what it is told, what it is told for the remedy, kind of advice, where it runs

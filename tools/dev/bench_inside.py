@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-REPO = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+REPO = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 TOOL = os.path.join(os.path.abspath(os.environ.get("OUTPUT", os.path.join(REPO, ".output"))), "memtrace-bpf")
 EVENTS = 2  # a turn of the loop: a block is taken, and freed
 

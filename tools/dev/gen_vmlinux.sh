@@ -6,7 +6,7 @@ set -eu
 arch=$1
 out=$2
 btf=${MEMTRACE_BTF:-/sys/kernel/btf/vmlinux}
-committed=$(dirname "$0")/../vmlinux/$arch/vmlinux.h
+committed=$(dirname "$0")/../../vmlinux/$arch/vmlinux.h
 bpftool=$(command -v bpftool || echo /usr/sbin/bpftool)
 if [ -r "$btf" ] && "$bpftool" btf dump file "$btf" format c >"$out.tmp" 2>/dev/null && [ -s "$out.tmp" ]; then
 	mv "$out.tmp" "$out"

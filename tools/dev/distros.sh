@@ -5,12 +5,12 @@
 # last commit, with warnings as errors. Then records a job on Debian's own PyTorch (python3-torch). Prints a line for each system:
 # compilers, libbpf, the result. Needs root, and about 7 GB of disk, which it gives back.
 #
-#   tools/distros.sh                   bookworm (12), trixie (13) and sid
-#   tools/distros.sh trixie ...        these suites of the mirror that apt uses here
+#   tools/dev/distros.sh                   bookworm (12), trixie (13) and sid
+#   tools/dev/distros.sh trixie ...        these suites of the mirror that apt uses here
 #
 # KEEP=1 keeps the systems, for a look inside. Output of each: .output/distros/SUITE.log
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 OUTPUT=${OUTPUT:-.output}
 CACHE=${MEMTRACE_VENVS:-${HOME:-/root}/.cache/memtrace-bpf}/distros
