@@ -37,13 +37,13 @@ BPF_ARCH := $(if $(filter aarch64,$(ARCH)),arm64,x86)
 BPF_CFLAGS := -g -O2 -target bpf -mcpu=v3 -D__TARGET_ARCH_$(BPF_ARCH) -Wall -Wextra $(ERROR_ON_WARNING) -Wno-unused-parameter \
 	-I$(OUTPUT)/gen -Ibpf -MMD -MP
 
-OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -ls '"serve/' tests/unit/*.c tests/fuzz/*.c))
+OF_SERVE := $(if $(filter 0,$(SERVE)),user/cmd/serve.c $(wildcard user/serve/*.c user/serve/*/*.c) $(shell grep -rls --include=*.c '"serve/' tests/unit tests/fuzz))
 SRCS := $(filter-out $(OF_SERVE),$(wildcard user/*.c user/*/*.c user/*/*/*.c))
 OBJS := $(SRCS:%.c=$(OUTPUT)/obj/%.o)
 LIBOBJS := $(filter-out $(OUTPUT)/obj/user/main.o,$(OBJS))
-TESTS := $(patsubst tests/unit/test_%.c,$(OUTPUT)/tests/unit/test_%,$(filter-out $(OF_SERVE),$(wildcard tests/unit/test_*.c)))
+TESTS := $(patsubst %.c,$(OUTPUT)/%,$(filter-out $(OF_SERVE),$(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c)))
 TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests/tools/*.c))
-TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(filter-out tests/unit/test_%,$(wildcard tests/unit/*.c)))
+TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(wildcard tests/unit/*.c))
 SKELS := $(patsubst bpf/%.bpf.c,$(OUTPUT)/gen/%.skel.h,$(wildcard bpf/*.bpf.c))
 ASSETS := $(patsubst user/export/assets/%,$(OUTPUT)/gen/assets/%.h,$(wildcard user/export/assets/*)) $(OUTPUT)/gen/assets/page.html.h \
 	$(if $(filter 0,$(SERVE)),,$(OUTPUT)/gen/assets/serve_pages.h)
@@ -229,7 +229,7 @@ $(OUTPUT)/replay/replayer: $(REPLAYER_OBJS)
 tests: $(TESTS) $(TESTTOOLS)
 
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
-BPF_ON_HOST := tests/unit/test_nodes tests/unit/test_walk tests/unit/test_walk_moves tests/unit/test_suspended tests/tools/walk_image
+BPF_ON_HOST := tests/unit/bpf/test_nodes tests/unit/bpf/test_walk tests/unit/bpf/test_walk_moves tests/unit/bpf/test_suspended tests/tools/walk_image
 $(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS)
 
 # Its readers read through it.
@@ -241,8 +241,8 @@ $(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIBOBJS)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 # It runs itself with the library.
-$(OUTPUT)/tests/unit/test_inside: | inside
-$(OUTPUT)/tests/unit/test_gpus: | dryrun
+$(OUTPUT)/tests/unit/capture/test_inside: | inside
+$(OUTPUT)/tests/unit/nvml/test_gpus: | dryrun
 
 # What stands for the kernel side, and for a target's memory, where there is neither.
 SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \

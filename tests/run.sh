@@ -63,13 +63,9 @@ seconds() { awk -v from="$1" -v to="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", to
 # A line for each file; the sums in a file.
 run_unit() {
 	local test name log begin rc ok bad skip passed=0 failed=0 skipped=0
-	for test in "$OUTPUT"/tests/unit/test_*; do
-		case $test in
-		*.d | *.o) continue ;;
-		esac
-		[ -x "$test" ] || continue
-		name=$(basename "$test")
-		log=$LOGS/unit-$name.log
+	for test in $(find "$OUTPUT/tests/unit" -type f -name "test_*" -perm -u+x | sort); do
+		name=${test#"$OUTPUT/tests/unit/"}
+		log=$LOGS/unit-${name//\//-}.log
 		begin=$EPOCHREALTIME
 		timeout -k 5 300 "$test" >"$log" 2>&1 </dev/null 9>&-
 		rc=$?

@@ -18,7 +18,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 #define NODES 8
-#define NODE_BODY 480 /* as tests/unit/test_graph.c has them */
+#define NODE_BODY 480 /* as tests/unit/torch/test_graph.c has them */
 #define NODE_EDGES 96
 #define NODE_SAVED 112
 #define OBJECTS 64

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Saves what the kernel side's walk needs of a process that stands still (tests/workloads/walk_stack.py): an image for
- * tests/unit/test_walk.c and tests/fuzz/fuzz_walk.c, and on standard output the frames as user/python/pythread.c sees them.
+ * tests/unit/bpf/test_walk.c and tests/fuzz/fuzz_walk.c, and on standard output the frames as user/python/pythread.c sees them.
  *
  *	walk_image PID IMAGE [ADDRESS ...]     of the objects whose _wrapped_call_impl is on the stack
  */

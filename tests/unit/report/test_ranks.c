@@ -11,7 +11,7 @@
 #include "lib/text.h"
 #include "lib/exit.h"
 #include "report/outliers.h"
-#include "report_tape.h"
+#include "unit/report_tape.h"
 #include "terminal.h"
 
 #define RANKS 4

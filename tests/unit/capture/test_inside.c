@@ -268,7 +268,7 @@ static char *library(void)
 
 	assert_true(n > 0);
 	exe[n] = '\0';
-	snprintf(path, sizeof(path), "%s/../../inside/" MT_INSIDE_LIBRARY, dirname(exe));
+	snprintf(path, sizeof(path), "%s/../../../inside/" MT_INSIDE_LIBRARY, dirname(exe));
 	return path;
 }
 

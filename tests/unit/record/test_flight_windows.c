@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "flight_box.h"
+#include "unit/flight_box.h"
 
 static struct live copy_of(const struct live *l)
 {

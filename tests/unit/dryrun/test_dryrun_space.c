@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* The code itself, not the library's object: that one is never built with a sanitizer. */
-#include "../../tools/dryrun/space.c"
+#include "../../../tools/dryrun/space.c"
 
 #define BASE 0x7f0000000000ull
 #define UNIT 512ull

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* A model that makes room for itself knows the same as one that keeps all; what it has let go of is still in its sums. */
-#include "model_world.h"
+#include "unit/model_world.h"
 
 #define EVENTS 60000
 #define KEPT 256

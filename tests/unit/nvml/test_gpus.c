@@ -518,7 +518,7 @@ static int setup(void **state)
 		return -1;
 	chmod(folder, 0755);
 	self[n] = '\0';
-	snprintf(path, sizeof(path), "%s/../../dryrun", dirname(self));
+	snprintf(path, sizeof(path), "%s/../../../dryrun", dirname(self));
 	setenv("LD_LIBRARY_PATH", path, 1);
 	snprintf(machine, sizeof(machine), "%s/machine", folder);
 	setenv("MEMTRACE_DRYRUN_NVML", machine, 1);

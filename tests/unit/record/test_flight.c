@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "flight_box.h"
+#include "unit/flight_box.h"
 
 /* n steps of a job under a recorder; then it runs out of memory, and goes on. */
 static void check_window(struct flight_opts opts, int n, bool whole, bool cut)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Rows of lines that several modules run: one row a line, and what the modules have in common. */
-#include "model_world.h"
+#include "unit/model_world.h"
 
 struct named {
 	const char *names[4];

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "drop_attempt.h"
+#include "unit/drop_attempt.h"
 #include "serve/drop_internal.h"
 
 static int kept[2], closed[3];

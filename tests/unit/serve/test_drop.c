@@ -33,7 +33,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "drop_attempt.h"
+#include "unit/drop_attempt.h"
 #include "serve/drop_internal.h"
 
 static char folder[64], inside[96];

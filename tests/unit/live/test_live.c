@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The live view but for its drawing: the graph's memory, rows that are compared, keys, details, lines of JSON. */
-#include "model_world.h"
+#include "unit/model_world.h"
 
 #include <jansson.h>
 

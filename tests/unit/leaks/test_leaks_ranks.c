@@ -10,7 +10,7 @@
 
 #include "lib/exit.h"
 #include "lib/text.h"
-#include "report_tape.h"
+#include "unit/report_tape.h"
 #include "terminal.h"
 
 #define RANKS 3

@@ -23,7 +23,7 @@
 #include "memtrace.h"
 #include "record/dict.h"
 #include "record/mtr.h"
-#include "report_tape.h"
+#include "unit/report_tape.h"
 
 static char dir[] = "/tmp/test_report.XXXXXX";
 static char from_start[64], segmented[64], recording[64], cpu_recording[64], drifting[64], odd[64], cut[64], damaged[64], named[64];
@@ -923,7 +923,7 @@ static void test_exit_codes(void **state)
 	assert_int_equal(report("/nonexistent", NULL)->status, EXIT_UNUSABLE);
 	assert_int_equal(report("/dev/null", NULL)->status, EXIT_UNUSABLE);
 	assert_int_equal(report(dir, NULL)->status, EXIT_UNUSABLE);
-	assert_int_equal(report("tests/unit/test_report.c", NULL)->status, EXIT_UNUSABLE);
+	assert_int_equal(report("tests/unit/report/test_report.c", NULL)->status, EXIT_UNUSABLE);
 	assert_string_equal(report("/nonexistent", NULL)->out, "");
 }
 
