@@ -57,7 +57,4 @@ extern const struct export_format export_csv, export_flamegraph, export_folded, 
 extern const struct export_format *const export_formats[];
 const struct export_format *export__find(const char *name);
 
-/* The figures of a layer as keys of the open object: from peak_allocated to duration_ms. reserved: else what is of it is null. */
-void export__layer(struct json *j, const struct model_layer *l, bool reserved);
-
 #endif

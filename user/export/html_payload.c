@@ -14,6 +14,7 @@
 #include "lib/json.h"
 #include "lib/map64.h"
 #include "record/varint.h"
+#include "report/doc.h"
 
 void bytes__free(struct bytes *b)
 {
@@ -332,7 +333,7 @@ static void put_layers(struct json *j, const struct model *m)
 		json__string(j, "name", l.name);
 		json__string(j, "class", l.cls);
 		json__string(j, "root", l.root);
-		export__layer(j, &l, true);
+		report_json__layer(j, &l, true);
 		json__close_object(j);
 	}
 	json__close_array(j);

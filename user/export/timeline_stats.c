@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "export/timeline.h"
+#include "report/doc.h"
 
 struct named {
 	struct model_layer layer;
@@ -20,34 +21,6 @@ static int by_name(const void *a, const void *b)
 	return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
-static void put_sums(struct json *j, const struct model_layer_sums *l, bool calls, bool reserved)
-{
-	json__uint(j, "peak_allocated", l->peak_allocated);
-	json__uint_or_null(j, "peak_reserved", reserved, l->peak_reserved);
-	json__uint(j, "total_allocations", l->allocs);
-	json__uint(j, "total_deallocations", l->frees);
-	if (reserved)
-		json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
-	else
-		json__null(j, "avg_fragmentation");
-	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
-	if (calls)
-		json__uint(j, "calls", l->calls);
-	else
-		json__null(j, "calls");
-}
-
-void export__layer(struct json *j, const struct model_layer *l, bool reserved)
-{
-	put_sums(j, &l->all, l->calls_known, reserved);
-	json__open_object(j, "forward");
-	put_sums(j, &l->forward, l->calls_known, reserved);
-	json__close_object(j);
-	json__open_object(j, "backward");
-	put_sums(j, &l->backward, l->calls_known, reserved);
-	json__close_object(j);
-}
-
 static void put_layer(struct json *j, const struct named *n, const char *key, bool reserved)
 {
 	const struct model_layer *l = &n->layer;
@@ -55,7 +28,7 @@ static void put_layer(struct json *j, const struct named *n, const char *key, bo
 	json__open_object(j, key);
 	json__string(j, "layer_name", n->name);
 	json__string(j, "layer_class", l->cls);
-	export__layer(j, l, reserved);
+	report_json__layer(j, l, reserved);
 	json__close_object(j);
 }
 

@@ -62,6 +62,11 @@ void report_json__ooms(struct json *j, const struct report_doc *doc, size_t devi
 void report_json__line(struct json *j, const struct row *r);
 /* "stack" of a row, root first; buf of REPORT_TEXT (report_words.h). */
 void report_json__stack(struct json *j, const struct dict *d, const struct row *r, char *buf);
+/*
+ * The figures of a layer as keys of the open object: peak_allocated to duration_ms, and the same of forward and backward. reserved:
+ * the device has an allocator that reserves; otherwise these keys are null.
+ */
+void report_json__layer(struct json *j, const struct model_layer *l, bool reserved);
 /* "filter" and "hide", where one of them was asked for. */
 void report_json__select(struct json *j, const struct report_select *s);
 

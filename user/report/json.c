@@ -7,7 +7,6 @@
 #include "advice/advice.h"
 #include "archive/analyze.h"
 #include "archive/ring_view.h"
-#include "export/export.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "memtrace.h"
@@ -424,7 +423,7 @@ static void put_layer(struct json *j, const struct named_layer *n, bool reserved
 	json__string(j, "layer_name", l->name);
 	json__string(j, "layer_class", l->cls);
 	json__string(j, "root_class", l->root);
-	export__layer(j, l, reserved);
+	report_json__layer(j, l, reserved);
 	json__close_object(j);
 }
 
