@@ -12,20 +12,6 @@
 #include "record/stream.h"
 #include "report/doc.h"
 
-bool leaks__counts(const struct leaks_opts *o, const struct trend *t)
-{
-	return (t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE) && t->confidence >= o->min_confidence;
-}
-
-size_t leaks__count(const struct leaks_opts *o, const struct growth *g)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < g->n; i++)
-		n += leaks__counts(o, &g->lines[i].trend);
-	return n;
-}
-
 bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_t i)
 {
 	return !o->device || model__find_device(doc->model, o->device) == (int)i;
@@ -33,13 +19,13 @@ bool leaks__wants(const struct leaks_opts *o, const struct leaks_doc *doc, size_
 
 bool leaks__pool_grows(const struct leaks_opts *o, const struct growth *g)
 {
-	return g->has_reserved && leaks__counts(o, &g->reserved.trend) &&
+	return g->has_reserved && trend__counts(&g->reserved.trend, o->min_confidence) &&
 	       g->allocated.trend.grown < g->reserved.trend.grown / 2;
 }
 
 bool leaks__others_grow(const struct leaks_opts *o, const struct growth *g)
 {
-	return g->has_others && leaks__counts(o, &g->others.trend);
+	return g->has_others && trend__counts(&g->others.trend, o->min_confidence);
 }
 
 void leaks_json__trend(struct json *j, const struct growth *g, const struct trend *t, double per_step, const uint64_t *values,
@@ -131,7 +117,7 @@ static size_t put_lines(struct json *j, const char *key, const struct leaks_doc 
 
 	json__open_array(j, key);
 	for (size_t i = 0; i < g->n; i++) {
-		if (leaks__counts(o, &g->lines[i].trend) != leaks)
+		if (trend__counts(&g->lines[i].trend, o->min_confidence) != leaks)
 			continue;
 		if (!o->top || k < o->top)
 			put_line(j, doc, o, g, &g->lines[i], buf);
@@ -164,7 +150,7 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	if (err)
 		return err;
 	model__device(doc->model, device, &d);
-	*found |= leaks__count(o, &g) || leaks__pool_grows(o, &g) || leaks__others_grow(o, &g);
+	*found |= growth__count(&g, o->min_confidence) || leaks__pool_grows(o, &g) || leaks__others_grow(o, &g);
 	json__open_object(j, NULL);
 	json__string(j, "device", d.name);
 	json__string(j, "clock", growth__clock(g.clock));

@@ -32,10 +32,6 @@ struct leaks_doc {
 	bool complete;
 };
 
-/* Does this line count? */
-bool leaks__counts(const struct leaks_opts *o, const struct trend *t);
-/* Of what lines there are, those that count. */
-size_t leaks__count(const struct leaks_opts *o, const struct growth *g);
 /*
  * Prints all devices asked for. *found: whether anything grows, pools and memory of others included. 0, -ENOMEM or -ENOENT
  * (no such device).

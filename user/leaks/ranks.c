@@ -176,7 +176,7 @@ static int keep_values(const struct leaks_opts *o, struct growth_line *l)
 static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device, const char *kind,
 		const struct growth_line *line)
 {
-	struct leaks_cell c = { .device = device, .counts = leaks__counts(r->opts, &line->trend), .at = *line };
+	struct leaks_cell c = { .device = device, .counts = trend__counts(&line->trend, r->opts->min_confidence), .at = *line };
 	const char **stack = NULL, *joined = NULL;
 	struct words w;
 	int err = keep_words(r, &c.at);
@@ -222,7 +222,7 @@ static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t de
 	d.of.allocated.values = d.of.reserved.values = d.of.others.values = NULL;
 	d.pool = leaks__pool_grows(r->opts, &g);
 	d.others = leaks__others_grow(r->opts, &g);
-	d.counted = leaks__count(r->opts, &g);
+	d.counted = growth__count(&g, r->opts->min_confidence);
 	err = strings__keep(r->strings, &kind);
 	if (!err)
 		err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1, sizeof(*r->devices));

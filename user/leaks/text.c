@@ -53,7 +53,7 @@ static void table(struct page *p, const struct growth *g, size_t shown)
 	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
 
-		if (!leaks__counts(p->o, &l->trend))
+		if (!trend__counts(&l->trend, p->o->min_confidence))
 			continue;
 		k++;
 		leaks__rose_in(g, &l->trend, grew, sizeof(grew));
@@ -74,7 +74,7 @@ static void say_graph(struct page *p, const struct growth *g)
 	for (size_t i = 0; i < g->n; i++) {
 		const struct growth_line *l = &g->lines[i];
 
-		if (!leaks__counts(p->o, &l->trend))
+		if (!trend__counts(&l->trend, p->o->min_confidence))
 			continue;
 		n++;
 		sum += l->per_step;
@@ -181,7 +181,7 @@ static void say_rest(struct page *p, const struct growth *g)
 		size_t n = 0;
 
 		for (size_t i = 0; i < g->n; i++)
-			n += g->lines[i].trend.verdict == words[w].v && !leaks__counts(p->o, &g->lines[i].trend);
+			n += g->lines[i].trend.verdict == words[w].v && !trend__counts(&g->lines[i].trend, p->o->min_confidence);
 		if (n && len < sizeof(text))
 			len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "", n,
 					n == 1 ? words[w].one : words[w].many);
@@ -232,11 +232,11 @@ static int device_text(struct page *p, size_t device, bool *found)
 	if (err)
 		return err;
 	model__device(p->doc->model, device, &d);
-	n = leaks__count(p->o, &g);
+	n = growth__count(&g, p->o->min_confidence);
 	shown = p->o->top && p->o->top < n ? p->o->top : n;
 	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(), leaks__span(&g, p->doc->duration, sp, sizeof(sp)));
 	for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
-		if (leaks__counts(p->o, &g.lines[i].trend)) {
+		if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
 			sentence(p, &g, &g.lines[i]);
 			k++;
 		}
@@ -259,7 +259,7 @@ static int device_text(struct page *p, size_t device, bool *found)
 
 		leaks__figures(p->out, &g, d.name, g.allocated.values, &g.allocated.trend);
 		for (size_t i = 0, k = 0; i < g.n && k < shown; i++)
-			if (leaks__counts(p->o, &g.lines[i].trend)) {
+			if (trend__counts(&g.lines[i].trend, p->o->min_confidence)) {
 				leaks__figures(p->out, &g, leaks__where(p->o->by, &g.lines[i].row, p->cwd, at, p->width - 36),
 						g.lines[i].values, &g.lines[i].trend);
 				k++;

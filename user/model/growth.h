@@ -81,6 +81,8 @@ struct growth {
  * ret is for growth__free(), and good as long as the model.
  */
 int growth__judge(struct model *m, size_t device, uint64_t min_growth, struct growth *ret);
+/* Number of lines for which trend__counts(). */
+size_t growth__count(const struct growth *g, enum trend_confidence least);
 void growth__free(struct growth *g);
 const char *growth__clock(enum growth_clock c); /* "steps", "calls", "time" */
 const char *growth__kind(enum growth_kind k);	/* "piles_up", "enlarged" */

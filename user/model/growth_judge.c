@@ -501,6 +501,15 @@ int growth__judge(struct model *m, size_t device, uint64_t min_growth, struct gr
 	return err;
 }
 
+size_t growth__count(const struct growth *g, enum trend_confidence least)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < g->n; i++)
+		n += trend__counts(&g->lines[i].trend, least);
+	return n;
+}
+
 void growth__free(struct growth *g)
 {
 	struct growth_pool *pool = g->pool;

@@ -18,6 +18,11 @@ static const struct {
 	[TREND_HIGH] = { 0.001, FAIR / 2, 32 },
 };
 
+bool trend__counts(const struct trend *t, enum trend_confidence least)
+{
+	return (t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE) && t->confidence >= least;
+}
+
 const char *trend__verdict(enum trend_verdict v)
 {
 	static const char *const names[] = {

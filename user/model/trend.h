@@ -49,6 +49,8 @@ struct trend_opts {
 
 /* Of n values, at most TREND_MAX of them, the last ones. */
 void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret);
+/* Does it grow, or may it, with at least this confidence? */
+bool trend__counts(const struct trend *t, enum trend_confidence least);
 const char *trend__verdict(enum trend_verdict v);	/* "grows", "flat", "released" ... */
 const char *trend__confidence(enum trend_confidence c); /* "high", "medium", "low", "none" */
 /* P(n values, put in an order at random, are as far in rising order as these): Mann and Kendall. *tau: how far that is. */

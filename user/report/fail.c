@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "labels/words.h"
-#include "leaks/leaks.h"
 #include "lib/array.h"
 #include "lib/strings.h"
 #include "lib/text.h"
+#include "model/growth.h"
 #include "record/stream.h"
 
 #define MIN_GROWTH 1024 /* bytes: as leaks has it */
@@ -253,13 +253,12 @@ static bool growth_is_known(const struct judged *x)
 
 static void put_growth(struct report_fail *f, struct judged *x)
 {
-	const struct leaks_opts lo = { .by = BY_LINE, .min_confidence = TREND_MEDIUM, .min_growth = MIN_GROWTH };
 	const char *few = "too few steps to tell; docs/LEAKS.md says how many that takes";
 
 	if (!f->feed && !f->leaks)
 		return;
 	x->grown = !growth__judge(x->a->model, x->device, MIN_GROWTH, &x->g);
-	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN, x->grown ? leaks__count(&lo, &x->g) : 0, 0, FIGURE_EXACT, few);
+	put(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN, x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT, few);
 	if (growth_is_known(x))
 		return;
 	put(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT, "events were lost, and without the allocator's totals what there was after is not known");
