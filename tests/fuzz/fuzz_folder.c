@@ -12,6 +12,7 @@
 #include "archive/folder.h"
 #include "archive/ring_view.h"
 #include "log/log.h"
+#include "record/totals.h"
 #include "save/ring_store.h"
 #include "terminal.h"
 
@@ -42,7 +43,7 @@ static void set_up(void)
 	if (!mkdtemp(dir))
 		abort();
 	snprintf(index_path, sizeof(index_path), "%s/" FOLDER_INDEX, dir);
-	snprintf(totals_path, sizeof(totals_path), "%s/" RING_TOTALS, dir);
+	snprintf(totals_path, sizeof(totals_path), "%s/" TOTALS_FILE, dir);
 	atexit(clean_up);
 	log__divert(hear, NULL);
 }

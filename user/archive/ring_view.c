@@ -17,7 +17,7 @@
 #include "lib/text.h"
 #include "log/log.h"
 #include "record/mtr.h"
-#include "save/ring_store.h"
+#include "record/totals.h"
 
 #define TOTALS_BYTES (INT64_C(128) << 20) /* that are read */
 
@@ -75,20 +75,20 @@ static json_t *read_totals(const char *folder, const char **why)
 	FILE *in;
 	int fd;
 
-	*why = RING_TOTALS " cannot be read";
-	if (asprintf(&path, "%s/%s", folder, RING_TOTALS) < 0)
+	*why = TOTALS_FILE " cannot be read";
+	if (asprintf(&path, "%s/%s", folder, TOTALS_FILE) < 0)
 		return NULL;
 	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	free(path);
 	if (fd < 0) {
-		*why = "it has no " RING_TOTALS;
+		*why = "it has no " TOTALS_FILE;
 		return NULL;
 	}
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > TOTALS_BYTES || !(in = fdopen(fd, "r"))) {
 		close(fd);
 		return NULL;
 	}
-	*why = RING_TOTALS " makes no sense";
+	*why = TOTALS_FILE " makes no sense";
 	ret = json_loadf(in, JSON_REJECT_DUPLICATES, &at);
 	fclose(in);
 	if (ret && !json_is_object(ret)) {
@@ -106,7 +106,7 @@ bool ring_view__is(const char *path)
 	char *totals;
 	bool is;
 
-	if (!folder__is(path) || asprintf(&totals, "%s/%s", path, RING_TOTALS) < 0)
+	if (!folder__is(path) || asprintf(&totals, "%s/%s", path, TOTALS_FILE) < 0)
 		return false;
 	is = !lstat(totals, &st) && S_ISREG(st.st_mode);
 	free(totals);

@@ -15,6 +15,7 @@
 
 struct totals;
 
+#define TOTALS_FILE "totals.json" /* in a rolling folder */
 #define TOTALS_DEVICES 64 /* of which there are numbers; events of more are counted for the process alone */
 
 /* Since the beginning. */

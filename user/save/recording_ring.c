@@ -10,6 +10,7 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
+#include "record/totals.h"
 #include "save/recording.h"
 #include "save/ring_store.h"
 
@@ -124,7 +125,7 @@ static void say_written(const struct ring_recording *g)
 		 text__count(l, sizeof(l), s.lost), text__bytes(size, sizeof(size), s.bytes), (unsigned int)s.segments,
 		 s.segments == 1 ? "" : "s");
 	if (s.gap_to)
-		log_info("the first %s are dropped (%s events); their totals are in " RING_TOTALS,
+		log_info("the first %s are dropped (%s events); their totals are in " TOTALS_FILE,
 			 text__time(to, sizeof(to), s.gap_to), text__count(gap, sizeof(gap), s.gap_events));
 	if (s.lost)
 		log_warn("%s events were lost because the ring to the kernel was full; --ring-size 64M gives more room", l);

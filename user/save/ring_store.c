@@ -300,7 +300,7 @@ static int write_totals(struct ring_store *s)
 	char *path;
 	int err;
 
-	if (asprintf(&path, "%s/%s", ring_store__path(s), RING_TOTALS) < 0)
+	if (asprintf(&path, "%s/%s", ring_store__path(s), TOTALS_FILE) < 0)
 		return -ENOMEM;
 	err = outfile__create(path, OUTFILE_RENAME, true, &o);
 	free(path);
@@ -312,7 +312,7 @@ static int write_totals(struct ring_store *s)
 		outfile__discard(o);
 	else
 		err = outfile__commit(o);
-	note_rewritten(s, RING_TOTALS, &s->totals_bytes);
+	note_rewritten(s, TOTALS_FILE, &s->totals_bytes);
 	return err;
 }
 

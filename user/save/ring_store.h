@@ -14,7 +14,6 @@
 struct dict;
 struct ring_store;
 
-#define RING_TOTALS "totals.json"
 #define RING_SIZE_MIN (UINT64_C(1) << 20)
 #define RING_SIZE_MAX (UINT64_C(1) << 60)
 
