@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "lib/text.h"
-#include "serve/web/guard.h"
 
 #define PEM_MAX 1048576
 #define CHAIN 16 /* certificates of a file that are looked at */
@@ -109,7 +108,7 @@ int secret__token(const char *path, char **ret, char *why)
 {
 	char *text;
 	size_t len;
-	int err = secret__read(path, GUARD_TOKEN_MAX + 2, 1, &text, why);
+	int err = secret__read(path, SECRET_TOKEN_MAX + 2, 1, &text, why);
 
 	if (err)
 		return err;
@@ -122,7 +121,7 @@ int secret__token(const char *path, char **ret, char *why)
 		if (text[i] <= ' ' || text[i] > '~')
 			err = refuse(-EINVAL, path, "a token is one line of ASCII without blanks: openssl rand -hex 32 makes one", why);
 	}
-	if (!err && (len < GUARD_TOKEN_MIN || len > GUARD_TOKEN_MAX))
+	if (!err && (len < SECRET_TOKEN_MIN || len > SECRET_TOKEN_MAX))
 		err = refuse(-EINVAL, path, "a token has 16 to 512 characters: openssl rand -hex 32 makes one", why);
 	if (err)
 		secret__free(text);

@@ -6,9 +6,11 @@
 #include <stdint.h>
 
 #define SECRET_WHY 256
+#define SECRET_TOKEN_MIN 16 /* bytes */
+#define SECRET_TOKEN_MAX 512
 
 /*
- * The token of a file: its first line, GUARD_TOKEN_MIN to GUARD_TOKEN_MAX bytes of printing ASCII without blanks. Refused with -EPERM where others than
+ * The token of a file: its first line, SECRET_TOKEN_MIN to SECRET_TOKEN_MAX bytes of printing ASCII without blanks. Refused with -EPERM where others than
  * its owner and group may read it. 0, -errno; why: at least SECRET_WHY bytes. *ret is freed by secret__free().
  */
 int secret__token(const char *path, char **ret, char *why);

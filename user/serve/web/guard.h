@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
-#define GUARD_TOKEN_MIN 16  /* bytes */
-#define GUARD_TOKEN_MAX 512
+#include "serve/secret.h"
+
 #define GUARD_CONNECTIONS 512	       /* open at once, and half of them by one peer */
 #define GUARD_COSTLY 64		       /* requests with ROUTE_COSTLY in work, and a quarter of them of one peer */
 

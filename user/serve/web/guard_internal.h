@@ -36,7 +36,7 @@ struct session {
 struct guard {
 	bool wants_token, tls, local;
 	/* Padded to one length, so that a comparison takes the same time whatever differs. */
-	unsigned char token[GUARD_TOKEN_MAX];
+	unsigned char token[SECRET_TOKEN_MAX];
 	size_t token_len;
 	char **hosts; /* NULL-terminated */
 	char machine[128];

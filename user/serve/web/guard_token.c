@@ -28,7 +28,7 @@ int guard__set_token(struct guard *g, const char *token)
 
 	if (!token)
 		return 0;
-	if (len < GUARD_TOKEN_MIN || len > GUARD_TOKEN_MAX)
+	if (len < SECRET_TOKEN_MIN || len > SECRET_TOKEN_MAX)
 		return -EINVAL;
 	memcpy(g->token, token, len);
 	g->token_len = len;
@@ -38,7 +38,7 @@ int guard__set_token(struct guard *g, const char *token)
 
 bool guard__is_token(const struct guard *g, const char *text, size_t len)
 {
-	unsigned char given[GUARD_TOKEN_MAX] = { 0 };
+	unsigned char given[SECRET_TOKEN_MAX] = { 0 };
 	bool is_long = len > sizeof(given);
 	bool same;
 

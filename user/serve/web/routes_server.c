@@ -10,7 +10,7 @@
 #include "serve/web/web.h"
 
 static const struct field session_body[] = {
-	{ .name = "token", .type = FIELD_STRING, .required = true, .longest = GUARD_TOKEN_MAX, .help = "The server's token." },
+	{ .name = "token", .type = FIELD_STRING, .required = true, .longest = SECRET_TOKEN_MAX, .help = "The server's token." },
 	{ 0 },
 };
 

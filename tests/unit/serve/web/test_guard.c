@@ -270,20 +270,20 @@ static void test_token(void **state)
 
 static void test_token_lengths(void **state)
 {
-	char text[GUARD_TOKEN_MAX + 2], header[GUARD_TOKEN_MAX + 16];
+	char text[SECRET_TOKEN_MAX + 2], header[SECRET_TOKEN_MAX + 16];
 	struct guard_opts o = { .token = text, .local = true };
 	struct guard_request r = get(START);
 	struct guard *g;
 
 	(void)state;
 	memset(text, 'x', sizeof(text));
-	text[GUARD_TOKEN_MIN - 1] = '\0';
+	text[SECRET_TOKEN_MIN - 1] = '\0';
 	assert_null(guard__new(&o));
 	assert_int_equal(errno, EINVAL);
-	text[GUARD_TOKEN_MIN - 1] = 'x';
-	text[GUARD_TOKEN_MAX + 1] = '\0';
+	text[SECRET_TOKEN_MIN - 1] = 'x';
+	text[SECRET_TOKEN_MAX + 1] = '\0';
 	assert_null(guard__new(&o));
-	text[GUARD_TOKEN_MAX] = '\0';
+	text[SECRET_TOKEN_MAX] = '\0';
 	g = make(o);
 	snprintf(header, sizeof(header), "Bearer %s", text);
 	r.authorization = header;
