@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "capture/inside_sites.h"
-#include "launch/child.h"
+#include "lib/user.h"
 #include "log/log.h"
 
 #define RING_DEFAULT (16u << 20) /* bytes, as the kernel side has it */
@@ -113,7 +113,7 @@ static int open_memory(struct inside_memory *m)
 	return m->wake < 0 ? -errno : 0;
 }
 
-struct inside_memory *inside_memory__new(size_t ring_bytes, const struct child_user *user)
+struct inside_memory *inside_memory__new(size_t ring_bytes, const struct user *user)
 {
 	struct inside_memory *m = calloc(1, sizeof(*m));
 	int err;

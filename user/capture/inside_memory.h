@@ -17,7 +17,7 @@
 #include "memtrace.h"
 #include "inside_shared.h"
 
-struct child_user;
+struct user;
 
 struct inside_memory {
 	int fd;	 /* of the memory; kept over an exec */
@@ -42,7 +42,7 @@ struct inside_memory {
  * ring_bytes: 0 or a power of two. user: whose command it is, NULL: ours; borrowed for the call. NULL with errno. Starts a
  * thread, in which all signals are blocked.
  */
-struct inside_memory *inside_memory__new(size_t ring_bytes, const struct child_user *user);
+struct inside_memory *inside_memory__new(size_t ring_bytes, const struct user *user);
 void inside_memory__free(struct inside_memory *m); /* NULL is fine */
 
 /* Who is to be recorded; before it runs its program. */

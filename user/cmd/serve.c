@@ -12,10 +12,10 @@
 #include "cmd/log_args.h"
 #include "follow/capture_args.h"
 #include "follow/pick.h"
-#include "launch/child.h"
 #include "launch/dryrun.h"
 #include "lib/exit.h"
 #include "lib/text.h"
+#include "lib/user.h"
 #include "log/log.h"
 #include "serve/listen.h"
 #include "serve/secret.h"
@@ -143,14 +143,14 @@ static void name_users(struct serve_args *a, struct argp_state *state)
 	for (size_t i = 0; i < a->n_target_users; i++) {
 		const char *arg = a->target_users[i], *equals = strchr(arg, '=');
 		size_t len = equals ? (size_t)(equals - arg) : 0, k;
-		struct child_user u;
+		struct user u;
 
 		for (k = 0; k < a->n_targets; k++)
 			if (a->targets[k].kind == TARGET_PATTERN && strlen(a->targets[k].name) == len && !strncmp(a->targets[k].name, arg, len))
 				break;
 		if (!equals || k == a->n_targets)
 			argp_error(state, "--target-user: '%s' is not NAME=USER with the NAME of a --target NAME=PATTERN", arg);
-		else if (child_user__named(&u, equals + 1))
+		else if (user__named(&u, equals + 1))
 			argp_error(state, "--target-user: no such user: %s", equals + 1);
 		else
 			a->targets[k].user = u.uid;

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/child.h"
 #include "lib/text.h"
+#include "lib/user.h"
 #include "log/log.h"
 
 #define TRY_STEPS 8 /* more than the first run had: a run that is short of memory may need some until it repeats */
@@ -33,19 +33,19 @@ const char *estimate__path(const struct estimate *e, const char *name, char *buf
 	return buf;
 }
 
-bool estimate__other_user(const struct estimate *e, struct child_user *user)
+bool estimate__other_user(const struct estimate *e, struct user *user)
 {
 	bool other = false;
 
 	if (e->args->run.user)
-		return !geteuid() && !child_user__named(user, e->args->run.user);
-	return !child_user__behind_sudo(user, &other) && other;
+		return !geteuid() && !user__named(user, e->args->run.user);
+	return !user__behind_sudo(user, &other) && other;
 }
 
 /* Where the script writes to as another user. */
 static int make_log(const struct estimate *e)
 {
-	struct child_user user;
+	struct user user;
 	bool other = estimate__other_user(e, &user);
 	char path[128];
 	int fd;
@@ -91,7 +91,7 @@ static void remove_dir(const struct estimate *e)
 static int run_ranked(struct estimate *e, struct estimate_run_opts *o, struct run_command_args *args, struct estimate_run *ret)
 {
 	struct estimate_ranks_args ra = e->args->ranks;
-	struct child_user user;
+	struct user user;
 	struct estimate_ranks *r;
 	const char *unheard;
 	int status;

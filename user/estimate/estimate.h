@@ -90,7 +90,7 @@ void estimate__free(struct estimate *e);
 /* Paths in the folder. */
 const char *estimate__path(const struct estimate *e, const char *name, char *buf, size_t size);
 /* Does somebody else than us run the script? *user: who. What is wrong with the name run_command__record() says. */
-bool estimate__other_user(const struct estimate *e, struct child_user *user);
+bool estimate__other_user(const struct estimate *e, struct user *user);
 /* One more run of it with so much memory, into a recording of that name. */
 int estimate__try(struct estimate *e, const char *name, uint64_t vram, bool lean, struct estimate_run *ret);
 

@@ -170,7 +170,7 @@ static int make_env(struct estimate_ranks *r)
 	return r->n_env == base + 3 ? 0 : -ENOMEM;
 }
 
-struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a, const struct child_user *user, int *status)
+struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *a, const struct user *user, int *status)
 {
 	struct estimate_ranks *r = calloc(1, sizeof(*r));
 	int err;

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct child_user;
+struct user;
 struct estimate_ranks;
 
 #define ESTIMATE_WORLD_MAX (1u << 20)
@@ -32,7 +32,7 @@ bool estimate_ranks__wanted(const struct estimate_ranks_args *args);
  * Starts the store's process, as that user (NULL: as we are); it ends with us whatever happens. NULL, with the words
  * logged and *status an exit code: EXIT_USAGE where the command line or the numbers cannot be.
  */
-struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *args, const struct child_user *user, int *status);
+struct estimate_ranks *estimate_ranks__new(const struct estimate_ranks_args *args, const struct user *user, int *status);
 
 /* What to run, NULL-terminated, and its environment for child_opts.env; owned by r. */
 char **estimate_ranks__command(const struct estimate_ranks *r);

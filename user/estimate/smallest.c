@@ -92,7 +92,7 @@ static int bisect(struct search *s)
 static uint64_t guess(const struct estimate *e)
 {
 	struct replay_opts o = { .path = e->full->path, .alloc_conf = e->args->run.dryrun.alloc_conf, .own = true };
-	struct child_user user;
+	struct user user;
 	struct replay_result result;
 	struct model_device d;
 	struct replay *r;

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "estimate/store.h"
-#include "launch/child.h"
+#include "lib/user.h"
 #include "log/log.h"
 
 #define CONNECTIONS_MAX 256u
@@ -194,7 +194,7 @@ static void serve(struct serving *s)
 
 /* The process: nothing of ours is open in it but what it needs. */
 __attribute__((noreturn))
-static void be_server(int listening, int alive, int told, const struct child_user *user, pid_t parent)
+static void be_server(int listening, int alive, int told, const struct user *user, pid_t parent)
 {
 	static struct serving s;
 	const struct store_opts opts = { .patience_ms = PATIENCE_MS, .send = send_all, .gave_up = gave_up, .ctx = &s };
@@ -212,7 +212,7 @@ static void be_server(int listening, int alive, int told, const struct child_use
 	s.alive = dup2(alive, 4);
 	s.told = dup2(told, 5);
 	close_range(6, ~0U, 0);
-	if (user && child_user__become(user))
+	if (user && user__become(user))
 		_exit(1);
 	/* Forgotten by becoming somebody else. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -248,7 +248,7 @@ static int listen_here(uint16_t *port)
 	return fd;
 }
 
-struct store_server *store_server__start(const struct child_user *user)
+struct store_server *store_server__start(const struct user *user)
 {
 	struct store_server *s = calloc(1, sizeof(*s));
 	int listening, alive[2] = { -1, -1 }, told[2] = { -1, -1 };

@@ -7,11 +7,11 @@
  */
 #include <stdint.h>
 
-struct child_user;
+struct user;
 struct store_server;
 
 /* Becomes the user (NULL: stays who we are). NULL with errno. */
-struct store_server *store_server__start(const struct child_user *user);
+struct store_server *store_server__start(const struct user *user);
 uint16_t store_server__port(const struct store_server *s);
 /* Ends the process. The first key that was waited for in vain, else NULL; owned by s. */
 const char *store_server__end(struct store_server *s);

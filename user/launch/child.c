@@ -25,68 +25,6 @@ struct child {
 	int status; /* of waitpid(), once reaped */
 };
 
-static int fill_user(struct child_user *u, const struct passwd *pw)
-{
-	*u = (struct child_user){ .uid = pw->pw_uid, .gid = pw->pw_gid };
-	if ((size_t)snprintf(u->name, sizeof(u->name), "%s", pw->pw_name) >= sizeof(u->name) ||
-	    (size_t)snprintf(u->home, sizeof(u->home), "%s", pw->pw_dir) >= sizeof(u->home) ||
-	    (size_t)snprintf(u->shell, sizeof(u->shell), "%s", pw->pw_shell) >= sizeof(u->shell))
-		return -EINVAL;
-	return 0;
-}
-
-static bool parse_uid(const char *text, uid_t *ret)
-{
-	unsigned long n;
-	char *end;
-
-	errno = 0;
-	n = strtoul(text, &end, 10);
-	if (!isdigit((unsigned char)*text) || errno || *end || n >= UINT32_MAX)
-		return false;
-	*ret = n;
-	return true;
-}
-
-int child_user__named(struct child_user *u, const char *name)
-{
-	const struct passwd *pw = getpwnam(name);
-	uid_t uid;
-
-	if (!pw && parse_uid(name, &uid))
-		pw = getpwuid(uid);
-	return pw ? fill_user(u, pw) : -ENOENT;
-}
-
-int child_user__behind_sudo(struct child_user *u, bool *ret)
-{
-	const char *text = getenv("SUDO_UID");
-	const struct passwd *pw;
-	uid_t uid;
-
-	*ret = false;
-	if (geteuid() || !text)
-		return 0;
-	if (!parse_uid(text, &uid))
-		return -EINVAL;
-	if (!uid)
-		return 0;
-	pw = getpwuid(uid);
-	if (!pw)
-		return -ENOENT;
-	*ret = true;
-	return fill_user(u, pw);
-}
-
-int child_user__become(const struct child_user *u)
-{
-	if (u->uid == getuid() && u->uid == geteuid())
-		return 0;
-	if (initgroups(u->name, u->gid) || setresgid(u->gid, u->gid, u->gid) || setresuid(u->uid, u->uid, u->uid))
-		return -errno;
-	return 0;
-}
-
 /* NAME=..., of a list of names with commas; "*" at the end of one stands for any rest. */
 static bool is_listed(const char *variable, const char *list)
 {
@@ -116,7 +54,7 @@ static void keep_variables(const char *names)
 
 static int set_env(const struct child_opts *o)
 {
-	const struct child_user *u = o->user;
+	const struct user *u = o->user;
 	const char *const *e;
 	int err = 0;
 
@@ -145,7 +83,7 @@ static void run(const struct child_opts *o, int go, int failed)
 	if (!err && o->stdout_to_stderr && dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
 		err = -errno;
 	if (!err && o->user)
-		err = child_user__become(o->user);
+		err = user__become(o->user);
 	if (!err && o->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		err = -errno;
 	if (!err)

@@ -10,18 +10,13 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-struct child;
+#include "lib/user.h"
 
-/* Whom to run the command as. */
-struct child_user {
-	uid_t uid;
-	gid_t gid;
-	char name[64], home[256], shell[128];
-};
+struct child;
 
 struct child_opts {
 	char **argv;			/* NULL-terminated; the program is looked for in PATH */
-	const struct child_user *user;	/* NULL: as we are. HOME, USER, LOGNAME and SHELL go with it */
+	const struct user *user;	/* NULL: as we are. HOME, USER, LOGNAME and SHELL go with it */
 	const char *const *env;		/* "NAME=VALUE" to set, "NAME" to take away; NULL-terminated; NULL: nothing */
 	/*
 	 * NULL: it gets our environment. Else a list of names with commas: it gets these, what any program needs and what PyTorch, CUDA
@@ -32,15 +27,6 @@ struct child_opts {
 	bool no_new_privs;		/* neither it nor what it starts gets rights by an exec: set-user-ID programs run without */
 	bool stdout_to_stderr;		/* our standard output is not for it */
 };
-
-/*
- * The user behind sudo where we are root through sudo (*ret false: there is none), or the one of that name or number.
- * 0, -ENOENT no such user, -EINVAL what sudo says is no user.
- */
-int child_user__behind_sudo(struct child_user *u, bool *ret);
-int child_user__named(struct child_user *u, const char *name);
-/* Becomes the user, for good. 0 or -errno. */
-int child_user__become(const struct child_user *u);
 
 /* Forks. NULL with errno. What opts points to must stay. */
 struct child *child__new(const struct child_opts *opts);

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "launch/child.h"
 #include "lib/exit.h"
+#include "lib/user.h"
 #include "log/log.h"
 #include "process/proc.h"
 
@@ -81,7 +81,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 }
 
 /* In the keeper. A pipe that ends without a byte: we were killed, and the command, which goes on, may need the folder. */
-static void keep(const struct dryrun *d, int done, const struct child_user *user)
+static void keep(const struct dryrun *d, int done, const struct user *user)
 {
 	ssize_t n;
 	char c;
@@ -92,12 +92,12 @@ static void keep(const struct dryrun *d, int done, const struct child_user *user
 	do {
 		n = read(done, &c, 1);
 	} while (n < 0 && errno == EINTR);
-	if (n == 1 && (!user || !child_user__become(user)))
+	if (n == 1 && (!user || !user__become(user)))
 		nftw(d->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	_exit(0);
 }
 
-static int make_cache(struct dryrun *d, const struct child_user *user)
+static int make_cache(struct dryrun *d, const struct user *user)
 {
 	const char *tmp = getenv("TMPDIR");
 	int fds[2];
@@ -198,7 +198,7 @@ static int make_env(struct dryrun *d, const struct dryrun_args *a)
 	return err ? -ENOMEM : 0;
 }
 
-struct dryrun *dryrun__new(const struct dryrun_args *args, const struct child_user *user, int *status)
+struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *user, int *status)
 {
 	struct dryrun *d = calloc(1, sizeof(*d));
 	int err;

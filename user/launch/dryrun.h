@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct child_user;
+struct user;
 struct dryrun;
 
 /* What docs/DRYRUN.md has under "Options". Strings must outlive the struct dryrun. */
@@ -48,7 +48,7 @@ int dryrun__find(char *buf, size_t size);
  * that removes the folder at the end, as that user: we may have given up the right to by then. Signals that are
  * blocked here are in it.
  */
-struct dryrun *dryrun__new(const struct dryrun_args *args, const struct child_user *user, int *status);
+struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *user, int *status);
 /* For child__new(); owned by d. */
 const char *const *dryrun__env(const struct dryrun *d);
 /* Has the process the libraries in it? A program that is static or set-user-ID has not. True where that cannot be known. */

@@ -113,7 +113,7 @@ static int make_env(struct inside *i, const char *library, const char *const *en
 	return 0;
 }
 
-struct inside *inside__new(const char *const *env, size_t ring_bytes, const struct child_user *user, int *status)
+struct inside *inside__new(const char *const *env, size_t ring_bytes, const struct user *user, int *status)
 {
 	char library[PATH_MAX], why[PATH_MAX + 256];
 	struct inside *i = calloc(1, sizeof(*i));

@@ -20,7 +20,7 @@ struct replay {
 	struct replay_plan_info info;
 	struct replay_torch torch;
 	bool own;		       /* as in replay_opts */
-	const struct child_user *user;
+	const struct user *user;
 	struct replay_about about;
 	bool refuse;   /* what ran out of memory did not do so because of the device's size: that is not known, or there was a lower limit */
 	bool fraction; /* under its own settings: set_per_process_memory_fraction() seems to have been called */

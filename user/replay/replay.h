@@ -12,7 +12,7 @@
 
 struct failure; /* capture/session.h: exit status and text */
 struct replay;
-struct child_user;
+struct user;
 
 #define REPLAY_NOWHERE UINT64_MAX
 
@@ -22,7 +22,7 @@ struct replay_opts {
 	const char *again;  /* arguments of this call, quoted for a shell: for the message that offers --python; NULL: just the file's place */
 	/* The recording is of a command that we have just run, as this user (NULL: as we are): the same user may run its PyTorch again, whoever can change it. */
 	bool own;
-	const struct child_user *user;
+	const struct user *user;
 	int device;	    /* index of the CUDA device; -1: the one that most was allocated on. A replay is of one device */
 	/* From here on what may differ from try to try. */
 	const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF has it; "": PyTorch's defaults; NULL: the recording's own */

@@ -19,9 +19,9 @@
 
 #include "capture/attach.h"
 #include "capture/session.h"
-#include "launch/child.h"
 #include "lib/exit.h"
 #include "lib/text.h"
+#include "lib/user.h"
 #include "log/log.h"
 #include "record/stream.h"
 #include "replay/replay.h"
@@ -218,14 +218,14 @@ static bool is_python(int fd)
 
 /* ---- the interpreter ------------------------------------------------------------------------------------- */
 
-void replay_trust__become(bool own, const struct child_user *user)
+void replay_trust__become(bool own, const struct user *user)
 {
-	struct child_user sudo;
+	struct user sudo;
 	bool behind = false;
 
-	if (!own && (child_user__behind_sudo(&sudo, &behind) || (behind && child_user__become(&sudo))))
+	if (!own && (user__behind_sudo(&sudo, &behind) || (behind && user__become(&sudo))))
 		_exit(126);
-	if (own && user && child_user__become(user))
+	if (own && user && user__become(user))
 		_exit(126);
 }
 

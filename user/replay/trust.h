@@ -14,7 +14,7 @@
 struct facts;
 struct failure;
 struct replay_opts;
-struct child_user;
+struct user;
 
 /*
  * Opens the file or folder with O_PATH, component by component, links included. 0 or the descriptor, the caller's; -EINVAL not
@@ -28,6 +28,6 @@ int replay_trust__open(const char *path);
  */
 int replay_trust__find(const struct replay_opts *opts, const struct facts *facts, char *path, size_t size, struct failure *f);
 /* In a child that is to run such code: becomes the user behind sudo, or, of an own recording (struct replay_opts), that user. Exits where it cannot. */
-void replay_trust__become(bool own, const struct child_user *user);
+void replay_trust__become(bool own, const struct user *user);
 
 #endif

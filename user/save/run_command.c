@@ -60,7 +60,7 @@ static int choose_user(struct run_command *r, bool *other)
 
 	*other = false;
 	if (!r->args.user) {
-		err = child_user__behind_sudo(&r->user, other);
+		err = user__behind_sudo(&r->user, other);
 		if (!err)
 			return 0;
 		log_err("the user behind sudo is not known here (SUDO_UID=%s); --user NAME says whom to run it as", getenv("SUDO_UID"));
@@ -70,7 +70,7 @@ static int choose_user(struct run_command *r, bool *other)
 		log_err("--user: only root can run a command as somebody else");
 		return EXIT_NOT_PERMITTED;
 	}
-	err = child_user__named(&r->user, r->args.user);
+	err = user__named(&r->user, r->args.user);
 	if (err) {
 		log_err("--user: no such user: %s", r->args.user);
 		return EXIT_USAGE;
@@ -94,7 +94,7 @@ static int may_trace(void)
 	return EXIT_OK;
 }
 
-static int make_child(struct run_command *r, const struct child_user *user)
+static int make_child(struct run_command *r, const struct user *user)
 {
 	const char *output = r->args.recording.output;
 	const char *few = r->args.user && user && user->uid != geteuid() ? "" : NULL;
@@ -234,7 +234,7 @@ bool run_command__started(const struct run_command *r)
 	return r->child && child__released(r->child) && !r->never_ran;
 }
 
-static int make_inside(struct run_command *r, const struct child_user *user)
+static int make_inside(struct run_command *r, const struct user *user)
 {
 	int status = EXIT_OK;
 

@@ -41,7 +41,7 @@ struct run_command {
 	const char *(*recording_drained)(void *ctx);
 	sigset_t mask; /* as we found it */
 	int signals;
-	struct child_user user;
+	struct user user;
 	struct dryrun *dryrun;
 	struct inside *inside_run; /* NULL: the kernel records it */
 	bool said_family, looked_at_maps, never_ran;

@@ -17,9 +17,9 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
-#include "launch/child.h"
 #include "lib/exit.h"
 #include "lib/text.h"
+#include "lib/user.h"
 #include "log/log.h"
 
 #define TELL_EVERY UINT64_C(500000000)	   /* ns */
@@ -81,7 +81,7 @@ void broker__new_user(const struct broker *b, uid_t *uid, gid_t *gid)
 /* Whom those become who have no rights. 0 or an exit code, logged. */
 static int choose_user(struct broker *b)
 {
-	struct child_user u = { .uid = geteuid(), .gid = getegid() };
+	struct user u = { .uid = geteuid(), .gid = getegid() };
 	const char *name = b->args->user ? b->args->user : "nobody";
 
 	b->uid = u.uid;
@@ -98,7 +98,7 @@ static int choose_user(struct broker *b)
 		return 0;
 	if (!b->args->user)
 		log_warn("this user namespace has no user IDs from %u on: what has no rights runs as nobody, as other services may; --user NAME", BROKER_IDS);
-	if (child_user__named(&u, name) || !u.uid) {
+	if (user__named(&u, name) || !u.uid) {
 		log_err("--user: %s: %s", name, u.uid ? "no such user" : "has to be one who is not root");
 		return EXIT_USAGE;
 	}
@@ -110,20 +110,20 @@ static int choose_user(struct broker *b)
 /* Whom commands are run as: never as root unless that was said. */
 static int choose_command_user(struct broker *b)
 {
-	struct child_user u;
+	struct user u;
 	bool sudo = false;
 
 	if (geteuid())
 		return 0;
 	if (b->args->command_user) {
-		if (child_user__named(&u, b->args->command_user)) {
+		if (user__named(&u, b->args->command_user)) {
 			log_err("--command-user: no such user: %s", b->args->command_user);
 			return EXIT_USAGE;
 		}
 		snprintf(b->command_user, sizeof(b->command_user), "%s", u.name);
 		return 0;
 	}
-	if (!child_user__behind_sudo(&u, &sudo) && sudo)
+	if (!user__behind_sudo(&u, &sudo) && sudo)
 		snprintf(b->command_user, sizeof(b->command_user), "%s", u.name);
 	else
 		snprintf(b->command_user, sizeof(b->command_user), "%s", b->args->user ? b->args->user : "nobody");
