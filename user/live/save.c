@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
-#include "cmd/commands.h"
+#include "export/run.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/config.h"
@@ -151,7 +151,7 @@ const char *live_save__last(const struct live_save *s)
 /* In the child: all that is open is ours no longer, and of our rights only those to make a file are needed. */
 static void export_it(const char *path, const char *format)
 {
-	char name[] = "memtrace-bpf export", *argv[] = { name, (char *)(uintptr_t)format, (char *)(uintptr_t)path, NULL };
+	const struct export_job job = { .format = export__find(format), .recording = path };
 	int null = open("/dev/null", O_RDWR);
 	sigset_t none;
 
@@ -165,7 +165,7 @@ static void export_it(const char *path, const char *format)
 	setpriority(PRIO_PROCESS, 0, 10);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	_exit(cmd_export(3, argv));
+	_exit(export__run(&job));
 }
 
 int live_export__begin(struct live_export *x, const char *path, const char *format)

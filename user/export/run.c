@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "export/run.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "archive/analyze.h"
+#include "archive/inputs.h"
+#include "lib/exit.h"
+#include "lib/handed.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "log/log.h"
+
+struct export_run {
+	struct export_job job;
+	struct analysis *analysis;
+	struct analysis *ahead; /* the same recording, run to its end before; NULL: the format needs none */
+	struct outfile *file;
+	struct export_ctx ctx;
+	void *state;
+	char moment[24];
+};
+
+static void name_moment(struct export_run *r)
+{
+	const struct model_opts *o = &r->job.model;
+
+	switch (o->at) {
+	case AT_PEAK:
+		snprintf(r->moment, sizeof(r->moment), "peak");
+		break;
+	case AT_END:
+		snprintf(r->moment, sizeof(r->moment), "end");
+		break;
+	case AT_OOM:
+		snprintf(r->moment, sizeof(r->moment), "oom");
+		break;
+	case AT_TIME:
+		text__time(r->moment, sizeof(r->moment), o->at_time);
+		break;
+	}
+}
+
+static int open_output(struct export_run *r)
+{
+	const struct export_job *a = &r->job;
+	char *path = NULL;
+	int err;
+
+	if (!a->output &&
+	    asprintf(&path, "memtrace-%s-%s%s", a->format->name, r->analysis->name, a->format->suffix) < 0) {
+		log_err("not enough memory");
+		return EXIT_FAILED;
+	}
+	err = outfile__create(path ? path : a->output, OUTFILE_RENAME, a->force, &r->file);
+	if (err)
+		log_err("%s: cannot create: %s", path ? path : a->output, outfile__why(err));
+	else if (!outfile__stream(r->file))
+		log_err("not enough memory");
+	else
+		outfile__discard_on_signal(r->file);
+	free(path);
+	return r->file && outfile__stream(r->file) ? EXIT_OK : EXIT_FAILED;
+}
+
+static int each_event(void *ctx, const struct event *e)
+{
+	struct export_run *r = ctx;
+
+	return r->job.format->event(&r->ctx, r->state, e);
+}
+
+/* Says why a format came to nothing, and whether that is the file's doing: EXIT_UNUSABLE. */
+static int explain(const struct export_run *r, int err)
+{
+	const char *file = r->job.recording;
+
+	if (err == -ENOENT && r->job.model.at == AT_OOM)
+		log_err("%s: no out-of-memory in it; without --at oom the peak is shown", file);
+	else if (err == -ENOENT)
+		log_err("%s: it has no moment '%s'%s%s; without --at the peak is shown", file, r->moment,
+			r->job.device ? " for " : "", r->job.device ? r->job.device : "");
+	else if (err == -ESPIPE)
+		log_err("%s: %s has to read a recording twice: save it to a file first", !strcmp(file, "-") ? "standard input" : file,
+			r->job.format->name);
+	else if (err == -ENODEV)
+		log_err("%s: %s needs CUDA events, and this recording has none%s; flamegraph, html and other formats show what it has", file, r->job.format->name,
+			r->job.device ? " of this device" : "");
+	else if (err == -EFBIG)
+		log_err("%s: too many different stacks and names in it for %s", file, r->job.format->name);
+	else if (err == -ENODATA)
+		log_err("%s: no allocation in it, so there is nothing to show", file);
+	else
+		log_err("%s: cannot export: %s", file, strerror(-err));
+	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE ? EXIT_UNUSABLE : EXIT_FAILED;
+}
+
+/* A pipe cannot be read twice. What is wrong with the file is said when it is read for good. */
+static void look_ahead(struct export_run *r)
+{
+	const struct export_format *f = r->job.format;
+	struct stat st;
+
+	if (!(f->looks_ahead || (f->of_end && r->job.model.at != AT_END)) || !strcmp(r->job.recording, "-") || handed__stat(r->job.recording, &st) || !S_ISREG(st.st_mode))
+		return;
+	log__hush(LOG_ERROR);
+	if (!analysis__open(r->job.recording, &r->job.model, &r->ahead)) {
+		r->ahead->doing = "looking ahead in";
+		if (analysis__run(r->ahead, NULL, NULL)) {
+			analysis__free(r->ahead);
+			r->ahead = NULL;
+		}
+	}
+	log__hush(LOG_DEBUG);
+}
+
+static int convert(struct export_run *r)
+{
+	const struct export_format *f = r->job.format;
+	struct analysis *a = r->analysis;
+	size_t device;
+	int status, err;
+
+	r->ctx = (struct export_ctx){
+		.out = outfile__stream(r->file),
+		.dict = a->dict,
+		.facts = r->ahead ? r->ahead->facts : a->facts, /* all of them, from the first event on */
+		.model = a->model,
+		.ahead = r->ahead ? r->ahead->model : NULL,
+		.ahead_duration = r->ahead ? r->ahead->duration : 0,
+		.device = -1,
+		.name = a->name,
+		.moment = r->moment,
+		.device_name = r->job.device,
+	};
+	err = f->begin ? f->begin(&r->ctx, &r->state) : 0;
+	if (err)
+		return explain(r, err);
+	status = analysis__run(a, f->event ? each_event : NULL, r);
+	if (status)
+		return status;
+	r->job.model = model__opts(a->model); /* of a time after the end it has made the end */
+	name_moment(r);
+	r->ctx.duration = a->duration;
+	r->ctx.complete = a->complete;
+	if (r->job.device) {
+		status = analysis__device(a, r->job.device, &device);
+		if (status)
+			return status;
+		r->ctx.device = device;
+	}
+	err = f->end(&r->ctx, r->state);
+	return err ? explain(r, err) : EXIT_OK;
+}
+
+/* Gives the file its name, and says so. */
+static int finish(struct export_run *r)
+{
+	char name[512], size[24] = "";
+	struct stat st;
+	int err;
+
+	text__clean(name, sizeof(name), outfile__name(r->file), strlen(outfile__name(r->file)));
+	/* What is not flushed yet is part of it; that the flush may fail is the commit's to say. */
+	fflush(outfile__stream(r->file));
+	if (!fstat(outfile__fd(r->file), &st) && S_ISREG(st.st_mode))
+		text__bytes(size, sizeof(size), st.st_size);
+	err = outfile__commit(r->file);
+	r->file = NULL;
+	if (err) {
+		log_err("%s: cannot write: %s", name, outfile__why(err));
+		return EXIT_FAILED;
+	}
+	if (*size && (!r->job.output || strcmp(r->job.output, "-")))
+		log_event(LOG_INFO, "written",
+			  LOG_FIELDS(LOG_STRING("path", name), LOG_UINT("bytes", (uint64_t)st.st_size), LOG_STRING("format", r->job.format->name)),
+			  "wrote %s (%s): %s", name, size, r->job.format->next);
+	return EXIT_OK;
+}
+
+int export__run(const struct export_job *job)
+{
+	struct export_run r = { .job = *job };
+	struct inputs in;
+	int status;
+
+	if (job->format->of_end && !job->moment_given)
+		r.job.model.at = AT_END;
+	name_moment(&r);
+	status = inputs__expand((char *const *)&job->recording, 1, INPUTS_ONE, &in);
+	if (status)
+		return status;
+	r.job.recording = in.paths[0];
+	status = analysis__open(r.job.recording, &r.job.model, &r.analysis);
+	if (!status)
+		status = open_output(&r);
+	if (!status) {
+		look_ahead(&r);
+		status = convert(&r);
+	}
+	if (!status)
+		status = finish(&r);
+	if (r.job.format->release)
+		r.job.format->release(r.state);
+	outfile__discard(r.file);
+	analysis__free(r.ahead);
+	analysis__free(r.analysis);
+	inputs__free(&in);
+	return status;
+}
