@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# Unit tests (tests/unit), and programs that other tests run (tests/tools). Each links what it needs of the library.
+
+TESTS := $(patsubst %.c,$(OUTPUT)/%,$(filter-out $(OF_SERVE),$(wildcard tests/unit/*/test_*.c tests/unit/*/*/test_*.c)))
+TESTTOOLS := $(patsubst tests/tools/%.c,$(OUTPUT)/tests/tools/%,$(wildcard tests/tools/*.c))
+TESTLIB := $(patsubst %.c,$(OUTPUT)/obj/%.o,$(wildcard tests/unit/*.c))
+
+.PHONY: tests
+tests: $(TESTS) $(TESTTOOLS) ## build the unit tests and the programs that tests run
+
+# The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's.
+BPF_ON_HOST := tests/unit/bpf/test_nodes tests/unit/bpf/test_walk tests/unit/bpf/test_walk_moves tests/unit/bpf/test_suspended tests/tools/walk_image
+$(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS)
+
+# Its readers read through it.
+$(OUTPUT)/tests/tools/object_image: override LDFLAGS += -Wl,--wrap=process_vm_readv,--wrap=pymem__init
+
+$(OUTPUT)/tests/tools/%: $(OUTPUT)/obj/tests/tools/%.o $(LIB)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+
+# It runs itself with the library.
+$(OUTPUT)/tests/unit/capture/test_inside: | inside
+$(OUTPUT)/tests/unit/nvml/test_gpus: | dryrun
+
+# What stands for the kernel side, and for a target's memory, where there is neither.
+SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \
+	probes__both_until probes__taken probes__times_forgotten codes__known codes__need codes__find proc__thread_comm proc__thread_started calls__after_drain calls__used session__through_state
+$(OUTPUT)/tests/tools/soak: override LDFLAGS += $(SOAK_WRAPS:%=-Wl,--wrap=%)
+
+$(OUTPUT)/tests/unit/%: $(OUTPUT)/obj/tests/unit/%.o $(TESTLIB) $(LIB)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# What developers run: measurements, comparisons, other kernels and systems. Each installs what it needs.
+
+TRUTH_TARGETS := chaos truth attribution formats estimate-truth advice-truth
+.PHONY: demo test bench bench-page bench-serve $(TRUTH_TARGETS) leak-rates soak soak-real test-kernels distros asan asan-serve gpu-bundle \
+	deps deps-demo deps-fuzz deps-bench deps-test deps-kernels format
+
+deps: ## install what building needs
+	$(Q)SERVE=$(SERVE) tools/deps.sh build
+
+deps-demo:
+	$(Q)tools/deps.sh build torch
+
+deps-fuzz:
+	$(Q)tools/deps.sh build fuzz
+
+deps-bench:
+	$(Q)tools/deps.sh build torch bench
+
+deps-test:
+	$(Q)tools/deps.sh build torch test
+
+deps-kernels:
+	$(Q)tools/deps.sh build kernels
+
+demo: deps-demo ## record a small GPT training on the CPU and show the report
+	$(Q)tools/demo.sh
+
+test: deps-test ## run all tests
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tests/run.sh
+
+bench: deps-bench ## measure what being traced costs: docs/OVERHEAD.md (over an hour)
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tools/dev/bench.py
+
+bench-page: deps-test ## measure the page of export html: docs/REPORT.md (a minute)
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tools/dev/bench_page.py
+
+bench-serve: deps-bench ## measure serve: docs/SERVE.md (two minutes)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)tools/dev/bench_serve.py
+
+chaos: deps-test ## try to harm a traced process and its tracer: docs/SAFETY.md (ten minutes)
+truth: deps-test ## compare recordings with PyTorch's own history: docs/TRUTH.md (an hour)
+attribution: deps-test ## compare lines, modules and names with what jobs know: docs/ATTRIBUTION.md (15 minutes)
+formats: deps-test ## let other programs read everything that export writes: docs/FORMATS.md (a few minutes)
+advice-truth: deps-test ## compare what --advice promises with what it saves: docs/ESTIMATE.md (a few minutes)
+estimate-truth: deps-test deps-estimate ## compare estimates with PyTorch's counters: docs/ESTIMATE.md (one to two hours)
+$(TRUTH_TARGETS):
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)tools/dev/$(subst -,_,$@).py
+
+.PHONY: deps-estimate
+deps-estimate:
+	$(Q)tools/deps.sh estimate
+
+leak-rates: $(OUTPUT)/tests/tools/trend_rates ## how often `leaks` is wrong on random series: docs/LEAKS.md (half a minute)
+	$(Q)$<
+
+SOAK_EVENTS ?= 1000000000
+soak: $(OUTPUT)/tests/tools/soak ## 10^9 records through the program: memory, disk, totals: docs/LONG.md (20 minutes)
+	$(Q)rm -rf $(OUTPUT)/soak && nice -n 10 $< -n $(SOAK_EVENTS) $(OUTPUT)/soak
+
+SECONDS ?= 60
+soak-real: all ## the same with a job that allocates for SECONDS
+	$(Q)SECONDS=$(SECONDS) python3 tests/e2e/soak_real.py
+
+test-kernels: deps-kernels ## run the program on other kernels, emulated: docs/KERNELS.md (15 minutes)
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)OUTPUT=$(OUTPUT) tests/kernels/run.py
+
+distros: ## build and run the demo on fresh Debian 12, 13 and sid: docs/KERNELS.md (half an hour)
+	$(Q)tools/deps.sh distros
+	$(Q)OUTPUT=$(OUTPUT) tools/dev/distros.sh
+
+SANITIZED := OUTPUT=$(OUTPUT)/asan SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+asan: ## run the unit tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(Q)$(MAKE) --no-print-directory $(SANITIZED) tests
+	$(Q)OUTPUT=$(OUTPUT)/asan tests/run.sh unit
+
+asan-serve: deps-test ## test serve under the sanitizers (a few minutes)
+	$(Q)$(MAKE) --no-print-directory $(SANITIZED) all
+	$(Q)$(MAKE) --no-print-directory all tests
+	$(Q)MEMTRACE_SERVE=$(abspath $(OUTPUT))/asan/memtrace-bpf ASAN_OPTIONS=quarantine_size_mb=8 tests/run.sh http_load http_contract
+
+# The libraries lie next to the program, and theirs too.
+$(OUTPUT)/gpu-bundle/memtrace-bpf: $(OUTPUT)/obj/user/main.o $(LIB)
+	$(call msg,LINK,$@)
+	$(Q)mkdir -p $(dir $@)
+	$(Q)$(CC) $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/libs' -o $@ $^ $(LDLIBS)
+
+gpu-bundle: $(OUTPUT)/gpu-bundle/memtrace-bpf all ## pack what tools/gpu_check.sh needs on a machine with a GPU
+	$(Q)OUTPUT=$(OUTPUT) tools/dev/gpu_bundle.sh $<
+
+format: ## format the C code
+	clang-format -i $(shell git ls-files '*.c' '*.h' '*.cc' | grep -v '^vmlinux/')

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+UNITS := tools/packaging/systemd/memtrace-bpf-watch@.service tools/packaging/deploy/memtrace-bpf-serve.service
+
+.PHONY: install uninstall
+install: all ## install program, libraries, manual and units below PREFIX
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man8 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside
+	install -m 0755 $(OUTPUT)/memtrace-bpf $(DESTDIR)$(PREFIX)/bin/
+	install -m 0644 $(DRYRUN)/libcuda.so.1 $(DRYRUN)/libnvidia-ml.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/
+	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
+	install -m 0644 $(INSIDE)/libmemtrace-inside.so $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside/
+
+	install -d $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay
+	install -m 0755 $(OUTPUT)/replay/replayer $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay/
+	install -m 0644 docs/memtrace-bpf.8 $(DESTDIR)$(PREFIX)/share/man/man8/
+	install -d $(DESTDIR)$(UNITDIR)
+	for unit in $(UNITS); do \
+		sed 's|@BINDIR@|$(PREFIX)/bin|' $$unit >$(DESTDIR)$(UNITDIR)/$$(basename $$unit) && chmod 0644 $(DESTDIR)$(UNITDIR)/$$(basename $$unit) || exit 1; \
+	done
+
+uninstall: ## remove what install has installed
+	rm -f $(DESTDIR)$(PREFIX)/bin/memtrace-bpf $(DESTDIR)$(PREFIX)/share/man/man8/memtrace-bpf.8
+	rm -rf $(DESTDIR)$(PREFIX)/lib/memtrace-bpf
+	rm -f $(addprefix $(DESTDIR)$(UNITDIR)/,$(notdir $(UNITS)))
