@@ -30,22 +30,45 @@ int log_level__of(const char *name, size_t len)
 
 char *log__part(char buf[LOG_PART], const char *file)
 {
-	const char *at = file, *next, *slash;
+	const char *at = file, *next;
 	size_t len;
 
 	/* Whatever folder this was built in. */
 	while ((next = strstr(at, "user/")))
 		at = next + strlen("user/");
-	slash = strchr(at, '/');
-	if (!slash && !strncmp(at, "cmd_", 4))
-		at += 4;
-	len = slash ? (size_t)(slash - at) : strcspn(at, "_.");
+	len = strcspn(at, "/.");
 	if (len >= LOG_PART)
 		len = LOG_PART - 1;
 	memcpy(buf, at, len);
 	buf[len] = '\0';
 	return buf;
 }
+
+/* Names of parts up to version 0.1, when most files lay in no folder, and the folders that the files lie in now. */
+static const struct {
+	const char *old, *new[5];
+} old_parts[] = {
+	{ "analyze", { "archive" } },
+	{ "check", { "cmd" } },
+	{ "child", { "launch" } },
+	{ "compare", { "diff", "cmd" } },
+	{ "control", { "save" } },
+	{ "ctl", { "cmd" } },
+	{ "dryrun", { "launch" } },
+	{ "folder", { "archive" } },
+	{ "inputs", { "archive" } },
+	{ "inside", { "launch" } },
+	{ "lib", { "log" } },
+	{ "pick", { "follow" } },
+	{ "recording", { "save" } },
+	{ "relatives", { "follow" } },
+	{ "ring", { "save", "archive" } },
+	{ "run", { "save", "cmd" } },
+	{ "target", { "process", "python", "torch", "census" } },
+	{ "untraced", { "follow" } },
+	{ "window", { "save" } },
+	{ "windows", { "save" } },
+};
 
 static int refuse(char *why, size_t size, const char *text, size_t len, const char *what)
 {
@@ -65,20 +88,38 @@ static bool is_name(const char *text, size_t len)
 	return len && len < LOG_PART;
 }
 
-static int set_part(struct log_config *c, const char *name, size_t len, int level)
+static int set_part(struct log_config *c, const char *name, int level)
 {
 	size_t i;
 
 	for (i = 0; i < c->n_parts; i++) {
-		if (strlen(c->parts[i].name) == len && !strncmp(c->parts[i].name, name, len))
+		if (!strcmp(c->parts[i].name, name))
 			break;
 	}
 	if (i == LOG_PARTS)
 		return -E2BIG;
 	c->n_parts += i == c->n_parts;
-	snprintf(c->parts[i].name, LOG_PART, "%.*s", (int)len, name);
+	snprintf(c->parts[i].name, LOG_PART, "%s", name);
 	c->parts[i].level = level;
 	return 0;
+}
+
+/* An old name stands for all of its folders. */
+static int set_parts(struct log_config *c, const char *text, size_t len, int level)
+{
+	char name[LOG_PART];
+	int err;
+
+	snprintf(name, sizeof(name), "%.*s", (int)len, text);
+	for (size_t i = 0; i < sizeof(old_parts) / sizeof(*old_parts); i++) {
+		if (strcmp(old_parts[i].old, name))
+			continue;
+		err = 0;
+		for (size_t k = 0; old_parts[i].new[k] && !err; k++)
+			err = set_part(c, old_parts[i].new[k], level);
+		return err;
+	}
+	return set_part(c, name, level);
 }
 
 static int set_fd(struct log_config *c, const char *text, size_t len)
@@ -125,7 +166,7 @@ static int parse_one(struct log_config *c, const char *text, size_t len, bool le
 		return refuse(why, size, text, len, "names no part of the program");
 	if (level < 0)
 		return refuse(why, size, text, len, "has none of error, warn, info, debug");
-	return set_part(c, text, key, level) ? refuse(why, size, text, len, "is one part too many") : 0;
+	return set_parts(c, text, key, level) ? refuse(why, size, text, len, "is one part too many") : 0;
 }
 
 int log_config__parse(struct log_config *c, const char *text, bool levels_only, char *why, size_t size)

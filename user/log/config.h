@@ -40,7 +40,7 @@ void log_config__free(struct log_config *c);
 /* A level's name; the level of a name, or -EINVAL. */
 const char *log_level__name(enum log_level level);
 int log_level__of(const char *name, size_t len);
-/* The part that a source file is of. Returns buf. */
+/* The part that a source file belongs to: its folder below user/. Returns buf. */
 char *log__part(char buf[LOG_PART], const char *file);
 
 /* ---- of this process ---- */

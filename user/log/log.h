@@ -5,8 +5,7 @@
  * Messages: to the person at the terminal, on standard error, one line each, "memtrace-bpf: " in front; and, where one is wanted, into
  * a log file, with the time and more, as text or as JSON (docs/LOGGING.md). Text from the target must have passed text__clean() before.
  *
- * A part is where a message comes from: the folder of its source ("capture", "serve"), or, of what lies in no folder, the first word
- * of the file's name ("recording", "run"). Each may have a level of its own.
+ * A part is where a message comes from: the folder of its source below user/ ("capture", "serve"). Each may have a level of its own.
  */
 #include <stdarg.h>
 #include <stdbool.h>

@@ -28,11 +28,29 @@ static void test_parts(void **state)
 
 	(void)state;
 	assert_string_equal(log__part(part, "user/capture/session.c"), "capture");
-	assert_string_equal(log__part(part, "user/save/recording_oom.c"), "recording");
-	assert_string_equal(log__part(part, "user/cmd/run.c"), "run");
-	assert_string_equal(log__part(part, "user/archive/analyze.c"), "analyze");
+	assert_string_equal(log__part(part, "user/save/recording_oom.c"), "save");
+	assert_string_equal(log__part(part, "user/cmd/run.c"), "cmd");
+	assert_string_equal(log__part(part, "user/serve/web/sse.c"), "serve");
+	assert_string_equal(log__part(part, "user/main.c"), "main");
 	assert_string_equal(log__part(part, "/home/user/build/user/live/view.c"), "live");
 	assert_string_equal(log__part(part, "user/a_folder_whose_name_is_longer_than_that/x.c"), "a_folder_whose_name_is_");
+}
+
+/* Levels that people have in their scripts mean the same messages as before. */
+static void test_old_parts(void **state)
+{
+	struct log_config c = LOG_CONFIG_INIT;
+	char why[128];
+
+	(void)state;
+	assert_int_equal(log_config__parse(&c, "target=debug,recording=error", true, why, sizeof(why)), 0);
+	assert_int_equal(c.n_parts, 5);
+	assert_string_equal(c.parts[0].name, "process");
+	assert_string_equal(c.parts[3].name, "census");
+	assert_int_equal(c.parts[3].level, LOG_DEBUG);
+	assert_string_equal(c.parts[4].name, "save");
+	assert_int_equal(c.parts[4].level, LOG_ERROR);
+	log_config__free(&c);
 }
 
 static void test_text(void **state)
@@ -342,7 +360,8 @@ static int remove_folder(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_parts),	  cmocka_unit_test(test_text),	   cmocka_unit_test(test_wrong_text), cmocka_unit_test(test_json_line),
+		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_old_parts),	  cmocka_unit_test(test_text),	   cmocka_unit_test(test_wrong_text), cmocka_unit_test(test_json_line),
 		cmocka_unit_test(test_file),	  cmocka_unit_test(test_file_full), cmocka_unit_test(test_relayed),	  cmocka_unit_test(test_relayed_without_end), cmocka_unit_test(test_relay),
 	};
 
