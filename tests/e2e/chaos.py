@@ -513,7 +513,7 @@ def overload(n):
                 row.inexact.append("run %d: %d hits of %s, called %d times" % (i, hits, name, called))
             row.counted += called
         row.inexact += ["run %d: %s: %s" % (i, kind, words) for kind, words in unaccounted(doc).items()]
-        if lost != sum(counters.get("lost." + kind, 0) for kind in ("cpu_new", "cpu_delete", "report", "oom")):
+        if lost != sum(n for key, n in counters.items() if key.startswith("lost.")):
             row.inexact.append("run %d: %d lost in all, of %s" % (i, lost, counters))
         again = figures_after_losses(row, doc)
         exact += again
