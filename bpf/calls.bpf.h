@@ -260,12 +260,12 @@ int asked(struct pt_regs *ctx)
 	__u32 site = (__u32)bpf_get_attach_cookie(ctx);
 	struct mt_rec_asked *r;
 
-	if (!begin(MT_REC_ASKED))
+	if (!begin(MT_REC_REQUESTED))
 		return 0;
-	r = reserve(MT_REC_ASKED, sizeof(*r));
+	r = reserve(MT_REC_REQUESTED, sizeof(*r));
 	if (!r)
 		return 0;
-	fill(&r->h, MT_REC_ASKED, bpf_ktime_get_ns(), 0, false);
+	fill(&r->h, MT_REC_REQUESTED, bpf_ktime_get_ns(), 0, false);
 	r->pad = 0;
 	if (!asked_arg(ctx, site, 1, &r->addr))
 		goto fault;
@@ -278,7 +278,7 @@ int asked(struct pt_regs *ctx)
 fault:
 	bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 	count(MT_CNT_ASKED_FAULT);
-	return filtered(MT_REC_ASKED);
+	return filtered(MT_REC_REQUESTED);
 }
 
 #endif

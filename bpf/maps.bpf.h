@@ -14,7 +14,7 @@
 const volatile struct mt_py_layout py = {};
 const volatile __u8 modules = 0; /* every call of a module is told of, not only those of outermost ones */
 const volatile __u8 bench_verify = 0; /* every shortened walk is made again in full, and compared */
-const volatile __u32 group = 0; /* of processes that are followed, see family.h; 0: one process is traced, and others do not get here */
+const volatile __u32 group = 0; /* of processes that are followed, see group.h; 0: one process is traced, and others do not get here */
 const volatile __u32 only = 0; /* without a group: the process whose hits count, where the kernel lets others' through; 0: it does not */
 const volatile __u8 bench_empty = 0; /* count hits, do nothing else: the price of a bare probe */
 
@@ -121,13 +121,13 @@ static __always_inline __u32 entry_of_current(void)
 	if (!group)
 		return 0;
 	pid = current_process();
-	entry = bpf_map_lookup_elem(&family, &pid);
-	return entry && MT_FAMILY_GROUP(*entry) == group ? *entry : 0;
+	entry = bpf_map_lookup_elem(&processes, &pid);
+	return entry && MT_GROUP_GROUP(*entry) == group ? *entry : 0;
 }
 
 static __always_inline __u32 member_of_current(void)
 {
-	return MT_FAMILY_NUMBER(entry_of_current());
+	return MT_GROUP_NUMBER(entry_of_current());
 }
 
 /* Without a group: another process made this hit. */
@@ -146,7 +146,7 @@ static __always_inline bool is_over(void)
 	if (!group)
 		return is_strangers();
 	entry = entry_of_current();
-	return !entry || entry & MT_FAMILY_STOPPED;
+	return !entry || entry & MT_GROUP_STOPPED;
 }
 
 /* Objects of different processes have the same addresses: those of user space end below bit 48. */

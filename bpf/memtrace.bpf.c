@@ -10,8 +10,8 @@
 #include <bpf/bpf_core_read.h>
 
 #include "memtrace.h"
-#include "family.h"
-#include "family_maps.bpf.h"
+#include "group.h"
+#include "group_maps.bpf.h"
 #include "pids.bpf.h"
 #include "thread.bpf.h"
 #include "maps.bpf.h"

@@ -37,7 +37,7 @@ enum mt_rec_type {
 	MT_REC_SCOPE_END = 7, /* a record_function scope is left: struct mt_rec_mark */
 	MT_REC_MODULE_CALL = 8, /* slot_tp_call entered for a module: struct mt_rec_enter */
 	MT_REC_CUDA_CALL = 9,	/* a call into CUDA came back: struct mt_rec_call */
-	MT_REC_ASKED = 10,	/* USDT pytorch:malloc: struct mt_rec_asked */
+	MT_REC_REQUESTED = 10,	/* USDT pytorch:malloc: struct mt_rec_asked */
 	MT_REC_SET_DEVICE = 11, /* cudaSetDevice entered: struct mt_rec_call, arg[0] */
 	MT_REC_EDGE = 12,	/* an autograd node becomes that of a tensor: struct mt_rec_node */
 	MT_REC_NODE = 13,	/* another node runs on this thread, as of its next record: struct mt_rec_node */
@@ -123,7 +123,7 @@ struct mt_hdr {
 	__u8 type;  /* enum mt_rec_type */
 	__u8 walk;  /* enum mt_walk */
 	__u8 sleepable : 1; /* written by the sleepable programs */
-	__u8 member : 7;    /* whose it is, see family.h */
+	__u8 member : 7;    /* whose it is, see group.h */
 	__u8 node; /* enum mt_node, where memory is allocated or a node is made; else 0 */
 	__u32 tid;
 	__u64 time; /* CLOCK_MONOTONIC, ns */

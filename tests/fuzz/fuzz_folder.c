@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
-#include "archive/ring_view.h"
+#include "archive/rolling_view.h"
 #include "log/log.h"
 #include "record/totals.h"
-#include "save/ring_store.h"
+#include "save/rolling_store.h"
 #include "terminal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -90,19 +90,19 @@ static void again(struct folder *f)
 static void look_at_ring(void)
 {
 	static const struct model_opts at[] = { { .at = AT_PEAK }, { .at = AT_END }, { .at = AT_OOM }, { .at = AT_TIME, .at_time = 5 } };
-	struct ring_view *v;
+	struct rolling_view *v;
 	const char *segment;
 	char *text = NULL;
 	size_t len = 0;
 	FILE *out;
 
-	if (!ring_view__is(dir) || ring_view__open(dir, &v))
+	if (!rolling_view__is(dir) || rolling_view__open(dir, &v))
 		return;
 	out = open_memstream(&text, &len);
 	for (size_t i = 0; out && i < sizeof(at) / sizeof(at[0]); i++) {
-		if (ring_view__segment(v, &at[i], i % 2 ? "cuda:0" : NULL, &segment))
+		if (rolling_view__segment(v, &at[i], i % 2 ? "cuda:0" : NULL, &segment))
 			continue;
-		ring_view__print(v, out);
+		rolling_view__print(v, out);
 	}
 	if (!out || fclose(out))
 		abort();
@@ -111,7 +111,7 @@ static void look_at_ring(void)
 			abort();
 	}
 	free(text);
-	ring_view__free(v);
+	rolling_view__free(v);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

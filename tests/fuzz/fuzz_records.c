@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "capture/autograd.h"
-#include "capture/calls.h"
-#include "capture/codes.h"
+#include "capture/code_cache.h"
+#include "capture/cuda_calls.h"
 #include "capture/modules.h"
-#include "capture/names.h"
 #include "capture/session_internal.h"
+#include "capture/symbolizer.h"
 #include "lib/map64.h"
 #include "log/log.h"
 #include "record/dict.h"
@@ -92,7 +92,7 @@ int __wrap_session__census_sees(struct session *s, const struct event *e)
 
 int __wrap_session__through_state(struct session *s, const struct event *e)
 {
-	return session__to_sinks(s, e);
+	return session__dispatch(s, e);
 }
 
 /* Whatever comes out must be fit for those who believe it. */
@@ -126,12 +126,12 @@ static int stack_record(struct session *s, struct mt_hdr h, uint64_t id, const u
 
 	for (size_t i = 0; i < r.s.n; i++)
 		r.f[i] = (struct mt_frame){ .addr = value(d + 4 + i % 3 * 4), .at = (int8_t)d[5 + i], .kind = i && d[4 + i] & 1 ? MT_FRAME_MODULE : MT_FRAME_CODE };
-	codes__read_until(names__codes(s->names), d[3] & 7);
-	err = names__prefetch(s->names, &r.s);
+	code_cache__read_until(symbolizer__codes(s->names), d[3] & 7);
+	err = symbolizer__prefetch(s->names, &r.s);
 	if (err)
 		return err;
 	if (d[1] & 0x40)
-		codes__confirm(names__codes(s->names));
+		code_cache__confirm(symbolizer__codes(s->names));
 	return session__record(s, &r, sizeof(r.s) + r.s.n * sizeof(r.f[0]));
 }
 
@@ -144,7 +144,7 @@ static int record(struct session *s, const uint8_t *d)
 	case MT_REC_STACK:
 		return stack_record(s, h, id, d);
 	case MT_REC_CODE_GONE:
-		return codes__gone(names__codes(s->names), a, d[3] & 7) ?: session__record(s, &(struct mt_rec_gone){ h, a, d[3] & 7 }, sizeof(struct mt_rec_gone));
+		return code_cache__gone(symbolizer__codes(s->names), a, d[3] & 7) ?: session__record(s, &(struct mt_rec_gone){ h, a, d[3] & 7 }, sizeof(struct mt_rec_gone));
 	case MT_REC_REPORT:
 	case MT_REC_OOM:
 	case MT_REC_CPU_NEW:
@@ -179,7 +179,7 @@ static bool begin(struct session *s, struct python *py)
 {
 	s->target.proc = saved.self;
 	s->target.python = py;
-	s->names = names__new(s->dict, py);
+	s->names = symbolizer__new(s->dict, py);
 	return s->names && !modules__open(s) && autograd__attach(s) >= 0;
 }
 

@@ -34,7 +34,7 @@ static void check_process(const struct state_process *p)
 	}
 }
 
-static void check_state(struct state *s)
+static void check_state(struct attach_state *s)
 {
 	if (s->n_processes > STATE_PROCESSES || s->n_traces > STATE_TRACES)
 		abort();
@@ -54,7 +54,7 @@ static void check_state(struct state *s)
 static void on_message(void *ctx, json_t *msg, int fd)
 {
 	struct state_trace *trace = NULL;
-	struct state *s = ctx;
+	struct attach_state *s = ctx;
 	uint64_t before = s->messages;
 	int err = state__take(s, msg, fd, &trace);
 
@@ -95,7 +95,7 @@ static void put(int to, const uint8_t *data, size_t size, int fd)
 		close(fd);
 }
 
-static void show(const struct state *s)
+static void show(const struct attach_state *s)
 {
 	static const struct metrics none;
 	char *text = NULL;
@@ -112,7 +112,7 @@ static void show(const struct state *s)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct state s;
+	struct attach_state s;
 	struct link *l;
 	int fds[2], report = -1;
 

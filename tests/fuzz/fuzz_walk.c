@@ -49,7 +49,7 @@ static void check_record(const struct host_record *r)
 		[MT_REC_CPU_NEW] = sizeof(struct mt_rec_mem),	     [MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
 		[MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),     [MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),
 		[MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),  [MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
-		[MT_REC_ASKED] = sizeof(struct mt_rec_asked),	     [MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
+		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),	     [MT_REC_SET_DEVICE] = sizeof(struct mt_rec_call),
 		[MT_REC_EDGE] = sizeof(struct mt_rec_node),	     [MT_REC_NODE] = sizeof(struct mt_rec_node),
 		[MT_REC_MODULE_LEAVE] = sizeof(struct mt_rec_leave), [MT_REC_STACK] = 0,
 	};

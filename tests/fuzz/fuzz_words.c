@@ -11,7 +11,7 @@
 #include "labels/words.h"
 #include "lib/json.h"
 #include "lib/text.h"
-#include "nvml/smi.h"
+#include "nvml/nvml.h"
 #include "process/usdt.h"
 #include "python/pyline.h"
 #include "record/stream.h"
@@ -107,8 +107,8 @@ static void read_args(const char *s)
 static void read_devices(const char *s)
 {
 	static const char *const uuid[] = { "GPU-0123", "GPU-0145", "GPU-8" };
-	unsigned order[SMI_DEVICES_MAX];
-	int n = smi__order(s, uuid, 3, s[0] & 1, order);
+	unsigned order[NVML_DEVICES_MAX];
+	int n = nvml__order(s, uuid, 3, s[0] & 1, order);
 
 	if (n < -1 || n > 3)
 		abort();

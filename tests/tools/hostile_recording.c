@@ -121,7 +121,7 @@ int main(int argc, char **argv)
 			     .reserved = UINT64_C(1) << 30 });
 	for (uint64_t i = 0; i < names.n; i++)
 		block(i);
-	send((struct event){ .kind = EVENT_TAKE, .how = MEM_DEVICE, .time = UINT64_C(1) << 30, .addr = UINT64_C(1) << 40, .size = 4096,
+	send((struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .time = UINT64_C(1) << 30, .addr = UINT64_C(1) << 40, .size = 4096,
 			     .device.type = DEVICE_CUDA, .stack = stack() });
 	return mtr_writer__close(writer) ? 1 : 0;
 }

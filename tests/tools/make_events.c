@@ -133,7 +133,7 @@ static uint64_t take_addr(struct world *g, uint32_t class)
 	g->next_addr += bytes(class);
 	if (g->allocated + bytes(class) > g->reserved) {
 		g->reserved += 20 << 20;
-		send(g, (struct event){ .kind = EVENT_TAKE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .thread = g->main,
+		send(g, (struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .thread = g->main,
 					.device.type = DEVICE_CUDA, .addr = addr & ~511ull, .size = 20 << 20 });
 	}
 	return addr;

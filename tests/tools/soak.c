@@ -23,15 +23,15 @@
 #include "capture/session_internal.h"
 
 #include "archive/folder.h"
-#include "capture/codes.h"
-#include "capture/names.h"
+#include "capture/code_cache.h"
+#include "capture/symbolizer.h"
 #include "lib/text.h"
 #include "model/model.h"
 #include "record/dict.h"
 #include "record/flight.h"
 #include "record/mtr.h"
 #include "record/totals.h"
-#include "save/ring_store.h"
+#include "save/rolling_store.h"
 
 #define BATCH 4096   /* records a round */
 #define GPUS 2
@@ -80,13 +80,13 @@ void __wrap_probes__bump_epoch(struct probes *p);
 uint64_t __wrap_probes__both_until(const struct probes *p);
 uint64_t __wrap_probes__taken(const struct probes *p);
 uint64_t __wrap_probes__times_forgotten(const struct probes *p);
-bool __wrap_codes__known(const struct codes *c, uint64_t addr);
-int __wrap_codes__need(struct codes *c, uint64_t addr, uint64_t epoch);
-const struct code *__wrap_codes__find(const struct codes *c, uint64_t addr, uint64_t epoch);
+bool __wrap_code_cache__known(const struct code_cache *c, uint64_t addr);
+int __wrap_code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch);
+const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr, uint64_t epoch);
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
 int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
-void __wrap_calls__after_drain(struct session *s, bool all);
-int __wrap_calls__used(struct session *s, bool last);
+void __wrap_cuda_calls__after_drain(struct session *s, bool all);
+int __wrap_cuda_calls__used(struct session *s, bool last);
 int __wrap_session__through_state(struct session *s, const struct event *e);
 
 int __wrap_probes__counters(struct probes *p, uint32_t number, uint64_t ret[MT_CNT_NR])
@@ -135,7 +135,7 @@ uint64_t __wrap_probes__times_forgotten(const struct probes *p)
 	return 0;
 }
 
-bool __wrap_codes__known(const struct codes *c, uint64_t addr)
+bool __wrap_code_cache__known(const struct code_cache *c, uint64_t addr)
 {
 	(void)c;
 	(void)addr;
@@ -154,7 +154,7 @@ uint64_t __wrap_probes__taken(const struct probes *p)
 	return g.events;
 }
 
-int __wrap_codes__need(struct codes *c, uint64_t addr, uint64_t epoch)
+int __wrap_code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch)
 {
 	(void)c;
 	(void)addr;
@@ -163,7 +163,7 @@ int __wrap_codes__need(struct codes *c, uint64_t addr, uint64_t epoch)
 }
 
 /* One code object a line; from LINES on they are of source that was made up on the fly and ran once. */
-const struct code *__wrap_codes__find(const struct codes *c, uint64_t addr, uint64_t epoch)
+const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr, uint64_t epoch)
 {
 	uint64_t line = (addr - CODE) / 64;
 	char name[64];
@@ -202,13 +202,13 @@ int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret)
 	return 0;
 }
 
-void __wrap_calls__after_drain(struct session *s, bool all)
+void __wrap_cuda_calls__after_drain(struct session *s, bool all)
 {
 	(void)s;
 	(void)all;
 }
 
-int __wrap_calls__used(struct session *s, bool last)
+int __wrap_cuda_calls__used(struct session *s, bool last)
 {
 	(void)s;
 	(void)last;
@@ -217,7 +217,7 @@ int __wrap_calls__used(struct session *s, bool last)
 
 int __wrap_session__through_state(struct session *s, const struct event *e)
 {
-	return session__to_sinks(s, e);
+	return session__dispatch(s, e);
 }
 
 /* ---- the records ---- */
@@ -397,7 +397,7 @@ int __wrap_probes__consume(struct probes *p, int (*fn)(void *ctx, const void *re
 struct soak {
 	struct sink sink; /* first */
 	struct session *s;
-	struct ring_store *store;
+	struct rolling_store *store;
 	struct model *m;
 	struct flight *flight;
 	uint64_t flights;
@@ -406,7 +406,7 @@ struct soak {
 static int on_event(struct sink *sink, const struct event *e)
 {
 	struct soak *k = (struct soak *)sink;
-	int err = ring_store__event(k->store, e);
+	int err = rolling_store__event(k->store, e);
 
 	err = err ?: model__event(k->m, e);
 	return err ?: k->flight ? flight__event(k->flight, e) : 0;
@@ -582,7 +582,7 @@ static void check_folder(const char *path)
 
 static void progress(const struct soak *k, double begun)
 {
-	struct ring_store_sum sum = ring_store__sum(k->store);
+	struct ring_store_sum sum = rolling_store__sum(k->store);
 	char n[32], mem[24], disk[24], most[24], when[24];
 
 	printf("%15s events  %8s of the job's time  %7.1f s  memory %s  disk %s (at most %s)  %" PRIu64 " segments, %" PRIu64 " gone\n",
@@ -611,9 +611,9 @@ static int feed(struct soak *k)
 	while (!err && (g.events < g.events_max || k->s->queue.len)) {
 		if (told_to_end)
 			g.events_max = g.events;
-		err = session__hurry(k->s, sinks, 1);
+		err = session__drain_new(k->s, sinks, 1);
 		if (!err && g.time >= next_tick) {
-			err = ring_store__tick(k->store, g.time) ?: k->flight ? flight__tick(k->flight, g.time) : 0;
+			err = rolling_store__tick(k->store, g.time) ?: k->flight ? flight__tick(k->flight, g.time) : 0;
 			next_tick = g.time + 1000000000;
 		}
 		if (!told_to_end && g.events / (g.events_max / 20 + 1) != shown) {
@@ -627,7 +627,7 @@ static int feed(struct soak *k)
 	}
 	if (err)
 		return err;
-	err = ring_store__finish(k->store) ?: k->flight ? flight__finish(k->flight) : 0;
+	err = rolling_store__finish(k->store) ?: k->flight ? flight__finish(k->flight) : 0;
 	progress(k, begun);
 	last = rss();
 	if (warm && !short_run && (double)last > (double)warm * GROWTH) {
@@ -646,7 +646,7 @@ static struct session *make_session(void)
 
 	if (!s)
 		return NULL;
-	s->names = names__new(s->dict, NULL);
+	s->names = symbolizer__new(s->dict, NULL);
 	s->start = 1;
 	s->probes = (struct probes *)s; /* never looked into: all that is asked of it is answered above */
 	if (!s->names || facts__set(s->facts, "pid", "1") || facts__set(s->facts, "comm", "soak") ||
@@ -698,14 +698,14 @@ int main(int argc, char **argv)
 	k.flight = k.m && flight ? flight__new(k.s->dict, k.s->facts, &fo) : NULL;
 	if (!k.m || (flight && !k.flight))
 		return die("session", ENOMEM);
-	err = ring_store__open(argv[optind], k.s->dict, k.s->facts, &ro, &k.store);
+	err = rolling_store__open(argv[optind], k.s->dict, k.s->facts, &ro, &k.store);
 	if (err) {
-		fprintf(stderr, "soak: %s: %s\n", argv[optind], ring_store__why(NULL, err));
+		fprintf(stderr, "soak: %s: %s\n", argv[optind], rolling_store__why(NULL, err));
 		return 1;
 	}
 	err = feed(&k);
 	if (err) {
-		fprintf(stderr, "soak: %s\n", ring_store__why(k.store, err));
+		fprintf(stderr, "soak: %s\n", rolling_store__why(k.store, err));
 		return 1;
 	}
 	model__finish(k.m, g.time);
@@ -713,12 +713,12 @@ int main(int argc, char **argv)
 	expect("model", "events", model__events(k.m), g.events);
 	expect("model", "steps", model__steps(k.m), g.steps);
 	check_model(k.m, "model", true);
-	check_totals(ring_store__totals(k.store));
+	check_totals(rolling_store__totals(k.store));
 	check_folder(argv[optind]);
-	expect("disk", "within the size", ring_store__sum(k.store).most_bytes <= ro.size, 1);
+	expect("disk", "within the size", rolling_store__sum(k.store).most_bytes <= ro.size, 1);
 	printf("%s: %" PRIu64 " events\n", differs ? "NOT EXACT" : "exact", g.events);
 	flight__free(k.flight);
-	ring_store__free(k.store, false);
+	rolling_store__free(k.store, false);
 	model__free(k.m);
 	k.s->probes = NULL;
 	session__free(k.s);

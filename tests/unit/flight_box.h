@@ -81,11 +81,11 @@ static inline void live__event(struct live *l, const struct event *e)
 {
 	size_t i = 0;
 
-	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_BLOCK && e->kind != EVENT_ASKED)
+	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_BLOCK && e->kind != EVENT_REQUESTED)
 		return;
 	while (i < l->n && (l->e[i].addr != e->addr || memcmp(&l->e[i].device, &e->device, sizeof(e->device))))
 		i++;
-	if (e->kind == EVENT_ASKED) {
+	if (e->kind == EVENT_REQUESTED) {
 		if (i < l->n && e->requested) {
 			l->e[i].requested = e->requested;
 			l->e[i].cuda_stream = e->cuda_stream;
@@ -197,7 +197,7 @@ static inline void job__step(struct job *j, struct box *b)
 	}
 	job__event(j, b, e);
 	if (e.kind == EVENT_ALLOC && e.device.type == DEVICE_CUDA && r >> 44 & 1)
-		job__event(j, b, (struct event){ .kind = EVENT_ASKED, .device = e.device, .thread = e.thread,
+		job__event(j, b, (struct event){ .kind = EVENT_REQUESTED, .device = e.device, .thread = e.thread,
 						 .addr = e.addr, .requested = e.size - (r >> 45 & 255), .cuda_stream = r >> 53 & 1 });
 	if (r >> 54 & 1)
 		job__event(j, b, (struct event){ .kind = EVENT_STEP, .thread = e.thread });

@@ -23,14 +23,14 @@ struct call {
 	uint64_t again, kept; /* at most when it is computed again; kept for backward */
 };
 
-struct calls {
+struct cuda_calls {
 	struct call *all;
 	size_t n, cap;
 	struct map64 *at; /* epoch and instance -> number */
 };
 
 /* -1: none, -2: no memory */
-static int64_t call_of(struct calls *c, uint32_t instance1, uint32_t epoch, bool make)
+static int64_t call_of(struct cuda_calls *c, uint32_t instance1, uint32_t epoch, bool make)
 {
 	uint64_t key = (uint64_t)epoch << 32 | instance1, i;
 
@@ -55,7 +55,7 @@ static bool of_forward(const struct ablock *b)
 }
 
 /* Where the calls of a window end. */
-static int find_calls(const struct window *w, const struct instances *s, uint32_t group, struct calls *c)
+static int find_calls(const struct window *w, const struct instances *s, uint32_t group, struct cuda_calls *c)
 {
 	uint32_t level = s->groups[group].level;
 
@@ -80,7 +80,7 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 }
 
 /* Where backward comes to them: what it allocates in them first, or gives back of what they kept. */
-static void find_backwards(const struct window *w, const struct instances *s, uint32_t group, struct calls *c)
+static void find_backwards(const struct window *w, const struct instances *s, uint32_t group, struct cuda_calls *c)
 {
 	uint32_t level = s->groups[group].level, phase = PHASE_OTHER;
 
@@ -113,7 +113,7 @@ static bool is_kept(const struct window *w, const struct ablock *b, const struct
 }
 
 /* What they hold at most when they are computed again, which ends with the last block that is kept. */
-static void find_again(const struct window *w, const struct instances *s, uint32_t group, struct calls *c)
+static void find_again(const struct window *w, const struct instances *s, uint32_t group, struct cuda_calls *c)
 {
 	for (uint32_t p = 1; p <= w->n; p++) {
 		const struct ablock *b = &w->blocks[w->moves[p] >> 1];
@@ -145,7 +145,7 @@ struct sum {
 static int change_window(const struct window *w, const struct instances *s, uint32_t group, struct changes *ch,
 			 struct sum *sum)
 {
-	struct calls c = { .at = map64__new() };
+	struct cuda_calls c = { .at = map64__new() };
 	int err = c.at ? find_calls(w, s, group, &c) : -ENOMEM;
 
 	*sum = (struct sum){ 0 };

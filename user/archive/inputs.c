@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "archive/folder.h"
-#include "archive/ring_view.h"
+#include "archive/rolling_view.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -137,7 +137,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 	}
 	if (n > 1 && (what == INPUTS_ONE || what == INPUTS_ENDS))
 		return which(f, "which one?");
-	if (what == INPUTS_REPORT && ring_view__is(folder__path(f)))
+	if (what == INPUTS_REPORT && rolling_view__is(folder__path(f)))
 		return inputs__add(in, strdup(folder__path(f)), NULL);
 	for (size_t i = 0; (what == INPUTS_PROCESSES || what == INPUTS_REPORT) && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/names.h"
 #include "capture/session_internal.h"
+#include "capture/symbolizer.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "log/log.h"
@@ -269,7 +269,7 @@ static uint32_t class_by_vptr(struct session *s, uint64_t vptr)
 		return (uint32_t)v;
 	v = 0;
 	if (!node__class(s->target.proc, vptr, name, sizeof(name)))
-		v = names__number(s->names, dict__string(s->dict, name, strlen(name)));
+		v = symbolizer__number(s->names, dict__string(s->dict, name, strlen(name)));
 	if (v == UINT32_MAX || map64__set(a->classes, vptr, v))
 		return UINT32_MAX;
 	return (uint32_t)v;
@@ -288,7 +288,7 @@ static uint32_t read_type(struct session *s, uint64_t type)
 	if (!pytype__name(&m, type, name, sizeof(name))) {
 		len = strlen(name);
 		if (len > sizeof(end) - 1 && !strcmp(name + len - (sizeof(end) - 1), end))
-			v = names__number(s->names, dict__string(s->dict, name, len));
+			v = symbolizer__number(s->names, dict__string(s->dict, name, len));
 	}
 	pymem__fini(&m);
 	return (uint32_t)v;
@@ -384,8 +384,8 @@ static int unknown(struct session *s, uint32_t *node)
 	struct dict_node n = { 0 };
 
 	if (!a->unknown) {
-		n.cls = names__number(s->names, dict__string(s->dict, AUTOGRAD_UNKNOWN, strlen(AUTOGRAD_UNKNOWN)));
-		a->unknown = n.cls == UINT32_MAX ? n.cls : names__number(s->names, dict__node(s->dict, n));
+		n.cls = symbolizer__number(s->names, dict__string(s->dict, AUTOGRAD_UNKNOWN, strlen(AUTOGRAD_UNKNOWN)));
+		a->unknown = n.cls == UINT32_MAX ? n.cls : symbolizer__number(s->names, dict__node(s->dict, n));
 	}
 	*node = a->unknown == UINT32_MAX ? 0 : a->unknown;
 	return a->unknown == UINT32_MAX ? -ENOMEM : 0;
@@ -430,7 +430,7 @@ int autograd__runs(struct session *s, const struct mt_rec_node *r)
 		a->unjoined++;
 	}
 	a->unnamed += !node.cls;
-	t->node = names__number(s->names, dict__node(s->dict, node));
+	t->node = symbolizer__number(s->names, dict__node(s->dict, node));
 	return t->node == UINT32_MAX ? -ENOMEM : 0;
 }
 

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "capture/autograd.h"
-#include "capture/names.h"
 #include "capture/session_internal.h"
+#include "capture/symbolizer.h"
 #include "lib/map64.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -210,7 +210,7 @@ static int name_of(struct session *s, uint64_t self, uint64_t type, uint64_t roo
 	/* It may be gone, and something else be where it was. */
 	if (proc__read_u64(s->target.proc, self + python__layout(s->target.python)->ob_type, &now) || now != type)
 		return 0;
-	n.module = names__module(s->names, self, root, parent);
+	n.module = symbolizer__module(s->names, self, root, parent);
 	if (n.module == UINT32_MAX)
 		return -ENOMEM;
 	*ret = n.module;
@@ -263,7 +263,7 @@ static int leave(struct session *s, struct inside *in, uint32_t keep, uint64_t t
 		if (in->left && in->n >= in->left_from && in->left_at < time)
 			e.time = in->left_at;
 		if (c->told)
-			err = session__hand_on(s, &e);
+			err = session__emit(s, &e);
 	}
 	in->left = false;
 	return err;
@@ -348,7 +348,7 @@ int modules__entered(struct session *s, const struct mt_rec_enter *r)
 	e.thread = t->number;
 	e.module = c->module;
 	err = autograd__node(s, t, &r->h, &e.node);
-	return err ? err : session__hand_on(s, &e);
+	return err ? err : session__emit(s, &e);
 }
 
 /* ---- threads from which nothing comes ---- */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "capture/kin.h"
 #include "capture/probes_internal.h"
+#include "capture/proc_group.h"
 #include "process/seccomp.h"
 
 #define CALL_FILES_MAX 4096
@@ -19,12 +19,12 @@ static int on_record(void *ctx, const void *data, size_t len)
 		return 0;
 	p->records[h->member][h->type % RECORD_TYPES]++;
 	p->ends += h->type == MT_REC_CODE_GONE;
-	return p->group ? feeds__deal(&p->feeds, data, len) : p->fn(p->ctx, data, len);
+	return p->group ? demux__deal(&p->feeds, data, len) : p->fn(p->ctx, data, len);
 }
 
 void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx)
 {
-	feeds__set(&p->feeds, number, fn, ctx);
+	demux__set(&p->feeds, number, fn, ctx);
 }
 
 void probes__on_unknown(struct probes *p, void (*fn)(void *ctx), void *ctx)
@@ -229,7 +229,7 @@ void probes__set_asked(struct probes *p, const struct mt_usdt_args *args, size_t
 
 void probes__set_node_layout(struct probes *p, uint32_t number, const struct mt_node_layout *layout)
 {
-	struct mt_node_layout *l = p->group ? &kin__member(p->kin, number)->node : p->vars.node_layout;
+	struct mt_node_layout *l = p->group ? &proc_group__member(p->kin, number)->node : p->vars.node_layout;
 
 	/* What says that a word is to be read comes after where it is. */
 	__atomic_store_n(&l->extra, 0, __ATOMIC_SEQ_CST);
@@ -356,7 +356,7 @@ uint64_t probes__epoch(const struct probes *p)
 
 void probes__set_module_codes(struct probes *p, uint32_t number, const uint64_t *codes, size_t n)
 {
-	uint64_t *to = p->group ? (uint64_t *)kin__member(p->kin, number)->module_code : p->vars.module_code;
+	uint64_t *to = p->group ? (uint64_t *)proc_group__member(p->kin, number)->module_code : p->vars.module_code;
 	size_t i;
 
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)

@@ -15,7 +15,7 @@
 #include "torch/torch.h"
 
 struct inside_memory;
-struct kin;
+struct proc_group;
 struct probes;
 
 #define PROBES_SETS 32
@@ -27,7 +27,7 @@ struct probes_sets {
 };
 
 struct probes_opts {
-	struct kin *kin; /* whose members' hits are recorded, each under its number; NULL: those of the one process attached to */
+	struct proc_group *kin; /* whose members' hits are recorded, each under its number; NULL: those of the one process attached to */
 	struct probes_sets *sets; /* with kin: it is listed here as long as it is there; NULL: nowhere */
 	struct mt_py_layout py; /* all zero: no Python frames */
 	size_t ring_bytes;	/* power of two; 0: the default of 16 MiB */

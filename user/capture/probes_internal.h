@@ -5,7 +5,7 @@
  * What probes.c has of the two places where the programs can run: the kernel (probes_kernel.c), and the process itself
  * (probes_inside.c). Functions return as those of probes.h that are called the same.
  */
-#include "capture/feeds.h"
+#include "capture/demux.h"
 #include "capture/probes.h"
 #include "capture/bpf_ring.h"
 
@@ -60,13 +60,13 @@ struct probes {
 	struct place at_place[HOOK_NR];
 	unsigned int users;
 	/* With a group: */
-	struct kin *kin;
+	struct proc_group *kin;
 	uint32_t group;
 	struct probes_sets *sets;
 	struct file_id *files; /* whose calls are attached to */
 	size_t n_files;
 	bool calls_each; /* return probes harm processes with a seccomp filter: calls are attached to one process at a time */
-	struct feeds feeds;
+	struct demux feeds;
 	uint64_t lost_ends; /* of numbers that others have by now */
 	/* What probes__lost_ends() counted, and the programs' word before that. */
 	uint64_t ends_sum, ends_notices;

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
-#include "capture/kin.h"
 #include "capture/probes_internal.h"
+#include "capture/proc_group.h"
 #include "lib/clock.h"
 #include "log/log.h"
 #include "memtrace.skel.h"
@@ -245,16 +245,16 @@ static int set_family(struct probes *p, const struct probes_opts *opts)
 
 	p->users = 1;
 	if (!opts->kin) {
-		bpf_map__set_max_entries(kernel(p)->skel->maps.family, 1);
+		bpf_map__set_max_entries(kernel(p)->skel->maps.processes, 1);
 		return bpf_map__set_max_entries(kernel(p)->skel->maps.members, 1);
 	}
 	p->kin = opts->kin;
-	p->group = kin__new_group(opts->kin);
+	p->group = proc_group__new_group(opts->kin);
 	kernel(p)->skel->rodata->group = p->group;
 	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
-	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.family, kin__family_fd(p->kin)) : -ENOMEM;
+	err = p->files ? bpf_map__reuse_fd(kernel(p)->skel->maps.processes, proc_group__processes_fd(p->kin)) : -ENOMEM;
 	if (!err)
-		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members, kin__members_fd(p->kin));
+		err = bpf_map__reuse_fd(kernel(p)->skel->maps.members, proc_group__members_fd(p->kin));
 	if (!err)
 		err = bpf_map__set_max_entries(kernel(p)->skel->maps.counters, MT_MEMBERS);
 	if (opts->sets && opts->sets->n < PROBES_SETS) {

@@ -20,11 +20,11 @@
 #include <unistd.h>
 
 #include "capture/autograd.h"
-#include "capture/calls.h"
-#include "capture/codes.h"
+#include "capture/code_cache.h"
+#include "capture/cuda_calls.h"
 #include "capture/inside_memory.h"
 #include "capture/modules.h"
-#include "capture/names.h"
+#include "capture/symbolizer.h"
 #include "lib/clock.h"
 #include "lib/map64.h"
 #include "lib/text.h"
@@ -106,12 +106,12 @@ void session__free(struct session *s)
 		probes__leave_calls(s->probes, proc__pid(s->target.proc));
 	}
 	probes__free(s->probes);
-	calls__free(s->calls);
+	cuda_calls__free(s->calls);
 	autograd__free(s->autograd);
 	modules__free(s->modules);
 	session__close_census(s);
 	session__close_state(s);
-	names__free(s->names);
+	symbolizer__free(s->names);
 	map64__free(s->stacks);
 	map64__free(s->outer);
 	map64__free(s->old_stacks);
@@ -247,13 +247,13 @@ static int attach(struct session *s, struct failure *f)
 		err = session__fit(s, f);
 	if (err)
 		return err;
-	s->names = names__new(s->dict, s->target.has_slot ? s->target.python : NULL);
+	s->names = symbolizer__new(s->dict, s->target.has_slot ? s->target.python : NULL);
 	if (!s->names || session__catch_up(s) || session__set_facts(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (session__open_state(s) || (!s->opts.steps_only && session__before_state(s)))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	/* Segments before blocks: the total that comes with a block has all segments in it that were taken until then. */
-	if (!s->opts.steps_only && calls__attach(s))
+	if (!s->opts.steps_only && cuda_calls__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	if (!s->opts.no_autograd && autograd__attach(s))
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
@@ -326,8 +326,8 @@ int session__enqueue(void *ctx, const void *rec, size_t len)
 	err = queue__push(&s->queue, rec, len);
 	if (!err && gone->h.type == MT_REC_CODE_GONE) {
 		s->gone_after += gone->epoch > s->read_until;
-		s->strange_ends += gone->h.member == s->opts.number && !codes__known(names__codes(s->names), gone->code);
-		err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
+		s->strange_ends += gone->h.member == s->opts.number && !code_cache__known(symbolizer__codes(s->names), gone->code);
+		err = code_cache__gone(symbolizer__codes(s->names), gone->code, gone->epoch);
 	}
 	if (!err && s->queue.len > queue_max(s))
 		return -EAGAIN;
@@ -342,15 +342,15 @@ int session__catch_up(struct session *s)
 	int err = 0;
 
 	/* What a forked process has from its parent was closed by these ends there. */
-	codes__floor(names__codes(s->names), s->queue.floor);
+	code_cache__floor(symbolizer__codes(s->names), s->queue.floor);
 	while (!err && (gone = queue__at(&s->queue, &pos, s->queue.len, &len))) {
 		if (gone->h.type == MT_REC_CODE_GONE)
-			err = codes__gone(names__codes(s->names), gone->code, gone->epoch);
+			err = code_cache__gone(symbolizer__codes(s->names), gone->code, gone->epoch);
 	}
 	s->forgotten = probes__times_forgotten(s->probes);
 	/* Which of them came before we were there cannot be told: nothing is said of stacks from before now. */
 	if (!err && s->opts.kin && !probes__lost_ends(s->probes, &lost) && lost) {
-		codes__lost(names__codes(s->names), 0, probes__epoch(s->probes));
+		code_cache__lost(symbolizer__codes(s->names), 0, probes__epoch(s->probes));
 		s->gone_lost = lost;
 	}
 	return err;
@@ -381,7 +381,7 @@ static int prefetch(struct session *s)
 			return -EBADMSG;
 		if (session__knows_stack(s, ((const struct mt_rec_stack *)h)->stack))
 			continue;
-		err = names__prefetch(s->names, (const struct mt_rec_stack *)h);
+		err = symbolizer__prefetch(s->names, (const struct mt_rec_stack *)h);
 		if (err)
 			return err;
 	}
@@ -410,7 +410,7 @@ static void look_for_forgotten(struct session *s)
 		return;
 	s->gone_lost += (n - s->forgotten) * PROBES_FORGOTTEN_ENDS;
 	s->forgotten = n;
-	codes__lost(names__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
+	code_cache__lost(symbolizer__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
 }
 
 /* Have records about freed code objects been lost? Then nothing is sure from the last sure epoch up to now. */
@@ -425,8 +425,8 @@ static int look_for_losses(struct session *s, bool *lost)
 	if (!*lost)
 		return 0;
 	s->gone_lost = n;
-	codes__drop_new(names__codes(s->names));
-	codes__lost(names__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
+	code_cache__drop_new(symbolizer__codes(s->names));
+	code_cache__lost(symbolizer__codes(s->names), s->sure_epoch, probes__epoch(s->probes));
 	return 0;
 }
 
@@ -436,17 +436,17 @@ static int look_for_losses(struct session *s, bool *lost)
  */
 static int settle(struct session *s)
 {
-	struct codes *codes = names__codes(s->names);
+	struct code_cache *codes = symbolizer__codes(s->names);
 	bool lost = false;
 	int tries, err;
 
 	s->gone_after = 0;
 	s->read_until = probes__epoch(s->probes);
-	codes__read_until(codes, s->read_until);
+	code_cache__read_until(codes, s->read_until);
 	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
 		if (probes__bumps(s->probes) + probes__ends(s->probes) - s->gone_after + s->gone_lost >= s->read_until) {
 			s->sure_epoch = s->read_until;
-			codes__confirm(codes);
+			code_cache__confirm(codes);
 			return 0;
 		}
 		err = consume(s);
@@ -455,7 +455,7 @@ static int settle(struct session *s)
 		if (err < 0)
 			return err;
 	}
-	codes__drop_new(codes);
+	code_cache__drop_new(codes);
 	return 0;
 }
 
@@ -471,7 +471,7 @@ static uint64_t sum_of_lost(const uint64_t c[MT_CNT_NR], const unsigned *what, s
 static uint64_t sum_lost(const uint64_t c[MT_CNT_NR])
 {
 	static const unsigned what[] = { MT_REC_REPORT,	   MT_REC_OOM,	 MT_REC_CPU_NEW,   MT_REC_CPU_DELETE,
-					 MT_REC_CUDA_CALL, MT_REC_ASKED, MT_REC_SET_DEVICE };
+					 MT_REC_CUDA_CALL, MT_REC_REQUESTED, MT_REC_SET_DEVICE };
 
 	return sum_of_lost(c, what, sizeof(what) / sizeof(what[0]));
 }
@@ -517,7 +517,7 @@ static int tell_losses(struct session *s)
 	s->lost_said = events;
 	s->loss_open = true;
 	s->lost_at = e.size; /* of this round */
-	return session__hand_on(s, &e);
+	return session__emit(s, &e);
 }
 
 /* All that was in the ring when the last loss was counted has been handed on, and nothing was lost since. */
@@ -528,7 +528,7 @@ static int end_losses(struct session *s, uint64_t now)
 	if (!s->loss_open || s->behind || s->lost_at)
 		return 0;
 	s->loss_open = false;
-	return session__hand_on(s, &e);
+	return session__emit(s, &e);
 }
 
 /*
@@ -546,7 +546,7 @@ static int go_round(struct session *s, bool hurry)
 	look_for_forgotten(s);
 	err = consume(s);
 	taken = probes__taken(s->probes);
-	calls__after_drain(s, err >= 0 && !s->behind);
+	cuda_calls__after_drain(s, err >= 0 && !s->behind);
 	s->lost_at = 0;
 	if (err >= 0 && (!hurry || s->queue.len > ring_size(s) / 2))
 		err = tell_losses(s);
@@ -560,13 +560,13 @@ static int go_round(struct session *s, bool hurry)
 	queue__drop(&s->queue, pos);
 	s->taken = taken;
 	if (err >= 0)
-		err = calls__used(s, false);
+		err = cuda_calls__used(s, false);
 	return err < 0 ? err : 0;
 }
 
 int session__round(struct session *s)
 {
-	calls__before_drain(s);
+	cuda_calls__before_drain(s);
 	return go_round(s, false);
 }
 
@@ -591,7 +591,7 @@ static void maybe_go_sleepable(struct session *s, const uint64_t c[MT_CNT_NR])
 
 static void look_for_unseen(struct session *s)
 {
-	uint64_t n = calls__unseen(s);
+	uint64_t n = cuda_calls__unseen(s);
 
 	if (n <= s->unseen)
 		return;
@@ -611,9 +611,9 @@ static int housekeeping(struct session *s, uint64_t now)
 	maybe_go_sleepable(s, c);
 	renew_marks(s);
 	look_into_torch(s, now);
-	calls__look(s, now);
+	cuda_calls__look(s, now);
 	autograd__look(s, now);
-	if (names__recheck(s->names, now))
+	if (symbolizer__recheck(s->names, now))
 		session__forget_roots(s);
 	if (now - s->last_facts >= FACTS_EVERY || !s->last_facts) {
 		s->last_facts = now;
@@ -656,12 +656,12 @@ int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	return err;
 }
 
-int session__hurry_fd(const struct session *s)
+int session__wake_fd(const struct session *s)
 {
 	return probes__wake_fd(s->probes);
 }
 
-int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
+int session__drain_new(struct session *s, struct sink *const *sinks, size_t n_sinks)
 {
 	s->sinks = sinks;
 	s->n_sinks = n_sinks;
@@ -669,7 +669,7 @@ int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks)
 	return go_round(s, true);
 }
 
-int session__catch(struct session *s)
+int session__drain(struct session *s)
 {
 	int err = 0;
 
@@ -682,19 +682,19 @@ int session__catch(struct session *s)
 int session__mark(struct session *s, const char *name)
 {
 	struct event e = { .kind = EVENT_MARK };
-	int err = session__catch(s);
+	int err = session__drain(s);
 
 	if (err || !s->attached || !s->n_sinks)
 		return err;
 	e.time = session__now(s);
 	e.name = dict__string(s->dict, name, strlen(name));
-	return session__hand_on(s, &e);
+	return session__emit(s, &e);
 }
 
 static void stop(struct session *s)
 {
 	if (s->opts.kin)
-		kin__stop(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
+		proc_group__stop(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
 	else
 		probes__stop(s->probes);
 }
@@ -714,11 +714,11 @@ int session__finish(struct session *s, struct sink *const *sinks, size_t n_sinks
 	look_for_unseen(s);
 	stop(s);
 	err = err ? err : session__pump(s, sinks, n_sinks);
-	err = err ? err : calls__used(s, true);
+	err = err ? err : cuda_calls__used(s, true);
 	if (!s->opts.kin)
 		probes__detach(s->probes);
 	else if (strcmp(stop_reason, "exec"))
-		kin__forget(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
+		proc_group__forget(s->opts.kin, proc__pid(s->target.proc), s->opts.number);
 	if (s->opts.inside)
 		inside_memory__close(s->opts.inside);
 	log_debug("detached after %.1f ms", (session__now(s) - now) / 1e6);

@@ -4,7 +4,7 @@
 /*
  * One capture of one process: finds what is in it, attaches, and turns the kernel side's records into a
  * record stream (dict, facts, events), until it is closed. Single-threaded: the owner calls
- * session__pump() from its own loop, about a hundred times a second, and session__hurry() in between.
+ * session__pump() from its own loop, about a hundred times a second, and session__drain_new() in between.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 #include "record/stream.h"
 
 struct inside_memory;
-struct kin;
+struct proc_group;
 struct probes_sets;
 struct queue;
 struct session;
@@ -31,11 +31,11 @@ struct session_opts {
 	bool started; /* the process is ours and waits to run its program: anything may be in it later */
 	bool late; /* it may become anything later, as one that is ours, and is not to be held */
 	/* Of a capture that follows children: who keeps them, the sets of programs, the number of this process (kin.h; 0: it gets one when it needs it). Else NULL, NULL, 0. */
-	struct kin *kin;
+	struct proc_group *kin;
 	struct probes_sets *sets;
 	uint32_t number;
 	struct inside_memory *inside; /* the process is a child of ours that records itself, and not kin's; NULL: the kernel does */
-	bool requested; /* EVENT_ASKED, where the target's PyTorch has the probe for it */
+	bool requested; /* EVENT_REQUESTED, where the target's PyTorch has the probe for it */
 	bool requested_if_there; /* likewise, and where it has none nothing is said */
 	bool no_autograd; /* what backward allocates is not traced to lines of forward */
 	bool no_modules; /* calls of modules are not told of, but for those that steps are counted by */
@@ -59,12 +59,12 @@ struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t 
 void session__free(struct session *s); /* detaches; NULL is fine */
 
 /*
- * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again after session__patience() ms); else negative and *f. The
+ * Attaches. 0; -EAGAIN: PyTorch is not imported yet (call again after session__poll_ms() ms); else negative and *f. The
  * stream's time begins when the last probe is in place. The fact attached_at is "start" where that was before
  * any of PyTorch's code could run, so that nothing was missed. session__proc() may be another one after each call.
  */
 int session__attach(struct session *s, struct failure *f);
-int session__patience(const struct session *s);
+int session__poll_ms(const struct session *s);
 bool session__attached(const struct session *s);
 /*
  * Its number among those that are followed: session_opts.number, or one that session__attach() took when it could be recorded, which is
@@ -83,13 +83,13 @@ bool session__has_multi(const struct session *s);
 int session__pump(struct session *s, struct sink *const *sinks, size_t n_sinks);
 /*
  * While attached: a descriptor that is readable when the target is where it has not been before. What it runs there may
- * be gone with it any moment, so session__hurry() is to be called at once. Owned by s.
+ * be gone with it any moment, so session__drain_new() is to be called at once. Owned by s.
  */
-int session__hurry_fd(const struct session *s);
+int session__wake_fd(const struct session *s);
 /* Brings in what has been recorded, and nothing else that a pump does. Returns as that. */
-int session__hurry(struct session *s, struct sink *const *sinks, size_t n_sinks);
+int session__drain_new(struct session *s, struct sink *const *sinks, size_t n_sinks);
 /* Brings in all that has been recorded by now, to the sinks of the last pump; before the first one nothing happens. Returns as that. */
-int session__catch(struct session *s);
+int session__drain(struct session *s);
 /*
  * An EVENT_MARK of that name, behind all that has been recorded by now, to the sinks of the last pump; before the first one nothing
  * happens. Returns as that.

@@ -16,8 +16,8 @@
 #include <time.h>
 
 #include "capture/autograd.h"
-#include "capture/calls.h"
-#include "capture/names.h"
+#include "capture/cuda_calls.h"
+#include "capture/symbolizer.h"
 #include "census/census.h"
 #include "lib/map64.h"
 #include "log/log.h"
@@ -230,7 +230,7 @@ static enum category category_of(enum census_kind k)
 
 static uint32_t number(struct session *s, const char *text)
 {
-	return *text ? names__number(s->names, dict__string(s->dict, text, strlen(text))) : 0;
+	return *text ? symbolizer__number(s->names, dict__string(s->dict, text, strlen(text))) : 0;
 }
 
 /* Name and module in the dict. 0 or -ENOMEM. */
@@ -244,12 +244,12 @@ static int intern(struct session *s, const struct census_tensor *t, uint32_t *na
 		return -ENOMEM;
 	if (!*t->cls)
 		return 0;
-	m.name = names__number(s->names, dict__string(s->dict, t->module, strlen(t->module)));
-	m.cls = names__number(s->names, dict__string(s->dict, t->cls, strlen(t->cls)));
-	m.root = names__number(s->names, dict__string(s->dict, t->root, strlen(t->root)));
+	m.name = symbolizer__number(s->names, dict__string(s->dict, t->module, strlen(t->module)));
+	m.cls = symbolizer__number(s->names, dict__string(s->dict, t->cls, strlen(t->cls)));
+	m.root = symbolizer__number(s->names, dict__string(s->dict, t->root, strlen(t->root)));
 	if (m.name == UINT32_MAX || m.cls == UINT32_MAX || m.root == UINT32_MAX)
 		return -ENOMEM;
-	*module = names__number(s->names, dict__module(s->dict, m));
+	*module = symbolizer__number(s->names, dict__module(s->dict, m));
 	return *module == UINT32_MAX ? -ENOMEM : 0;
 }
 
@@ -297,7 +297,7 @@ static int tell_tensor(struct session *s, const struct census_tensor *t, uint64_
 		return 0;
 	e.flags |= item_of(t->dtype);
 	err = intern(s, t, &e.name, &e.module);
-	return err ? err : session__to_sinks(s, &e);
+	return err ? err : session__dispatch(s, &e);
 }
 
 static int tell(struct session *s, const struct census_state *st, bool first)
@@ -321,9 +321,9 @@ static int tell(struct session *s, const struct census_state *st, bool first)
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
 			e.size += d->bytes[k];
 		if (d->type == DEVICE_CUDA && !st->torn && !st->torn_lists && !st->unreadable)
-			calls__tensors(s, d->index, e.size);
+			cuda_calls__tensors(s, d->index, e.size);
 		if (is_traced(d->type))
-			err = session__to_sinks(s, &e);
+			err = session__dispatch(s, &e);
 	}
 	return err;
 }

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "capture/autograd.h"
-#include "capture/calls.h"
+#include "capture/cuda_calls.h"
 #include "capture/modules.h"
-#include "capture/names.h"
+#include "capture/symbolizer.h"
 #include "lib/json.h"
 #include "process/cgroup.h"
 #include "process/container.h"
@@ -224,10 +224,10 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 					     [MT_REC_CPU_NEW] = "cpu_new",	   [MT_REC_CPU_DELETE] = "cpu_delete",
 					     [MT_REC_STACK] = "stack",		   [MT_REC_CODE_GONE] = "code_gone",
 					     [MT_REC_SCOPE_END] = "scope_end",	   [MT_REC_MODULE_CALL] = "module_call",
-					     [MT_REC_CUDA_CALL] = "cuda_call",	   [MT_REC_ASKED] = "asked",
+					     [MT_REC_CUDA_CALL] = "cuda_call",	   [MT_REC_REQUESTED] = "asked",
 					     [MT_REC_SET_DEVICE] = "set_device",   [MT_REC_EDGE] = "autograd_edge",
 					     [MT_REC_NODE] = "autograd_node",	   [MT_REC_MODULE_LEAVE] = "module_leave" };
-	struct names_stats ns = names__stats(s->names);
+	struct names_stats ns = symbolizer__stats(s->names);
 	size_t i;
 
 	/* hits = records + filtered + lost, of each type: what a hit came to is counted where it is decided. */
@@ -241,7 +241,7 @@ void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR])
 		set_counter(s, "walks", walk__name(i), c[MT_CNT_WALK + i]);
 	set_counter(s, "walked_again", "all", c[MT_CNT_AGAIN]);
 	set_counter(s, "walked_again", "otherwise", c[MT_CNT_AGAIN_OTHER]);
-	calls__set_facts(s, c);
+	cuda_calls__set_facts(s, c);
 	autograd__set_facts(s, c);
 	modules__set_facts(s, c);
 	if (s->unseen)

@@ -7,19 +7,19 @@
 #include <stdint.h>
 
 #include "capture/attach.h"
-#include "capture/hold.h"
-#include "capture/kin.h"
 #include "capture/probes.h"
+#include "capture/proc_group.h"
+#include "capture/ptrace_hold.h"
 #include "capture/queue.h"
 #include "capture/session.h"
 #include "torch/cudaalloc.h"
 
 struct autograd;
-struct calls;
+struct cuda_calls;
 struct dict;
 struct map64;
 struct modules;
-struct names;
+struct symbolizer;
 struct session_census;
 struct session_state;
 
@@ -57,17 +57,17 @@ struct session {
 	struct session_opts opts;
 	struct target target;
 	struct probes *probes;
-	struct calls *calls; /* into CUDA: see calls.h */
+	struct cuda_calls *calls; /* into CUDA: see calls.h */
 	struct autograd *autograd; /* see autograd.h; NULL: not wanted */
 	struct modules *modules; /* see modules.h; NULL: not wanted */
 	struct mt_py_layout layout; /* that the programs were loaded with */
 	struct waiting wait;
-	struct hold hold; /* of a command that is being attached to */
+	struct ptrace_hold hold; /* of a command that is being attached to */
 	int nice;	  /* ours before the waiting, while hastened */
 	bool hastened;
 	struct dict *dict;
 	struct facts *facts;
-	struct names *names;
+	struct symbolizer *names;
 	struct queue queue;
 	struct session_state *state; /* from the attaching on */
 	struct session_census *census; /* the same; NULL: not wanted */
@@ -102,7 +102,7 @@ struct session {
 	uint64_t taken; /* what is in the ring up to here has been handed on (probes__taken()) */
 	bool forked; /* by one that was traced */
 	bool joined_early; /* of one that is followed: its hits were recorded before PyTorch was mapped */
-	uint64_t unseen; /* of them (below), see calls__unseen() */
+	uint64_t unseen; /* of them (below), see cuda_calls__unseen() */
 	uint64_t early_lost; /* never came to a probe; and records of before it was looked at, for which there was no room */
 	bool blind; /* the end of code objects is not reported any more: none may be read */
 	struct sink *const *sinks;
@@ -133,7 +133,7 @@ void session__renew(struct session *s);
 bool session__before_torch(const struct session *s);
 
 /*
- * session_kin.c: of a session that follows children, nothing else does anything here. join: its hits are recorded by s->probes
+ * session_group.c: of a session that follows children, nothing else does anything here. join: its hits are recorded by s->probes
  * from now on, under its number; leave: no more. fit: that they are attached where this process has its code, others where not. 0 or
  * negative with *f.
  */
@@ -146,7 +146,7 @@ int session__fit(struct session *s, struct failure *f);
 int session__round(struct session *s);
 
 /* records.c: an event of the stream: to the sinks, or where it has to wait first. 0 or the error of one. */
-int session__hand_on(struct session *s, const struct event *e);
+int session__emit(struct session *s, const struct event *e);
 /* The thread of a record; NULL: no memory. Valid until the next call. */
 struct thread *session__thread(struct session *s, uint32_t tid);
 /* Now and then: which of them have ended? Looks at some. */
@@ -158,7 +158,7 @@ bool session__knows_stack(const struct session *s, uint64_t id);
 /* A record's time as an event has it. */
 uint64_t session__since(const struct session *s, uint64_t time);
 /* Straight to the sinks. */
-int session__to_sinks(struct session *s, const struct event *e);
+int session__dispatch(struct session *s, const struct event *e);
 /* Turns one record of the kernel side into what it means. 0, -ENOMEM, -EBADMSG (no such record), a sink's error. */
 int session__record(struct session *s, const void *rec, size_t len);
 /* Modules are other ones: all stacks are named, and their roots reported, anew. */

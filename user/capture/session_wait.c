@@ -83,7 +83,7 @@ int session__load(struct session *s, struct failure *f)
 
 	if (s->probes && !memcmp(&po.py, &s->layout, sizeof(po.py))) {
 		if (po.kin)
-			kin__member(po.kin, s->opts.number)->type_cell = cell;
+			proc_group__member(po.kin, s->opts.number)->type_cell = cell;
 		return 0;
 	}
 	session__leave(s);
@@ -112,7 +112,7 @@ static void hasten(struct session *s)
 
 void session__let_go(struct session *s, bool again)
 {
-	hold__release(&s->hold);
+	ptrace_hold__release(&s->hold);
 	if (s->opts.inside && !again)
 		inside_memory__let_go(s->opts.inside);
 	if (again || !s->hastened)
@@ -124,7 +124,7 @@ void session__let_go(struct session *s, bool again)
 /* Until session__let_go(). */
 static void hold_command(struct session *s)
 {
-	int err = s->opts.started && !s->opts.inside ? hold__take(&s->hold, proc__pid(s->target.proc)) : 0;
+	int err = s->opts.started && !s->opts.inside ? ptrace_hold__take(&s->hold, proc__pid(s->target.proc)) : 0;
 
 	if (err)
 		log_debug("PID %d cannot be held: %s", (int)proc__pid(s->target.proc), strerror(-err));
@@ -226,7 +226,7 @@ int session__await(struct session *s, struct failure *f)
 	return err ?: s->target.torch.found ? 0 : -EAGAIN;
 }
 
-int session__patience(const struct session *s)
+int session__poll_ms(const struct session *s)
 {
 	bool quiet = monotonic() - s->wait.changed > QUIET;
 

@@ -9,7 +9,7 @@
 #include "follow/capture_args.h"
 #include "lib/text.h"
 #include "live/args.h"
-#include "live/guard.h"
+#include "live/tty_restore.h"
 #include "log/log.h"
 
 enum { OPT_TOP = 0x4000, OPT_COLOR, OPT_FORMAT, OPT_BY, OPT_SORT, OPT_FILTER, OPT_HIDE, OPT_FRAMES };
@@ -124,7 +124,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static int show(struct live_args *args)
 {
 	const char *why = NULL;
-	struct term_guard *g = args->format == LIVE_SCREEN && !args->count ? term_guard__new(&why) : NULL;
+	struct tty_restore *g = args->format == LIVE_SCREEN && !args->count ? tty_restore__new(&why) : NULL;
 	int status;
 
 	if (!args->interval)
@@ -134,9 +134,9 @@ static int show(struct live_args *args)
 			log_info("no live view: %s; plain text instead", why);
 		return live_plain__run(args);
 	}
-	if (term_guard__fork(g, &status))
+	if (tty_restore__fork(g, &status))
 		status = live_view__run(args, g);
-	term_guard__free(g);
+	tty_restore__free(g);
 	return status;
 }
 

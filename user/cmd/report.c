@@ -8,7 +8,7 @@
 #include "advice/advice.h"
 #include "archive/analyze.h"
 #include "archive/inputs.h"
-#include "archive/ring_view.h"
+#include "archive/rolling_view.h"
 #include "cmd/commands.h"
 #include "cmd/csv_args.h"
 #include "cmd/log_args.h"
@@ -339,7 +339,7 @@ struct reports {
 	struct json *j;
 	struct ranks *ranks;
 	size_t fail_from; /* what --fail-if has found of the recording under way */
-	const struct ring_view *rolling; /* that the recording under way is a segment of */
+	const struct rolling_view *rolling; /* that the recording under way is a segment of */
 	bool apart; /* each has a report of its own */
 	bool first;
 };
@@ -372,7 +372,7 @@ static int print(const struct analysis *a, struct reports *s, int device, const 
 		break;
 	}
 	if (s->rolling)
-		ring_view__print(s->rolling, s->out);
+		rolling_view__print(s->rolling, s->out);
 	err = print_text(a, args, device, s->first, s->out);
 	if (!err && advice) {
 		fputc('\n', s->out);
@@ -559,21 +559,21 @@ static int report_recording(const char *path, struct reports *s)
 /* A recording, or of a folder that --rolling wrote the segment that the moment is in. */
 static int report_file(const char *path, struct reports *s)
 {
-	struct ring_view *v;
+	struct rolling_view *v;
 	const char *segment;
 	int status;
 
-	if (!ring_view__is(path))
+	if (!rolling_view__is(path))
 		return report_recording(path, s);
-	status = ring_view__open(path, &v);
+	status = rolling_view__open(path, &v);
 	if (status)
 		return status;
-	status = ring_view__segment(v, &s->args->at, s->args->device, &segment);
+	status = rolling_view__segment(v, &s->args->at, s->args->device, &segment);
 	s->rolling = v;
 	if (!status)
 		status = report_recording(segment, s);
 	s->rolling = NULL;
-	ring_view__free(v);
+	rolling_view__free(v);
 	return status;
 }
 

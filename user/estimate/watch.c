@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "lib/memory.h"
-#include "process/family.h"
+#include "process/descendants.h"
 
 #define MEMBERS 256
 #define TERM_WITHIN 3000 /* ms */
@@ -52,7 +52,7 @@ static uint64_t sum(uint64_t (*of)(pid_t), pid_t pid, const pid_t *pids, size_t 
 uint64_t watch_memory(pid_t pid, uint64_t enough)
 {
 	pid_t pids[MEMBERS], parents[MEMBERS];
-	size_t n = family__descendants(pid, pids, parents, MEMBERS);
+	size_t n = descendants__descendants(pid, pids, parents, MEMBERS);
 	uint64_t bytes = sum(rss_of, pid, pids, n);
 
 	return bytes > enough && n ? sum(pss_of, pid, pids, n) : bytes;
@@ -95,14 +95,14 @@ static void end_one(pid_t pid, int pidfd)
 static unsigned end_others(pid_t spare)
 {
 	pid_t pids[MEMBERS], parents[MEMBERS], again[MEMBERS];
-	size_t n = family__descendants(getpid(), pids, parents, MEMBERS), m;
+	size_t n = descendants__descendants(getpid(), pids, parents, MEMBERS), m;
 	int fds[MEMBERS];
 	unsigned ended = 0;
 
 	for (size_t i = 0; i < n; i++)
 		fds[i] = pids[i] == spare ? -1 : (int)syscall(SYS_pidfd_open, pids[i], 0u);
 	/* Those that are still there are those that the descriptors are of. */
-	m = family__descendants(getpid(), again, parents, MEMBERS);
+	m = descendants__descendants(getpid(), again, parents, MEMBERS);
 	for (size_t i = 0; i < n; i++) {
 		bool there = false;
 

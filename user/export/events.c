@@ -8,15 +8,15 @@
 
 static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_ALLOC] = "alloc", [EVENT_FREE] = "free",	      [EVENT_OOM] = "oom",	 [EVENT_STEP] = "step",
-	[EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",	      [EVENT_TAKE] = "take",	 [EVENT_GIVE] = "give",
-	[EVENT_BLOCK] = "block", [EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_ASKED] = "asked",
+	[EVENT_CALL] = "call",	 [EVENT_LOST] = "lost",	      [EVENT_CUDA_ALLOC] = "take",	 [EVENT_CUDA_FREE] = "give",
+	[EVENT_BLOCK] = "block", [EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_REQUESTED] = "asked",
 	[EVENT_USED] = "used",	 [EVENT_TENSOR] = "tensor",   [EVENT_CENSUS] = "census", [EVENT_ENTER] = "enter",
 	[EVENT_LEAVE] = "leave", [EVENT_MARK] = "mark",	      [EVENT_LEFT] = "left",
 };
 
 static bool has_stack(uint8_t kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_TAKE || kind == EVENT_BLOCK;
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_CUDA_ALLOC || kind == EVENT_BLOCK;
 }
 
 /* Of no device: of the whole process, or of a thread. */

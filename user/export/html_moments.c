@@ -309,7 +309,7 @@ static int check_limits(struct page_data *p)
 /* Calls of modules and marks move no memory. */
 static bool may_change(uint8_t kind)
 {
-	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK && kind != EVENT_ASKED && kind != EVENT_USED &&
+	return kind != EVENT_ENTER && kind != EVENT_LEAVE && kind != EVENT_MARK && kind != EVENT_REQUESTED && kind != EVENT_USED &&
 	       kind != EVENT_LEFT;
 }
 

@@ -163,7 +163,7 @@ static int put_rest(struct page_columns *c, const struct page_data *p, const str
 	for (size_t k = 0; k < d->nblocks; k++) {
 		const struct page_block *b = &d->blocks[k];
 		struct row row;
-		uint64_t size = model__kin(p->c->model, b->kin, &row);
+		uint64_t size = model__block_class(p->c->model, b->kin, &row);
 
 		sums[b->born1] += size;
 		if (b->gone1)
@@ -290,7 +290,7 @@ static void put_kins(struct page_columns *c, const struct page_data *p, const st
 		page_column__put(row, page_rows__of_kin(r, k));
 	size = page_columns__add(c, "kin.size", -1, false);
 	for (uint32_t k = 0; k < n; k++)
-		page_column__put(size, model__kin(p->c->model, k, &words));
+		page_column__put(size, model__block_class(p->c->model, k, &words));
 }
 
 /* --- the whole */

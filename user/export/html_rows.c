@@ -138,7 +138,7 @@ static int add_kin(struct page_rows *r, const struct page_data *p, uint32_t kin,
 	uint32_t n;
 	int err;
 
-	model__kin(p->c->model, kin, &row);
+	model__block_class(p->c->model, kin, &row);
 	err = frames__of_row(r->frames, &row, &frames, &n);
 	if (!err)
 		err = find_node(r, frames, n, &out.f[ROW_STACK]);

@@ -204,7 +204,7 @@ static bool is_segment(const struct event *e)
 
 static void put_segment(struct export_ctx *c, struct perfetto *p, const struct event *e, const char *device)
 {
-	bool own = e->flags & MEM_BY_ALLOCATOR, take = e->kind == EVENT_TAKE;
+	bool own = e->flags & MEM_BY_ALLOCATOR, take = e->kind == EVENT_CUDA_ALLOC;
 	char name[80];
 
 	snprintf(name, sizeof(name), "%s%s%s", device, own ? " segment" : " memory of others", take ? " taken" : " given back");
@@ -301,13 +301,13 @@ static void put_on_device(struct export_ctx *c, struct perfetto *p, const struct
 	case EVENT_OOM:
 		put_oom(c, p, e, &d);
 		break;
-	case EVENT_TAKE:
-	case EVENT_GIVE:
+	case EVENT_CUDA_ALLOC:
+	case EVENT_CUDA_FREE:
 		if (is_segment(e))
 			put_segment(c, p, e, d.name);
 		break;
 	}
-	if (!p->err && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE || e->kind == EVENT_TAKE || e->kind == EVENT_GIVE))
+	if (!p->err && (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE || e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
 		p->err = counters__device(p->counters, &d, e->time);
 	if (!p->err && e->kind == EVENT_USED)
 		p->err = counters__used(p->counters, &d, e->time, e->size);

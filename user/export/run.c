@@ -10,8 +10,8 @@
 #include "archive/analyze.h"
 #include "archive/inputs.h"
 #include "lib/exit.h"
-#include "lib/handed.h"
 #include "lib/outfile.h"
+#include "lib/passed_files.h"
 #include "lib/text.h"
 #include "log/log.h"
 
@@ -105,7 +105,7 @@ static void look_ahead(struct export_run *r)
 	const struct export_format *f = r->job.format;
 	struct stat st;
 
-	if (!(f->looks_ahead || (f->of_end && r->job.model.at != AT_END)) || !strcmp(r->job.recording, "-") || handed__stat(r->job.recording, &st) || !S_ISREG(st.st_mode))
+	if (!(f->looks_ahead || (f->of_end && r->job.model.at != AT_END)) || !strcmp(r->job.recording, "-") || passed_files__stat(r->job.recording, &st) || !S_ISREG(st.st_mode))
 		return;
 	log__hush(LOG_ERROR);
 	if (!analysis__open(r->job.recording, &r->job.model, &r->ahead)) {

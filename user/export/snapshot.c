@@ -18,7 +18,7 @@
 #include "lib/text.h"
 
 #define TRACE_MAX 500000 /* events; what is older is forgotten, as PyTorch does it */
-#define RECENT 65536	 /* allocations among which an EVENT_ASKED finds the one that it is about */
+#define RECENT 65536	 /* allocations among which an EVENT_REQUESTED finds the one that it is about */
 #define SIZE_BITS 56	 /* of a segment, beside its device */
 
 enum action { ALLOC, FREE, SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP, OOM };
@@ -207,7 +207,7 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		.device = e->device.index,
 	};
 
-	if (e->kind == EVENT_GIVE) /* which does not always say on what device */
+	if (e->kind == EVENT_CUDA_FREE) /* which does not always say on what device */
 		return add_given(c, s, e, entry);
 	if (!of_interest(e))
 		return 0;
@@ -221,16 +221,16 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 	if (e->kind == EVENT_SEGMENT)
 		return note_segment(s, e);
 	if (too_late(c, s, e->device))
-		return e->kind == EVENT_TAKE && (e->flags & MEM_BY_ALLOCATOR) ? note_segment(s, e) : 0;
+		return e->kind == EVENT_CUDA_ALLOC && (e->flags & MEM_BY_ALLOCATOR) ? note_segment(s, e) : 0;
 	switch (e->kind) {
 	case EVENT_ALLOC:
 	case EVENT_OOM:
 		return add_alloc(c, s, e, entry);
 	case EVENT_FREE:
 		return add_free(c, s, e, entry);
-	case EVENT_TAKE:
+	case EVENT_CUDA_ALLOC:
 		return add_taken(s, e, entry);
-	case EVENT_ASKED:
+	case EVENT_REQUESTED:
 		set_asked(s, e);
 		break;
 	}

@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "capture/attach.h"
-#include "capture/kin.h"
 #include "capture/probes.h"
+#include "capture/proc_group.h"
 #include "capture/session.h"
-#include "follow/relatives.h"
+#include "follow/tracees.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -46,7 +46,7 @@ static void allow_files(void)
 
 static int open_relatives(struct capture_loop *loop, struct session_opts *so, struct failure *f)
 {
-	struct relatives_opts ro = { .duration = loop->args.duration,
+	struct tracees_opts ro = { .duration = loop->args.duration,
 				     .children = loop->args.children,
 				     .output = loop->output,
 				     .ctx = loop->ctx };
@@ -54,7 +54,7 @@ static int open_relatives(struct capture_loop *loop, struct session_opts *so, st
 
 	allow_files();
 	loop->sets = calloc(1, sizeof(*loop->sets));
-	loop->kin = loop->sets ? kin__new(&why) : NULL;
+	loop->kin = loop->sets ? proc_group__new(&why) : NULL;
 	if (!loop->kin)
 		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
 	so->kin = loop->kin;
@@ -62,8 +62,8 @@ static int open_relatives(struct capture_loop *loop, struct session_opts *so, st
 	so->late = !loop->started; /* a launcher may never have PyTorch itself */
 	ro.session = *so;
 	ro.pick = loop->pick;
-	loop->relatives = relatives__new(loop->args.pid, &ro, &so->number, f);
-	return loop->relatives ? 0 : -ESRCH;
+	loop->tracees = tracees__new(loop->args.pid, &ro, &so->number, f);
+	return loop->tracees ? 0 : -ESRCH;
 }
 
 bool capture_loop__many(const struct capture_loop *loop)
@@ -83,7 +83,7 @@ static int open_many(struct capture_loop *loop, struct session_opts *so, struct 
 		return failure__set(f, EXIT_FAILED, -ENOMEM, "out of memory");
 	err = open_relatives(loop, so, f);
 	for (i = 0; i < a->n_pids && !err; i++)
-		err = relatives__take(loop->relatives, a->pids[i], f);
+		err = tracees__take(loop->tracees, a->pids[i], f);
 	return err;
 }
 
@@ -110,14 +110,14 @@ int capture_loop__open(struct capture_loop *loop)
 
 void capture_loop__close(struct capture_loop *loop)
 {
-	relatives__free(loop->relatives);
+	tracees__free(loop->tracees);
 	session__free(loop->session);
-	kin__free(loop->kin);
+	proc_group__free(loop->kin);
 	free(loop->sets);
 	pick__free(loop->pick);
 	loop->pick = NULL;
 	loop->session = NULL;
-	loop->relatives = NULL;
+	loop->tracees = NULL;
 	loop->kin = NULL;
 	loop->sets = NULL;
 }
@@ -195,25 +195,25 @@ static uint64_t monotonic(void)
 	return ts.tv_sec * 1000000000ULL + ts.tv_nsec;
 }
 
-int loop__patience(const struct capture_loop *loop, int ms)
+int loop__poll_ms(const struct capture_loop *loop, int ms)
 {
-	int theirs = loop->relatives ? relatives__patience(loop->relatives) : -1;
+	int theirs = loop->tracees ? tracees__poll_ms(loop->tracees) : -1;
 
 	return theirs >= 0 && (ms < 0 || theirs < ms) ? theirs : ms;
 }
 
 void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds)
 {
-	if (!loop->relatives)
+	if (!loop->tracees)
 		return;
 	if (fds[FD_RELATIVES].revents)
-		relatives__hurry(loop->relatives);
-	relatives__pump(loop->relatives);
+		tracees__drain_new(loop->tracees);
+	tracees__pump(loop->tracees);
 }
 
 bool loop__is_enough(const struct capture_loop *loop)
 {
-	return loop->relatives && loop->args.duration && relatives__now(loop->relatives) >= loop->args.duration;
+	return loop->tracees && loop->args.duration && tracees__now(loop->tracees) >= loop->args.duration;
 }
 
 /* 0: attached; > 0: exit code; < 0: told to stop while waiting. */
@@ -225,7 +225,7 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 	int err;
 
 	while ((err = session__attach(loop->session, &f)) == -EAGAIN) {
-		if (!said && loop->relatives)
+		if (!said && loop->tracees)
 			log_info("PID %d has no PyTorch so far: waiting for it, and for those that it starts (Ctrl-C to give up)",
 				 (int)loop->args.pid);
 		else if (!said)
@@ -233,19 +233,19 @@ static int attach(struct capture_loop *loop, struct pollfd *fds)
 				 (int)loop->args.pid);
 		said = true;
 		fds[FD_TARGET].fd = proc__pidfd(session__proc(loop->session));
-		loop__wait_for(loop, fds, FD_TIMER, loop__patience(loop, session__patience(loop->session)));
+		loop__wait_for(loop, fds, FD_TIMER, loop__poll_ms(loop, session__poll_ms(loop->session)));
 		loop__pump_relatives(loop, fds);
 		if (loop->quit || (fds[FD_SIGNAL].revents && signalled(loop)))
 			return -1;
 		if (loop__is_enough(loop))
 			return -1;
 		now = monotonic();
-		if (loop->started && !loop->relatives && now - told > TELL_EVERY) {
+		if (loop->started && !loop->tracees && now - told > TELL_EVERY) {
 			if (told)
 				loop->waiting(loop->ctx);
 			told = now;
 		}
-		if (fds[FD_TARGET].revents && loop->relatives && relatives__ever(loop->relatives))
+		if (fds[FD_TARGET].revents && loop->tracees && tracees__ever(loop->tracees))
 			return EXIT_NONE;
 		if (fds[FD_TARGET].revents && loop->started)
 			return EXIT_UNUSABLE; /* it may not have been meant to; the caller has the words */
@@ -339,14 +339,14 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 	int err;
 
 	for (;;) {
-		loop__wait_for(loop, fds, FD_NR, loop__patience(loop, -1));
+		loop__wait_for(loop, fds, FD_NR, loop__poll_ms(loop, -1));
 		if (fds[FD_RELATIVES].revents) {
 			/* Takes in everybody's, also what the first one's names have to be read for. */
-			relatives__hurry(loop->relatives);
+			tracees__drain_new(loop->tracees);
 			fds[FD_HURRY].revents = POLLIN;
 		}
 		if (fds[FD_HURRY].revents && !fds[FD_SIGNAL].revents && !fds[FD_TARGET].revents && !fds[FD_TIMER].revents) {
-			err = session__hurry(loop->session, loop->sinks, loop->n_sinks);
+			err = session__drain_new(loop->session, loop->sinks, loop->n_sinks);
 			if (err)
 				return err;
 			continue;
@@ -356,15 +356,15 @@ static int drain(struct capture_loop *loop, struct pollfd *fds)
 		err = session__pump(loop->session, loop->sinks, loop->n_sinks);
 		if (err)
 			return err;
-		if (loop->relatives)
-			relatives__pump(loop->relatives);
+		if (loop->tracees)
+			tracees__pump(loop->tracees);
 		now = session__now(loop->session);
-		if (!loop->relatives)
-			untraced__look(&loop->untraced, loop->args.pid, session__facts(loop->session), now);
+		if (!loop->tracees)
+			warn_children__look(&loop->untraced, loop->args.pid, session__facts(loop->session), now);
 		loop->stop_reason = stop_reason(loop, fds, now);
 		if (loop->stop_reason)
 			return 0;
-		if (!silent && !loop->relatives && now > silence && !session__events(loop->session)) {
+		if (!silent && !loop->tracees && now > silence && !session__events(loop->session)) {
 			log_warn("no event for %d s: attached, and waiting for PID %d to allocate a tensor (is it blocked, or "
 				 "are its workers the ones that do?)",
 				 (int)(silence / 1000000000), (int)loop->args.pid);
@@ -394,11 +394,11 @@ static void outlive(struct capture_loop *loop, struct pollfd *fds)
 	if (loop->stop_reason && (!strcmp(loop->stop_reason, "signal") || !strcmp(loop->stop_reason, "duration")))
 		reason = loop->stop_reason;
 	if (loop->stop_reason && !strcmp(loop->stop_reason, "exec"))
-		relatives__take_first(loop->relatives);
+		tracees__take_first(loop->tracees);
 	if (!reason)
-		relatives__pump(loop->relatives);
-	while (!reason && relatives__traced(loop->relatives)) {
-		loop__wait_for(loop, fds, FD_NR, loop__patience(loop, -1));
+		tracees__pump(loop->tracees);
+	while (!reason && tracees__traced(loop->tracees)) {
+		loop__wait_for(loop, fds, FD_NR, loop__poll_ms(loop, -1));
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
 			break;
 		loop__pump_relatives(loop, fds);
@@ -414,13 +414,13 @@ static void outlive(struct capture_loop *loop, struct pollfd *fds)
 	}
 	if (!loop->started)
 		loop__default_signals(fds[FD_SIGNAL].fd);
-	relatives__finish(loop->relatives, reason ? reason : "target exited");
+	tracees__finish(loop->tracees, reason ? reason : "target exited");
 }
 
 static int finish(struct capture_loop *loop)
 {
-	if (loop->relatives)
-		relatives__first(loop->relatives, NULL);
+	if (loop->tracees)
+		tracees__first(loop->tracees, NULL);
 	return session__finish(loop->session, loop->sinks, loop->n_sinks, loop->stop_reason);
 }
 
@@ -429,7 +429,7 @@ static int run_first(struct capture_loop *loop)
 	struct pollfd fds[FD_NR] = {
 		[FD_SIGNAL] = { .fd = loop->started ? loop->signals : loop__open_signals(), .events = POLLIN },
 		[FD_TARGET] = { .fd = proc__pidfd(session__proc(loop->session)), .events = POLLIN },
-		[FD_RELATIVES] = { .fd = loop->relatives ? relatives__wake_fd(loop->relatives) : -1, .events = POLLIN },
+		[FD_RELATIVES] = { .fd = loop->tracees ? tracees__wake_fd(loop->tracees) : -1, .events = POLLIN },
 		[FD_TIMER] = { .fd = loop__open_timer(), .events = POLLIN },
 		[FD_HURRY] = { .fd = -1, .events = POLLIN },
 	};
@@ -446,18 +446,18 @@ static int run_first(struct capture_loop *loop)
 		status = loop->attached(loop->ctx);
 	if (status)
 		goto out;
-	if (loop->relatives)
-		relatives__first(loop->relatives, loop->session);
+	if (loop->tracees)
+		tracees__first(loop->tracees, loop->session);
 	/* The output has its place by now, which may have taken the right to write into another's folder. */
-	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later || loop->relatives ? CAPS_FILES : 0) |
+	err = caps__limit((loop->started ? CAPS_KILL : 0) | (loop->writes_later || loop->tracees ? CAPS_FILES : 0) |
 			  (session__has_multi(loop->session) ? 0 : CAPS_PERF));
 	if (err)
 		log_debug("capabilities could not be given up: %s", strerror(-err));
 	say_attached(loop);
-	fds[FD_HURRY].fd = session__hurry_fd(loop->session);
+	fds[FD_HURRY].fd = session__wake_fd(loop->session);
 	err = drain(loop, fds);
 	progress(loop, 0, true);
-	if (!loop->started && !loop->relatives)
+	if (!loop->started && !loop->tracees)
 		loop__default_signals(fds[FD_SIGNAL].fd);
 	if (!err)
 		err = finish(loop);
@@ -482,7 +482,7 @@ out:
 		loop->stop_reason = status == EXIT_NONE ? "target exited" : "signal";
 		status = EXIT_OK;
 	}
-	if (loop->relatives)
+	if (loop->tracees)
 		outlive(loop, fds);
 	if (!loop->started)
 		close(fds[FD_SIGNAL].fd);

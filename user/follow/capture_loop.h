@@ -11,15 +11,15 @@
 #include <stdint.h>
 
 #include "follow/capture_args.h"
-#include "follow/untraced.h"
+#include "follow/warn_children.h"
 #include "record/stream.h"
 
 struct inside_memory;
-struct kin;
+struct proc_group;
 struct pick;
 struct probes_sets;
-struct relatives;
-struct relatives_output;
+struct tracees;
+struct tracees_output;
 struct session;
 
 /* Something else to wait for while it runs, and while PyTorch is not there yet: a keyboard, a socket, a signalfd. */
@@ -60,10 +60,10 @@ struct capture_loop {
 	int (*ready)(void *ctx);
 	void (*waiting)(void *ctx);
 	/* What the command does with the events of all but the first process: with --children, and where there is no first one. */
-	const struct relatives_output *output;
-	struct untraced untraced;
-	struct relatives *relatives;
-	struct kin *kin;
+	const struct tracees_output *output;
+	struct warn_children untraced;
+	struct tracees *tracees;
+	struct proc_group *kin;
 	struct probes_sets *sets;
 	struct pick *pick;
 	/* Set by the loop. */

@@ -20,7 +20,7 @@ int loop__open_timer(void);
 /* As poll() of the first n, and of the sources, which are told. */
 void loop__wait_for(struct capture_loop *loop, struct pollfd *fds, size_t n, int ms);
 /* ms, or less where one of the others wants it, -1: no hurry. */
-int loop__patience(const struct capture_loop *loop, int ms);
+int loop__poll_ms(const struct capture_loop *loop, int ms);
 void loop__pump_relatives(struct capture_loop *loop, const struct pollfd *fds);
 /* There is no first process, or it has not come to anything: theirs is the time that passes, and it is over. */
 bool loop__is_enough(const struct capture_loop *loop);

@@ -13,7 +13,7 @@
 
 #include "capture/attach.h"
 #include "capture/probes.h"
-#include "follow/relatives.h"
+#include "follow/tracees.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
@@ -31,14 +31,14 @@ static int say_nobody(const struct capture_loop *loop)
 	char title[512], near[768], clean[512];
 
 	pick__title(loop->pick, title, sizeof(title));
-	relatives__nearest(loop->relatives, near, sizeof(near));
+	tracees__nearest(loop->tracees, near, sizeof(near));
 	log_err("there is no %s%s; --follow waits for one", text__clean(clean, sizeof(clean), title, strlen(title)), near);
 	return EXIT_UNUSABLE;
 }
 
 static void say_begun(const struct capture_loop *loop)
 {
-	size_t traced = relatives__traced(loop->relatives), hopeful = relatives__hopeful(loop->relatives);
+	size_t traced = tracees__traced(loop->tracees), hopeful = tracees__hopeful(loop->tracees);
 	char until[160], passed[96];
 
 	if (!hopeful) {
@@ -65,26 +65,26 @@ static const char *stop_reason(const struct capture_loop *loop, const struct pol
 		return "signal";
 	if (loop__is_enough(loop))
 		return "duration";
-	if (!pick__open_ended(loop->pick) && !relatives__hopeful(loop->relatives))
+	if (!pick__open_ended(loop->pick) && !tracees__hopeful(loop->tracees))
 		return "target exited";
 	return NULL;
 }
 
 static int drain(struct capture_loop *loop, struct pollfd *fds)
 {
-	bool busy = relatives__traced(loop->relatives) > 0, was_busy = busy;
+	bool busy = tracees__traced(loop->tracees) > 0, was_busy = busy;
 	uint64_t ticks;
 
 	for (;;) {
 		loop->stop_reason = stop_reason(loop, fds);
 		if (loop->stop_reason)
 			return 0;
-		loop__wait_for(loop, fds, FD_HURRY, loop__patience(loop, -1));
+		loop__wait_for(loop, fds, FD_HURRY, loop__poll_ms(loop, -1));
 		if (fds[FD_TIMER].revents && read(fds[FD_TIMER].fd, &ticks, sizeof(ticks)) < 0 && errno != EAGAIN)
 			return -errno;
 		loop__pump_relatives(loop, fds);
-		busy = relatives__traced(loop->relatives) > 0;
-		if (was_busy && !busy && !relatives__hopeful(loop->relatives) && pick__open_ended(loop->pick))
+		busy = tracees__traced(loop->tracees) > 0;
+		if (was_busy && !busy && !tracees__hopeful(loop->tracees) && pick__open_ended(loop->pick))
 			say_waiting(loop, "none is left: ");
 		was_busy = busy;
 	}
@@ -104,7 +104,7 @@ int loop__run_many(struct capture_loop *loop)
 	struct pollfd fds[FD_NR] = {
 		[FD_SIGNAL] = { .fd = loop__open_signals(), .events = POLLIN },
 		[FD_TARGET] = { .fd = -1 },
-		[FD_RELATIVES] = { .fd = relatives__wake_fd(loop->relatives), .events = POLLIN },
+		[FD_RELATIVES] = { .fd = tracees__wake_fd(loop->tracees), .events = POLLIN },
 		[FD_TIMER] = { .fd = loop__open_timer(), .events = POLLIN },
 		[FD_HURRY] = { .fd = -1 },
 	};
@@ -115,19 +115,19 @@ int loop__run_many(struct capture_loop *loop)
 		return EXIT_FAILED;
 	}
 	limit_caps();
-	relatives__pump(loop->relatives);
-	if (!relatives__hopeful(loop->relatives) && !pick__open_ended(loop->pick))
+	tracees__pump(loop->tracees);
+	if (!tracees__hopeful(loop->tracees) && !pick__open_ended(loop->pick))
 		return say_nobody(loop);
 	say_begun(loop);
 	err = drain(loop, fds);
 	loop->err = err;
 	loop__default_signals(fds[FD_SIGNAL].fd);
-	relatives__finish(loop->relatives, loop->stop_reason ? loop->stop_reason : "signal");
+	tracees__finish(loop->tracees, loop->stop_reason ? loop->stop_reason : "signal");
 	close(fds[FD_SIGNAL].fd);
 	close(fds[FD_TIMER].fd);
 	if (err)
 		return EXIT_FAILED;
-	if (relatives__ever(loop->relatives) || strcmp(loop->stop_reason, "target exited"))
+	if (tracees__ever(loop->tracees) || strcmp(loop->stop_reason, "target exited"))
 		return EXIT_OK;
 	log_err("they ended without importing torch: nothing to trace");
 	return EXIT_UNUSABLE;

@@ -15,7 +15,7 @@
 
 #include "lib/text.h"
 #include "process/container.h"
-#include "process/family.h"
+#include "process/descendants.h"
 
 #define CMDLINE_MAX 16384
 #define ANCESTORS_MAX 64
@@ -325,7 +325,7 @@ enum pick_is pick__is(struct pick *p, const struct pick_process *q)
 		return PICK_NO;
 	if (!a->n_names)
 		return PICK_IF_TORCH;
-	return has_started_us(p, q->pid) && !family__has_torch(q->pid) ? PICK_NO : PICK_YES;
+	return has_started_us(p, q->pid) && !descendants__has_torch(q->pid) ? PICK_NO : PICK_YES;
 }
 
 /* ---- who comes after ---- */

@@ -4,7 +4,7 @@
 /*
  * Which processes a capture of several is of: those with these PIDs, whose command line matches, or all; in some container
  * or pod; with --follow also those that come in the place of one that has ended. Here is only who is meant: who is there, and what
- * becomes of them, is relatives.h's.
+ * becomes of them, is tracees.h's.
  */
 #include <stdbool.h>
 #include <stddef.h>

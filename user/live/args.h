@@ -26,10 +26,10 @@ struct live_args {
 	enum report_choice colour;
 };
 
-struct term_guard;
+struct tty_restore;
 
 /* On a terminal: the view, to the end of it. Exit code, logged. */
-int live_view__run(const struct live_args *args, struct term_guard *g);
+int live_view__run(const struct live_args *args, struct tty_restore *g);
 /* A block of text every interval, then the summary. Exit code, logged. */
 int live_plain__run(const struct live_args *args);
 

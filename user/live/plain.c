@@ -8,7 +8,7 @@
 
 #include "capture/session.h"
 #include "follow/capture_loop.h"
-#include "follow/relatives.h"
+#include "follow/tracees.h"
 #include "lib/exit.h"
 #include "lib/outfile.h"
 #include "live/args.h"
@@ -189,7 +189,7 @@ static void child_end(void *output, const char *reason, int err)
 	shown__free(s);
 }
 
-static const struct relatives_output children_output = { child_begin, child_full, child_end };
+static const struct tracees_output children_output = { child_begin, child_full, child_end };
 
 static int run(struct plain *l)
 {

@@ -13,15 +13,15 @@
 #include "labels/words.h"
 #include "lib/bar.h"
 #include "lib/text.h"
-#include "live/guard.h"
 #include "live/keys.h"
 #include "live/paint.h"
 #include "live/state.h"
+#include "live/tty_restore.h"
 
 #define ESCAPE_DELAY 40 /* ms: what comes later than that after an Esc is no part of a key's sequence */
 
 struct screen {
-	struct term_guard *guard;
+	struct tty_restore *guard;
 	FILE *in;
 	SCREEN *term;
 	struct paint paint;
@@ -179,10 +179,10 @@ static struct screen *take_over(struct screen *s)
 	return s->term ? s : NULL;
 }
 
-struct screen *screen__open(struct term_guard *g, bool colour)
+struct screen *screen__open(struct tty_restore *g, bool colour)
 {
 	struct screen *s = calloc(1, sizeof(*s));
-	int fd = s ? dup(term_guard__input(g)) : -1;
+	int fd = s ? dup(tty_restore__input(g)) : -1;
 
 	if (fd >= 0)
 		s->in = fdopen(fd, "r");
@@ -193,9 +193,9 @@ struct screen *screen__open(struct term_guard *g, bool colour)
 		return NULL;
 	}
 	s->guard = g;
-	term_guard__screen(g, true);
+	tty_restore__screen(g, true);
 	if (!take_over(s)) {
-		term_guard__screen(g, false);
+		tty_restore__screen(g, false);
 		fclose(s->in);
 		free(s);
 		return NULL;
@@ -222,7 +222,7 @@ void screen__close(struct screen *s)
 	endwin();
 	delscreen(s->term);
 	fclose(s->in);
-	term_guard__screen(s->guard, false);
+	tty_restore__screen(s->guard, false);
 	free(s);
 }
 

@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct term_guard;
+struct tty_restore;
 struct live_state;
 struct screen;
 
 /* Takes over the terminal. NULL: it could not be. */
-struct screen *screen__open(struct term_guard *g, bool colour);
+struct screen *screen__open(struct tty_restore *g, bool colour);
 /* Gives the terminal back; NULL is fine. */
 void screen__close(struct screen *s);
 void screen__draw(struct screen *s, struct live_state *state);

@@ -14,15 +14,15 @@
 
 #include "capture/session.h"
 #include "follow/capture_loop.h"
-#include "follow/relatives.h"
+#include "follow/tracees.h"
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "live/args.h"
-#include "live/guard.h"
 #include "live/keys.h"
 #include "live/save.h"
 #include "live/screen.h"
 #include "live/state.h"
+#include "live/tty_restore.h"
 #include "live/view.h"
 #include "live/words.h"
 #include "log/log.h"
@@ -65,7 +65,7 @@ void view__take_errors(struct view *v)
 	static const char ours[] = "memtrace-bpf: ", warning[] = "warning: ";
 	char buf[1024], *line, *rest;
 
-	while (term_guard__caught(v->guard, buf, sizeof(buf)) > 0) {
+	while (tty_restore__caught(v->guard, buf, sizeof(buf)) > 0) {
 		for (line = strtok_r(buf, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
 			bool said = !strncmp(line, ours, sizeof(ours) - 1); /* by an export */
 
@@ -148,7 +148,7 @@ static void refresh(struct view *v, bool by_clock)
 	uint64_t begin;
 
 	view__take_errors(v);
-	if (term_guard__orphaned(v->guard))
+	if (tty_restore__orphaned(v->guard))
 		v->quit = v->loop.quit = true;
 	if (!v->loop.err && v->loop.stop_reason)
 		end_first(v); /* others may go on */
@@ -234,14 +234,14 @@ static void on_key(void *ctx)
 	if (key != -2)
 		return;
 	v->gone = v->quit = v->loop.quit = true;
-	view__drop_source(v, term_guard__input(v->guard));
+	view__drop_source(v, tty_restore__input(v->guard));
 }
 
 /* Ctrl-Z: the shell gets its terminal back, and we go on with a screen of our own when it says so. */
 static void suspend(struct view *v)
 {
 	screen__suspend(v->screen);
-	term_guard__stop(v->guard);
+	tty_restore__stop(v->guard);
 }
 
 static void on_signal(void *ctx)
@@ -253,7 +253,7 @@ static void on_signal(void *ctx)
 		if (si.ssi_signo == SIGTSTP && v->screen) {
 			suspend(v);
 		} else if (si.ssi_signo == SIGTSTP) {
-			term_guard__stop(v->guard);
+			tty_restore__stop(v->guard);
 		} else if (!v->screen) {
 			continue;
 		} else if (si.ssi_signo == SIGCONT) {
@@ -296,10 +296,10 @@ static int show(struct view *v)
 		log_err("the terminal cannot show a screen: pipe the output through cat for plain text");
 		return EXIT_FAILED;
 	}
-	if (!term_guard__catch_errors(v->guard))
+	if (!tty_restore__catch_errors(v->guard))
 		log__divert(on_message, v);
 	v->clock = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	view__add_source(v, term_guard__input(v->guard), on_key);
+	view__add_source(v, tty_restore__input(v->guard), on_key);
 	view__add_source(v, v->clock, on_clock);
 	view__open_control(v);
 	set_clock(v, EARLY);
@@ -424,7 +424,7 @@ static void child_end(void *output, const char *reason, int err)
 	say_end(p->view, p, reason, err);
 }
 
-static const struct relatives_output children_output = { child_begin, child_full, child_end };
+static const struct tracees_output children_output = { child_begin, child_full, child_end };
 
 /* ---- to the end ---- */
 
@@ -465,15 +465,15 @@ static void leave(struct view *v)
 		live_export__end(&v->exporting, true);
 		live_state__say(&v->state, LOG_WARN, false, "the export was not waited for: memtrace-bpf export makes it");
 	}
-	v->gone |= term_guard__orphaned(v->guard);
+	v->gone |= tty_restore__orphaned(v->guard);
 	view__take_errors(v);
 	if (v->gone)
-		term_guard__restore(v->guard);
+		tty_restore__restore(v->guard);
 	else
 		screen__close(v->screen);
 	v->screen = NULL;
 	log__divert(NULL, NULL);
-	term_guard__release_errors(v->guard);
+	tty_restore__release_errors(v->guard);
 	for (size_t i = LIVE_MESSAGES; i-- > 0;) {
 		const struct live_message *m = live_state__message(&v->state, i);
 
@@ -513,7 +513,7 @@ static int capture(struct view *v)
 	if (!v->screen)
 		return status;
 	end_first(v);
-	term_guard__heard(v->guard);
+	tty_restore__heard(v->guard);
 	/* A signal, or q: what was wanted. */
 	if (v->loop.err || !v->loop.stop_reason || strcmp(v->loop.stop_reason, "signal") != 0)
 		stay(v);
@@ -543,7 +543,7 @@ static void set_state(struct live_state *s, const struct live_args *a)
 		live_state__set_filter(s, a->select.expr, why, sizeof(why));
 }
 
-int live_view__run(const struct live_args *args, struct term_guard *g)
+int live_view__run(const struct live_args *args, struct tty_restore *g)
 {
 	static const int heard[] = { SIGTSTP, SIGCONT, SIGWINCH };
 	struct view v = { .args = args, .guard = g, .clock = -1, .signals = -1 };

@@ -10,14 +10,14 @@
 #include "live/state.h"
 
 struct control;
-struct term_guard;
+struct tty_restore;
 struct live_args;
 struct screen;
 struct session;
 
 struct view {
 	const struct live_args *args;
-	struct term_guard *guard;
+	struct tty_restore *guard;
 	struct screen *screen;
 	struct live_state state;
 	struct capture_loop loop;

@@ -26,7 +26,7 @@ bool view__save(struct view *v, struct live_proc *p)
 		return false;
 	}
 	/* What has happened by now comes before it. */
-	if (from->session && !p->ended && session__catch(from->session))
+	if (from->session && !p->ended && session__drain(from->session))
 		v->failed = v->loop.quit = true;
 	err = live_save__write(from->save, say, sizeof(say));
 	/* Where it lies is worth knowing afterwards. */

@@ -55,7 +55,7 @@ static struct block block_of(const struct model *m, const struct dev *dev, uint6
 		.site = rec->site,
 		.ask1 = rec->ask1,
 		.label1 = rec->label1,
-		.category = life__category(m, dev, rec, dead),
+		.category = category__category(m, dev, rec, dead),
 	};
 }
 
@@ -124,7 +124,7 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 		if (!gone || was_live(m, dev, when, &b->recs[i]))
 			all[k++] = block_of(m, dev, addr, &b->recs[i], false);
 	for (size_t j = 0; j < k; j++)
-		all[j].category = life__settled(&m->sites[all[j].site], all[j].category);
+		all[j].category = category__settled(&m->sites[all[j].site], all[j].category);
 	*ret = all;
 	*n = k;
 	return 0;
@@ -146,7 +146,7 @@ int blocks__list(const struct model *m, const struct dev *dev, enum row_when whe
 	return err;
 }
 
-static uint32_t ask_hash(const struct model *m, struct ask ask)
+static uint32_t ask_hash(const struct model *m, struct request_info ask)
 {
 	uint64_t key[2] = { ask.requested, ask.cuda_stream };
 
@@ -160,12 +160,12 @@ static uint32_t label_hash(const struct model *m, struct label label)
 	return hash__bytes(m->seed, key, sizeof(key));
 }
 
-int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1)
+int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1)
 {
 	uint32_t hash = ask_hash(m, ask), pos = hash, id;
 	int err;
 
-	while ((id = hidx__next(&m->ask_index, hash, &pos)) != UINT32_MAX) {
+	while ((id = hash_index__next(&m->ask_index, hash, &pos)) != UINT32_MAX) {
 		if (m->asks[id].requested == ask.requested && m->asks[id].cuda_stream == ask.cuda_stream) {
 			*ret1 = id + 1;
 			return 0;
@@ -175,7 +175,7 @@ int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1)
 		return -ENOMEM;
 	err = array__reserve(&m->asks, &m->capasks, sizeof(*m->asks), (uint64_t)m->nasks + 1);
 	if (!err)
-		err = hidx__add(&m->ask_index, hash, m->nasks);
+		err = hash_index__add(&m->ask_index, hash, m->nasks);
 	if (err)
 		return err;
 	m->asks[m->nasks++] = ask;
@@ -188,7 +188,7 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 	uint32_t hash = label_hash(m, label), pos = hash, id;
 	int err;
 
-	while ((id = hidx__next(&m->label_index, hash, &pos)) != UINT32_MAX) {
+	while ((id = hash_index__next(&m->label_index, hash, &pos)) != UINT32_MAX) {
 		const struct label *l = &m->labels[id];
 
 		if (l->name == label.name && l->module == label.module && l->category == label.category) {
@@ -200,7 +200,7 @@ int blocks__label(struct model *m, struct label label, uint32_t *ret1)
 		return -ENOMEM;
 	err = array__reserve(&m->labels, &m->caplabels, sizeof(*m->labels), (uint64_t)m->nlabels + 1);
 	if (!err)
-		err = hidx__add(&m->label_index, hash, m->nlabels);
+		err = hash_index__add(&m->label_index, hash, m->nlabels);
 	if (err)
 		return err;
 	m->labels[m->nlabels++] = label;
@@ -214,11 +214,11 @@ int blocks__index_words(struct model *m)
 
 	free(m->ask_index.slots);
 	free(m->label_index.slots);
-	m->ask_index = m->label_index = (struct hidx){ 0 };
+	m->ask_index = m->label_index = (struct hash_index){ 0 };
 	for (uint32_t i = 0; i < m->nasks && !err; i++)
-		err = hidx__add(&m->ask_index, ask_hash(m, m->asks[i]), i);
+		err = hash_index__add(&m->ask_index, ask_hash(m, m->asks[i]), i);
 	for (uint32_t i = 0; i < m->nlabels && !err; i++)
-		err = hidx__add(&m->label_index, label_hash(m, m->labels[i]), i);
+		err = hash_index__add(&m->label_index, label_hash(m, m->labels[i]), i);
 	return err;
 }
 
@@ -226,7 +226,7 @@ static struct live_block describe(const struct model *m, const struct block *b)
 {
 	const struct site *s = &m->sites[b->site];
 	const struct label *l = b->label1 ? &m->labels[b->label1 - 1] : NULL;
-	const struct ask *ask = b->ask1 ? &m->asks[b->ask1 - 1] : NULL;
+	const struct request_info *ask = b->ask1 ? &m->asks[b->ask1 - 1] : NULL;
 
 	return (struct live_block){
 		.addr = b->addr,
@@ -254,7 +254,7 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 	if (!rec)
 		return false;
 	b = block_of(m, dev, addr, rec, true);
-	b.category = life__settled(&m->sites[b.site], b.category);
+	b.category = category__settled(&m->sites[b.site], b.category);
 	*ret = describe(m, &b);
 	ret->time = rec->time;
 	return true;

@@ -70,7 +70,7 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 		k.a = s->module;
 		return k;
 	}
-	sw = words__stack(m->words, s->stack);
+	sw = attribution__stack(m->words, s->stack);
 	if (!sw.has_line) {
 		k.c = UINT32_MAX - (s->walk == MT_WALK_NO_THREAD);
 		return k;
@@ -89,11 +89,11 @@ static int new_unit(struct model *m, uint32_t site, uint32_t *ret)
 	uint32_t hash = hash__bytes(m->seed, &k, sizeof(k)), pos = hash, id;
 
 	w->coarse |= w->n >= UNITS_MAX;
-	while ((id = hidx__next(&w->index, hash, &pos)) != UINT32_MAX && memcmp(&w->units[id].key, &k, sizeof(k)) != 0)
+	while ((id = hash_index__next(&w->index, hash, &pos)) != UINT32_MAX && memcmp(&w->units[id].key, &k, sizeof(k)) != 0)
 		;
 	if (id == UINT32_MAX) {
 		id = w->n;
-		if (array__reserve(&w->units, &w->cap, sizeof(*w->units), (uint64_t)id + 1) || hidx__add(&w->index, hash, id))
+		if (array__reserve(&w->units, &w->cap, sizeof(*w->units), (uint64_t)id + 1) || hash_index__add(&w->index, hash, id))
 			return -ENOMEM;
 		w->units[id] = (struct growth_unit){ .key = k, .site = site };
 		w->n++;
@@ -345,7 +345,7 @@ static void note_gone(struct model *m, const struct dev *dev, const struct rec *
 {
 	uint64_t size = m->sites[rec->site].size, age = growth__age(m, dev, rec, track);
 	struct growth_late *l = &u->late[track];
-	uint8_t category = life__settled(&m->sites[rec->site], life__category(m, dev, rec, false));
+	uint8_t category = category__settled(&m->sites[rec->site], category__category(m, dev, rec, false));
 
 	growth__late(m->growth, u, track);
 	l->by_age[growth__bucket(age)] += size;

@@ -47,7 +47,7 @@ struct growth_watch {
 	uint32_t nsites;
 	struct growth_unit *units;
 	uint32_t n, cap;
-	struct hidx index;
+	struct hash_index index;
 	struct growth_track track[TRACK_NR];
 	enum step_kind kind;	/* of TRACK_STEPS */
 	uint32_t max;		/* values kept */

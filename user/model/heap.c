@@ -40,7 +40,7 @@ static int heap__add_device(struct model *m, struct device d, struct dev **ret)
 	dev->life.after = LIFE_NONE;
 	device__name(d, dev->pub.name, sizeof(dev->pub.name));
 	extents__init(&dev->extents, hash__u64(m->seed, m->ndevs + 1));
-	watch__device(m, dev);
+	observers__device(m, dev);
 	if (blocks__init(&dev->blocks) || (m->ndevs < STEP_DEVICES && steps__new_device(m, dev))) {
 		blocks__free(&dev->blocks);
 		free(dev->step[STEP_OPT]);
@@ -97,7 +97,7 @@ void heap__mark(struct model *m, struct dev *dev, uint64_t time)
 	dev->mark_unsure = dev->unsure || m->losing;
 	dev->mark_open = true;
 	dev->mark_used = dev->used;
-	dev->mark_below = below__reserved(dev);
+	dev->mark_below = cuda_memory__reserved(dev);
 	dev->mark_others = dev->extents.sums[SUM_OTHERS];
 	dev->blocks.gone[ROWS_AT_MARK].n = 0;
 	extents__mark(&dev->extents);
@@ -314,7 +314,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 	if (!err && id == m->nsites)
 		err = array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1);
 	if (!err)
-		err = hidx__add(&m->site_index, hash, id);
+		err = hash_index__add(&m->site_index, hash, id);
 	if (err)
 		return err;
 	s = &m->sites[id];
@@ -329,9 +329,9 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.node = k->node,
 		.dev = k->dev,
 		.walk = k->walk,
-		.module = words__module(m->words, k->stack, k->node, k->walk),
+		.module = attribution__module(m->words, k->stack, k->node, k->walk),
 		.phase = k->walk == WALK_CENSUS ? LIFE_NONE :
-						  words__node_phase(m->words, k->stack, k->node, k->thread, k->walk),
+						  attribution__node_phase(m->words, k->stack, k->node, k->thread, k->walk),
 	};
 	*ret = id;
 	return 0;
@@ -380,7 +380,7 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		}
 	}
 	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
-	while ((id = hidx__next(&m->site_index, hash, &pos)) != UINT32_MAX && !site__is(&m->sites[id], &k))
+	while ((id = hash_index__next(&m->site_index, hash, &pos)) != UINT32_MAX && !site__is(&m->sites[id], &k))
 		;
 	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
 	if (err)
@@ -397,7 +397,7 @@ _Static_assert(SITE_RECENT == 1 << (64 - 52), "the upper bits of a product are a
 static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const struct rec *rec, bool freed)
 {
 	struct site *s = &m->sites[rec->site];
-	int err = m->watch.went ? watch__went(m, dev, addr, rec, true) : 0;
+	int err = m->watch.went ? observers__went(m, dev, addr, rec, true) : 0;
 
 	if (!err && m->growth)
 		err = growth__left(m, dev, rec);
@@ -406,7 +406,7 @@ static int heap__left(struct model *m, struct dev *dev, uint64_t addr, const str
 	dev->pub.live_blocks--;
 	if (s->walk == WALK_CENSUS)
 		dev->census -= s->size;
-	life__drop(dev, rec->stamp);
+	category__drop(dev, rec->stamp);
 	layers__free_block(m, s, freed);
 	return err;
 }
@@ -417,11 +417,11 @@ int heap__add(struct model *m, struct dev *dev, const struct event *e, struct re
 	int err = 0;
 
 	if (e->requested)
-		err = blocks__ask(m, (struct ask){ e->requested, e->cuda_stream }, &rec->ask1);
+		err = blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream }, &rec->ask1);
 	if (!err)
 		err = blocks__put(m, dev, e->addr, rec, replaced, &old);
 	if (err) {
-		life__drop(dev, rec->stamp);
+		category__drop(dev, rec->stamp);
 		return err;
 	}
 	if (*replaced)
@@ -446,7 +446,7 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 		heap__begin(m, dev, e);
 	err = heap__site(m, dev, e, e->walk, &rec.site);
 	if (!err)
-		err = life__born(m, dev, m->sites[rec.site].phase, &rec.stamp);
+		err = category__born(m, dev, m->sites[rec.site].phase, &rec.stamp);
 	if (!err)
 		err = heap__add(m, dev, e, &rec, &replaced);
 	if (err)
@@ -462,7 +462,7 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	heap__average(dev, e);
 	if (dev->pub.peak_allocated != peak)
 		dev->peak_site1 = rec.site + 1;
-	return m->loose.count[EXTENT_MEMORY] ? below__found(m, dev, e->addr) : 0;
+	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
 }
 
 int heap__free_block(struct model *m, struct dev *dev, const struct event *e)

@@ -27,15 +27,15 @@
 #include "record/dict.h"
 
 /* Hash index of numbers: the caller keeps the entries and compares them. No removal. */
-struct hidx {
+struct hash_index {
 	struct hidx_slot {
 		uint32_t hash, id1; /* id + 1; 0: empty */
 	} *slots;
 	uint32_t mask, n;
 };
 /* Iterates over the ids under hash; *pos starts as hash. UINT32_MAX: no more. */
-uint32_t hidx__next(const struct hidx *h, uint32_t hash, uint32_t *pos);
-int hidx__add(struct hidx *h, uint32_t hash, uint32_t id);
+uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *pos);
+int hash_index__add(struct hash_index *h, uint32_t hash, uint32_t id);
 
 /* --- words.c: what a stack means, cached by number */
 struct stack_words {
@@ -49,7 +49,7 @@ struct stack_words {
 	uint32_t user_loc, inner_loc; /* dict locations, if has_line */
 };
 
-struct words {
+struct attribution {
 	const struct dict *dict;
 	const struct facts *facts;
 	uint8_t *files; /* flags by string number */
@@ -60,28 +60,28 @@ struct words {
 	uint32_t nthreads;
 	int old_torch;	  /* before 2.4 autograd threads had no name: 1, 0, -1: not looked at yet */
 };
-struct stack_words words__stack(struct words *w, uint32_t stack);
-enum phase words__phase(struct words *w, uint32_t stack, uint32_t thread, uint8_t walk);
+struct stack_words attribution__stack(struct attribution *w, uint32_t stack);
+enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk);
 /*
  * An allocation, or what is like one, that was made while an autograd node ran: where no Python of its own ran in it, the
- * stack of the forward call that made the node takes the place of e's. Then words__charged() of the two is true.
+ * stack of the forward call that made the node takes the place of e's. Then attribution__charged() of the two is true.
  */
-void words__charge(struct words *w, struct event *e);
-bool words__charged(const struct words *w, uint32_t stack, uint32_t node);
+void attribution__charge(struct attribution *w, struct event *e);
+bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node);
 /* The module of an allocation, 0: none. */
-uint32_t words__module(struct words *w, uint32_t stack, uint32_t node, uint8_t walk);
+uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk);
 /* What runs while a node does is backward, whatever the stack, which may be that of forward by now. */
-static inline enum phase words__node_phase(struct words *w, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk)
+static inline enum phase attribution__node_phase(struct attribution *w, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk)
 {
-	return node ? PHASE_BACKWARD : words__phase(w, stack, thread, walk);
+	return node ? PHASE_BACKWARD : attribution__phase(w, stack, thread, walk);
 }
-bool words__stack_has(const struct words *w, uint32_t stack, uint32_t module);
-void words__free(struct words *w);
+bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module);
+void attribution__free(struct attribution *w);
 /* Makes *array hold at least need zeroed entries of esize. */
 int array__reserve(void *array, uint32_t *n, size_t esize, uint64_t need);
 
 /* --- blocks.c: the live blocks of a device, and those there were at the mark */
-struct ask {
+struct request_info {
 	uint64_t requested, cuda_stream;
 };
 
@@ -137,7 +137,7 @@ int blocks__list(const struct model *m, const struct dev *dev, enum row_when whe
 int blocks__all(const struct model *m, const struct dev *dev, enum row_when when, struct block **ret, size_t *n);
 /* Bytes of the moment's total in no block of ours. */
 uint64_t blocks__outside(const struct dev *dev, enum row_when when);
-int blocks__ask(struct model *m, struct ask ask, uint32_t *ret1);
+int blocks__ask(struct model *m, struct request_info ask, uint32_t *ret1);
 int blocks__label(struct model *m, struct label label, uint32_t *ret1);
 /* What was asked for, and labels, have other numbers: their indexes anew. 0 or -ENOMEM. */
 int blocks__index_words(struct model *m);
@@ -182,17 +182,17 @@ struct life {
 	uint32_t forwards, backwards, optimizers;
 };
 /* The stamp of a block that comes in this phase now; one more block has it. 0 or -ENOMEM. */
-int life__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret);
+int category__born(const struct model *m, struct dev *dev, enum phase phase, uint32_t *ret);
 /* Of one that was there before the first event; phase may be LIFE_NONE. */
-int life__told(const struct model *m, struct dev *dev, int phase, uint32_t *ret);
-void life__drop(struct dev *dev, uint32_t stamp);
+int category__known(const struct model *m, struct dev *dev, int phase, uint32_t *ret);
+void category__drop(struct dev *dev, uint32_t stamp);
 /* A step is over: what comes now is no part of the stretch under way, whatever its phase. */
-void life__step(struct model *m);
-/* As far as it is known now. dead: it is just going. What is kept of it is for life__settled(). */
+void category__step(struct model *m);
+/* As far as it is known now. dead: it is just going. What is kept of it is for category__settled(). */
 #define LIFE_MAYBE_INPUT CATEGORY_NR
-uint8_t life__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead);
+uint8_t category__category(const struct model *m, const struct dev *dev, const struct rec *rec, bool dead);
 /* A category, when somebody asks. */
-static inline uint8_t life__settled(const struct site *s, uint8_t category)
+static inline uint8_t category__settled(const struct site *s, uint8_t category)
 {
 	return category != LIFE_MAYBE_INPUT ? category : s->again ? CATEGORY_INPUT : CATEGORY_UNKNOWN;
 }
@@ -294,7 +294,7 @@ static inline struct noted *dev__noted(struct dev *dev, enum row_when when)
 }
 
 /* --- told.c: 0 or -ENOMEM */
-int heap__told_block(struct model *m, struct dev *dev, const struct event *e);
+int heap__add_known_block(struct model *m, struct dev *dev, const struct event *e);
 int heap__asked(struct model *m, struct dev *dev, const struct event *e);
 /* EVENT_TENSOR, EVENT_CENSUS */
 int heap__tensor(struct model *m, struct dev *dev, const struct event *e);
@@ -304,13 +304,13 @@ int heap__note_freed(struct dev *dev, uint64_t addr);
 
 /* --- below.c: what is taken and given back below the blocks, and what the allocator's tables say */
 /* TAKE, GIVE, SEGMENT, STATE, USED; anything else is passed over. 0 or -ENOMEM. */
-int below__event(struct model *m, const struct event *e);
+int cuda_memory__event(struct model *m, const struct event *e);
 /* A block of dev lies at addr: memory taken on a device not known that holds it is dev's. */
 /* What PyTorch's allocator has taken, as far as that is known. */
-uint64_t below__reserved(const struct dev *dev);
+uint64_t cuda_memory__reserved(const struct dev *dev);
 /* What the driver has left on the device now, by its last figure and what was taken since. False: it said none. */
-bool below__left(const struct dev *dev, uint64_t *ret);
-int below__found(struct model *m, struct dev *dev, uint64_t addr);
+bool cuda_memory__left(const struct dev *dev, uint64_t *ret);
+int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr);
 
 /* --- oom.c */
 int oom__event(struct model *m, struct dev *dev, const struct event *e);
@@ -320,7 +320,7 @@ bool segment__is_expandable(const struct extent *e);
 enum segment_size segment__kind(const struct extent *e);
 
 /* --- watch.c: who wants to know of every block */
-struct watch {
+struct observers {
 	int (*went)(void *ctx, const struct model_block *b); /* NULL: nobody */
 	int (*segment)(void *ctx, const struct model_extent *e);
 	void *ctx;
@@ -330,17 +330,17 @@ struct watch {
 		uint8_t category;
 	} *kin;
 	uint32_t nkin, capkin;
-	struct hidx index;
+	struct hash_index index;
 };
 /* A device came. */
-void watch__device(struct model *m, struct dev *dev);
+void observers__device(struct model *m, struct dev *dev);
 /* dead: it is just going; else it is there at the end. 0 or what the watcher said. */
-int watch__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead);
-int watch__finish(struct model *m);
+int observers__went(struct model *m, const struct dev *dev, uint64_t addr, const struct rec *rec, bool dead);
+int observers__finish(struct model *m);
 
 /* --- sweep.c: makes room among sites, what was asked for and labels; among threads. 0 or -ENOMEM */
-int sweep__all(struct model *m);
-int sweep__threads(struct model *m);
+int gc__all(struct model *m);
+int gc__threads(struct model *m);
 
 /* --- rows.c */
 /* What --by line says of memory of this stack: file, func, line, module, phase, source. */
@@ -398,7 +398,7 @@ struct chain {
 struct layers {
 	struct layer *all;
 	uint32_t n, cap;
-	struct hidx index;
+	struct hash_index index;
 	struct chain *chains; /* by module number */
 	uint32_t nchains;
 	uint32_t *pool;
@@ -435,7 +435,7 @@ int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev
 		  const struct site *s);
 void layers__free_block(struct model *m, const struct site *s, bool gone);
 /* A block that was there when we came. 0 or -ENOMEM. */
-int layers__told_block(struct model *m, const struct site *s);
+int layers__add_known_block(struct model *m, const struct site *s);
 void layers__close(struct model *m, struct thread_state *t);
 /* entered.c: EVENT_ENTER, EVENT_LEAVE; the end of the recording. 0 or -ENOMEM. */
 int layers__enter(struct model *m, struct thread_state *t, const struct event *e);
@@ -446,7 +446,7 @@ void layers__free(struct layers *l);
 struct model {
 	struct model_opts opts;
 	const struct dict *dict;
-	struct words *words; /* behind a pointer: filled by look-ups on a const model */
+	struct attribution *words; /* behind a pointer: filled by look-ups on a const model */
 	struct hash_seed seed;
 	struct dev **devs;   /* by number */
 	uint32_t ndevs;
@@ -455,7 +455,7 @@ struct model {
 	struct dev *last_dev;
 	struct site *sites;
 	uint32_t nsites, capsites;
-	struct hidx site_index;
+	struct hash_index site_index;
 	/* By what is quickly worked out of the key, the youngest first: a step is like the one before. */
 	struct recent_site {
 		uint32_t tag, id1; /* id1: 1 + number */
@@ -480,15 +480,15 @@ struct model {
 	bool losing; /* what comes may be from before or after a loss */
 	uint64_t seq; /* of the event at hand, from 1 */
 	struct extents loose; /* host memory, and device memory of which the device is not known */
-	struct ask *asks;
+	struct request_info *asks;
 	uint32_t nasks, capasks;
-	struct hidx ask_index;
+	struct hash_index ask_index;
 	struct label *labels;
 	uint32_t nlabels, caplabels;
-	struct hidx label_index;
+	struct hash_index label_index;
 	struct model_all all;
 	uint64_t oom_work; /* blocks looked at for the gaps at out-of-memory events */
-	struct watch watch;
+	struct observers watch;
 	uint32_t max_stack, max_thread, max_module, max_node; /* of the dict, as last asked */
 };
 
@@ -499,7 +499,7 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 }
 
 /* --- select.c: what a row is charged to, where the caller has hidden files */
-struct select {
+struct hide {
 	struct model *m;
 	const struct row_opts *opts;
 	uint8_t *files; /* by string id */
@@ -508,7 +508,7 @@ struct select {
 	uint32_t nlocs;
 };
 /* The dict location that a stack is charged to; 0: it has none, or all are hidden. */
-uint32_t select__loc(struct select *s, uint32_t stack);
-void select__free(struct select *s);
+uint32_t hide__loc(struct hide *s, uint32_t stack);
+void hide__free(struct hide *s);
 
 #endif

@@ -15,7 +15,7 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 	uint32_t hash = hash__bytes(m->seed, name, len) ^ root, pos = hash, id;
 	char *copy;
 
-	while ((id = hidx__next(&l->index, hash, &pos)) != UINT32_MAX) {
+	while ((id = hash_index__next(&l->index, hash, &pos)) != UINT32_MAX) {
 		const char *other = l->all[id].name;
 
 		if (l->all[id].root == root && !strncmp(other, name, len) && !other[len]) {
@@ -27,7 +27,7 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 	if (!copy)
 		return -ENOMEM;
 	if (array__reserve(&l->all, &l->cap, sizeof(*l->all), (uint64_t)l->n + 1) ||
-	    hidx__add(&l->index, hash, l->n)) {
+	    hash_index__add(&l->index, hash, l->n)) {
 		free(copy);
 		return -ENOMEM;
 	}
@@ -200,7 +200,7 @@ void layers__free_block(struct model *m, const struct site *s, bool freed)
 	}
 }
 
-int layers__told_block(struct model *m, const struct site *s)
+int layers__add_known_block(struct model *m, const struct site *s)
 {
 	enum layer_part part = part_of(s->phase);
 	struct chain c;

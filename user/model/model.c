@@ -76,7 +76,7 @@ void model__free(struct model *m)
 	free(m->steps.ring[STEP_OPT]);
 	free(m->steps.ring[STEP_CALL]);
 	layers__free(&m->layers);
-	words__free(m->words);
+	attribution__free(m->words);
 	free(m);
 }
 
@@ -108,7 +108,7 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 	if (err)
 		return err;
 	if (!m->threads[thread]) {
-		err = m->nstates >= m->threads_at ? sweep__threads(m) : 0;
+		err = m->nstates >= m->threads_at ? gc__threads(m) : 0;
 		if (err)
 			return err;
 		m->threads[thread] = calloc(1, sizeof(**m->threads));
@@ -149,7 +149,7 @@ static void model__pass_time(struct model *m, uint64_t time)
 static bool of_blocks(uint8_t kind)
 {
 	return kind == EVENT_ALLOC || kind == EVENT_FREE || kind == EVENT_OOM || kind == EVENT_BLOCK ||
-	       kind == EVENT_ASKED || kind == EVENT_TENSOR;
+	       kind == EVENT_REQUESTED || kind == EVENT_TENSOR;
 }
 
 int model__event(struct model *m, const struct event *event)
@@ -165,12 +165,12 @@ int model__event(struct model *m, const struct event *event)
 	stack = e.stack;
 	walk = e.walk;
 	if (e.node)
-		words__charge(m->words, &e);
+		attribution__charge(m->words, &e);
 	if (m->opts.at == AT_TIME && !m->time_passed && e.time > m->opts.at_time)
 		model__pass_time(m, m->opts.at_time);
 	m->seq++;
 	if (m->site_index.n >= m->sweep_at || m->nasks >= m->sweep_at || m->nlabels >= m->sweep_at)
-		err = sweep__all(m); /* here, where nothing but live blocks has their numbers */
+		err = gc__all(m); /* here, where nothing but live blocks has their numbers */
 	if (err)
 		return err;
 	if (of_blocks(e.kind)) {
@@ -191,9 +191,9 @@ int model__event(struct model *m, const struct event *event)
 		err = oom__event(m, dev, &e);
 		break;
 	case EVENT_BLOCK:
-		err = heap__told_block(m, dev, &e);
+		err = heap__add_known_block(m, dev, &e);
 		break;
-	case EVENT_ASKED:
+	case EVENT_REQUESTED:
 		err = heap__asked(m, dev, &e);
 		break;
 	case EVENT_TENSOR:
@@ -231,7 +231,7 @@ int model__event(struct model *m, const struct event *event)
 			heap__lost(m->devs[i]);
 		return 0; /* a note about events, not one of them */
 	default:
-		err = below__event(m, &e);
+		err = cuda_memory__event(m, &e);
 	}
 	if (m->watch.err)
 		err = m->watch.err;
@@ -290,7 +290,7 @@ void model__finish(struct model *m, uint64_t now)
 	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
 		heap__mark(m, m->devs[i], now);
 	if (m->watch.went && !m->watch.err)
-		m->watch.err = watch__finish(m);
+		m->watch.err = observers__finish(m);
 }
 
 const char *state__name(enum state s)
@@ -438,27 +438,27 @@ void model__phase(const struct model *m, enum phase p, struct model_phase *ret)
 
 void model__charge(const struct model *m, struct event *e)
 {
-	words__charge(m->words, e);
+	attribution__charge(m->words, e);
 }
 
 enum phase model__stack_phase(const struct model *m, uint32_t stack, uint32_t thread, uint8_t walk)
 {
-	return words__phase(m->words, stack, thread, walk);
+	return attribution__phase(m->words, stack, thread, walk);
 }
 
 uint32_t model__stack_module(const struct model *m, uint32_t stack)
 {
-	return words__stack(m->words, stack).module;
+	return attribution__stack(m->words, stack).module;
 }
 
 uint32_t model__module(const struct model *m, uint32_t stack, uint32_t node, uint8_t walk)
 {
-	return words__module(m->words, stack, node, walk);
+	return attribution__module(m->words, stack, node, walk);
 }
 
 bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, struct row_frame *ret)
 {
-	struct stack_words w = words__stack(m->words, stack);
+	struct stack_words w = attribution__stack(m->words, stack);
 	struct dict_loc loc;
 
 	if (!w.has_line)

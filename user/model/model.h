@@ -393,7 +393,7 @@ bool model__stack_line(const struct model *m, uint32_t stack, bool innermost, st
  * are by number here, which stays: model__number() of the i-th of model__devices(), once the stream is over.
  */
 struct model_block {
-	uint32_t device, kin; /* kin: model__kin() */
+	uint32_t device, kin; /* kin: model__block_class() */
 	uint64_t addr, size;
 	uint64_t born; /* number of the event that brought it, from 1; 0: it was there before the first */
 	uint64_t gone; /* of the event that took it; 0: it is there at the end */
@@ -423,7 +423,7 @@ uint32_t model__kins(const struct model *m);
  * All fields of a row by line, stack and thread together, charged to user code; category and name are the kin's own. What
  * the category is may change until model__finish(). Returns the size of such a block.
  */
-uint64_t model__kin(const struct model *m, uint32_t kin, struct row *ret);
+uint64_t model__block_class(const struct model *m, uint32_t kin, struct row *ret);
 
 struct model_now {
 	uint64_t seq; /* number of the last event, from 1 */

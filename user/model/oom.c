@@ -49,13 +49,13 @@ int oom__event(struct model *m, struct dev *dev, const struct event *e)
 	if (!nr && m->opts.at == AT_OOM)
 		heap__mark(m, dev, e->time);
 	o.number = nr;
-	o.phase = words__node_phase(m->words, e->stack, e->node, e->thread, e->walk);
+	o.phase = attribution__node_phase(m->words, e->stack, e->node, e->thread, e->walk);
 	o.allocated = dev->pub.allocated;
 	o.reserved = dev->pub.reserved;
 	o.has_totals = dev->pub.has_totals;
 	o.used_known = dev->used.known;
 	o.used = dev->used.bytes;
-	o.left_known = below__left(dev, &o.left);
+	o.left_known = cuda_memory__left(dev, &o.left);
 	if (!dev->ooms)
 		dev->ooms = calloc(OOMS_FIRST + OOMS_LAST, sizeof(*dev->ooms));
 	if (!dev->ooms)

@@ -23,7 +23,7 @@ struct bucket {
 	bool unsized;		/* of some of its blocks the size is not known */
 };
 
-struct kin { /* blocks of a site that are alike in all that a row may say */
+struct block_class { /* blocks of a site that are alike in all that a row may say */
 	uint64_t count, requested, asked;
 	uint32_t site, label1;
 	uint8_t category;
@@ -37,17 +37,17 @@ struct part { /* blocks of one size and module in a group */
 struct table {
 	struct model *m;
 	const struct row_opts *opts;
-	struct select sel;
+	struct hide sel;
 	unsigned split; /* bits 1 << BY_* */
 	bool by_name;	/* what was there before attach is split by name */
-	struct kin *kin;
+	struct block_class *kin;
 	uint32_t nkin, capkin;
-	struct hidx kin_index;
+	struct hash_index kin_index;
 	struct bucket *groups;
 	uint32_t n, cap;
 	struct part *parts;
 	uint32_t nparts, capparts;
-	struct hidx index;
+	struct hash_index index;
 	char *patterns; /* of modules, one behind the other; groups know their places */
 	size_t npatterns, cappatterns;
 };
@@ -73,11 +73,11 @@ static void row__set_line(const struct model *m, bool innermost, uint32_t stack,
 /* As the rows of this table have it. False: there is a line, and it is hidden. */
 static bool table__set_line(struct table *t, uint32_t stack, struct row *r)
 {
-	uint32_t id = select__loc(&t->sel, stack);
+	uint32_t id = hide__loc(&t->sel, stack);
 	struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 	if (!id)
-		return !words__stack(t->m->words, stack).has_line;
+		return !attribution__stack(t->m->words, stack).has_line;
 	r->file = dict__str(t->m->dict, loc.file);
 	r->func = dict__str(t->m->dict, loc.func);
 	r->line = loc.line;
@@ -106,7 +106,7 @@ static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, 
 	const char *cls = node ? dict__str(m->dict, dict__get_node(m->dict, node).cls) : "";
 
 	r->node_class = *cls ? cls : NULL;
-	r->charged = words__charged(m->words, stack, node);
+	r->charged = attribution__charged(m->words, stack, node);
 	if (r->charged)
 		r->source = "autograd";
 }
@@ -121,8 +121,8 @@ void row__line(const struct model *m, bool innermost, uint32_t stack, uint32_t n
 		row__set_before_attach(r);
 		return;
 	}
-	w = words__stack(m->words, stack);
-	r->phase = words__node_phase(m->words, stack, node, thread, walk);
+	w = attribution__stack(m->words, stack);
+	r->phase = attribution__node_phase(m->words, stack, node, thread, walk);
 	r->source = row__source(walk, w.has_line);
 	row__set_node(m, stack, node, r);
 	row__set_line(m, innermost, stack, r);
@@ -170,31 +170,31 @@ static unsigned split_of(const struct row_opts *o)
 }
 
 /* Where the program's objects say whose it is, that counts, not who allocated it. */
-static uint32_t kin__module(const struct table *t, const struct kin *k)
+static uint32_t block_class__module(const struct table *t, const struct block_class *k)
 {
 	uint32_t module = k->label1 ? t->m->labels[k->label1 - 1].module : 0;
 
 	return module ? module : t->m->sites[k->site].module;
 }
 
-static uint32_t kin__name(const struct table *t, const struct kin *k)
+static uint32_t block_class__name(const struct table *t, const struct block_class *k)
 {
 	return k->label1 ? t->m->labels[k->label1 - 1].name : 0;
 }
 
 /* Is it charged to the rows before_attach? Memory from before attach is, unless the table tells its category or its module. */
-static bool is_before(const struct table *t, const struct kin *k)
+static bool is_before(const struct table *t, const struct block_class *k)
 {
-	bool module = t->split != SPLIT(BY_CATEGORY) && kin__module(t, k);
+	bool module = t->split != SPLIT(BY_CATEGORY) && block_class__module(t, k);
 
 	return t->m->sites[k->site].walk == WALK_CENSUS && ((t->split & SPLIT_ORIGIN) || (!k->category && !module));
 }
 
 /* The words of a group, from the largest of its parts. */
-static void bucket__describe(struct table *t, struct row *r, const struct kin *k, uint32_t layer1)
+static void bucket__describe(struct table *t, struct row *r, const struct block_class *k, uint32_t layer1)
 {
 	const struct site *s = &t->m->sites[k->site];
-	struct stack_words w = words__stack(t->m->words, s->stack);
+	struct stack_words w = attribution__stack(t->m->words, s->stack);
 	bool lines = t->split & (SPLIT(BY_LINE) | SPLIT(BY_STACK));
 
 	r->stack = s->stack;
@@ -213,28 +213,28 @@ static void bucket__describe(struct table *t, struct row *r, const struct kin *k
 	if (t->split & SPLIT(BY_LAYER))
 		bucket__set_layer(t, r, layer1 - 1);
 	else if (lines || (t->split & SPLIT(BY_MODULE)))
-		row__set_module(t->m, kin__module(t, k), r);
+		row__set_module(t->m, block_class__module(t, k), r);
 }
 
-static struct key kin__key(struct table *t, const struct kin *k, uint32_t layer1)
+static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer1)
 {
 	const struct site *s = &t->m->sites[k->site];
-	struct words *w = t->m->words;
-	struct stack_words sw = words__stack(w, s->stack);
+	struct attribution *w = t->m->words;
+	struct stack_words sw = attribution__stack(w, s->stack);
 	struct key key = { .layer1 = layer1 };
-	bool charged = words__charged(w, s->stack, s->node);
+	bool charged = attribution__charged(w, s->stack, s->node);
 
 	if (t->split & SPLIT(BY_CATEGORY))
 		key.category = k->category;
 	if (t->split & SPLIT(BY_MODULE))
-		key.module = kin__module(t, k);
+		key.module = block_class__module(t, k);
 	if (is_before(t, k)) {
 		key.census = 1;
-		key.name = t->by_name ? kin__name(t, k) : 0;
+		key.name = t->by_name ? block_class__name(t, k) : 0;
 		return key;
 	}
 	if (t->split & SPLIT(BY_LINE)) {
-		uint32_t id = select__loc(&t->sel, s->stack);
+		uint32_t id = hide__loc(&t->sel, s->stack);
 		struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 		key.file = loc.file;
@@ -261,14 +261,14 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 {
 	uint32_t hash = hash__bytes(t->m->seed, key, sizeof(*key)), pos = hash, id;
 
-	while ((id = hidx__next(&t->index, hash, &pos)) != UINT32_MAX) {
+	while ((id = hash_index__next(&t->index, hash, &pos)) != UINT32_MAX) {
 		if (!memcmp(&t->groups[id].key, key, sizeof(*key))) {
 			*ret = id;
 			return 0;
 		}
 	}
 	if (array__reserve(&t->groups, &t->cap, sizeof(*t->groups), (uint64_t)t->n + 1) ||
-	    hidx__add(&t->index, hash, t->n))
+	    hash_index__add(&t->index, hash, t->n))
 		return -ENOMEM;
 	t->groups[t->n] = (struct bucket){ .key = *key };
 	*ret = t->n++;
@@ -276,11 +276,11 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 }
 
 /* Is it one of those to be shown? */
-static bool kin__kept(struct table *t, const struct kin *k)
+static bool block_class__kept(struct table *t, const struct block_class *k)
 {
 	const struct site *s = &t->m->sites[k->site];
 	struct row r = { .bytes = site__bytes(s, k->count), .count = k->count, .median = s->varied ? 0 : s->size, .stack = s->stack,
-			 .category = category__name(k->category), .name = kin__name(t, k) ? dict__str(t->m->dict, kin__name(t, k)) : NULL };
+			 .category = category__name(k->category), .name = block_class__name(t, k) ? dict__str(t->m->dict, block_class__name(t, k)) : NULL };
 
 	if (!t->opts->keep)
 		return true;
@@ -289,21 +289,21 @@ static bool kin__kept(struct table *t, const struct kin *k)
 		row__set_before_attach(&r);
 	} else {
 		r.phase = s->phase;
-		r.source = row__source(s->walk, words__stack(t->m->words, s->stack).has_line);
+		r.source = row__source(s->walk, attribution__stack(t->m->words, s->stack).has_line);
 		row__set_node(t->m, s->stack, s->node, &r);
 		if (!table__set_line(t, s->stack, &r))
 			r.source = "hidden";
 		bucket__set_thread(t, &r, s->thread);
 	}
-	row__set_module(t->m, kin__module(t, k), &r);
+	row__set_module(t->m, block_class__module(t, k), &r);
 	return t->opts->keep(t->opts->ctx, &r);
 }
 
-static int table__add(struct table *t, const struct kin *k, uint32_t layer1, bool kept)
+static int table__add(struct table *t, const struct block_class *k, uint32_t layer1, bool kept)
 {
 	const struct site *s = &t->m->sites[k->site];
-	struct key key = kin__key(t, k, layer1);
-	uint32_t id, name = kin__name(t, k);
+	struct key key = block_class__key(t, k, layer1);
+	uint32_t id, name = block_class__name(t, k);
 	uint64_t bytes = site__bytes(s, k->count);
 	struct bucket *g;
 
@@ -328,19 +328,19 @@ static int table__add(struct table *t, const struct kin *k, uint32_t layer1, boo
 	g->row.requested += k->requested;
 	g->asked += k->asked;
 	t->parts[t->nparts++] =
-		(struct part){ .size = s->size, .count = k->count, .group = id, .module = kin__module(t, k) };
+		(struct part){ .size = s->size, .count = k->count, .group = id, .module = block_class__module(t, k) };
 	return 0;
 }
 
-static int table__add_kin(struct table *t, const struct kin *k)
+static int table__add_kin(struct table *t, const struct block_class *k)
 {
-	bool kept = kin__kept(t, k);
+	bool kept = block_class__kept(t, k);
 	struct chain c;
 	int err;
 
 	if (!(t->split & SPLIT(BY_LAYER)) || is_before(t, k))
 		return table__add(t, k, 0, kept);
-	err = layers__chain(t->m, kin__module(t, k), &c);
+	err = layers__chain(t->m, block_class__module(t, k), &c);
 	if (!err && !c.n)
 		err = table__add(t, k, 0, kept);
 	for (uint32_t i = 0; i < c.n && !err; i++)
@@ -353,8 +353,8 @@ static int table__kin(struct table *t, const struct block *b)
 	uint32_t id_of[3] = { b->site, b->label1, b->category };
 	uint32_t hash = hash__bytes(t->m->seed, id_of, sizeof(id_of)), pos = hash, id;
 
-	while ((id = hidx__next(&t->kin_index, hash, &pos)) != UINT32_MAX) {
-		const struct kin *k = &t->kin[id];
+	while ((id = hash_index__next(&t->kin_index, hash, &pos)) != UINT32_MAX) {
+		const struct block_class *k = &t->kin[id];
 
 		if (k->site == b->site && k->label1 == b->label1 && k->category == b->category)
 			break;
@@ -362,9 +362,9 @@ static int table__kin(struct table *t, const struct block *b)
 	if (id == UINT32_MAX) {
 		id = t->nkin;
 		if (array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)id + 1) ||
-		    hidx__add(&t->kin_index, hash, id))
+		    hash_index__add(&t->kin_index, hash, id))
 			return -ENOMEM;
-		t->kin[t->nkin++] = (struct kin){ .site = b->site, .label1 = b->label1, .category = b->category };
+		t->kin[t->nkin++] = (struct block_class){ .site = b->site, .label1 = b->label1, .category = b->category };
 	}
 	t->kin[id].count++;
 	if (b->ask1) {
@@ -393,7 +393,7 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 			continue;
 		err = array__reserve(&t->kin, &t->capkin, sizeof(*t->kin), (uint64_t)t->nkin + 1);
 		if (!err)
-			t->kin[t->nkin++] = (struct kin){ .site = i, .count = t->m->sites[i].total };
+			t->kin[t->nkin++] = (struct block_class){ .site = i, .count = t->m->sites[i].total };
 	}
 	return err;
 }
@@ -578,7 +578,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	dev = m->devs[number];
 	if (opts->when < ROWS_MOMENTS && !(opts->when == ROWS_AT_MARK ? dev->pub.marked : model__noted(m, opts->when, NULL)))
 		return -ENOENT;
-	t.sel = (struct select){ .m = t.m, .opts = opts };
+	t.sel = (struct hide){ .m = t.m, .opts = opts };
 	t.split = split_of(opts);
 	t.by_name = !opts->split && opts->by == BY_LINE && !opts->any_module && !opts->any_category;
 	err = table__gather(&t, dev, number);
@@ -596,6 +596,6 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 	free(t.parts);
 	free(t.patterns);
 	free(t.index.slots);
-	select__free(&t.sel);
+	hide__free(&t.sel);
 	return err;
 }

@@ -28,7 +28,7 @@ struct others {
 	uint64_t bytes, count;
 };
 
-struct sweep {
+struct gc {
 	const struct model *m;
 	const struct dev *dev;
 	bool at_mark, innermost;
@@ -38,7 +38,7 @@ struct sweep {
 	size_t nblocks, npending, next_block, next_pending;
 	struct line *lines;
 	uint32_t nlines, caplines;
-	struct hidx line_index;
+	struct hash_index line_index;
 	uint32_t *site_line; /* 1 + line by site, 0: not looked at */
 	uint32_t *here;	     /* lines of the segment at hand */
 	uint32_t nhere, caphere;
@@ -49,38 +49,38 @@ struct sweep {
 	uint32_t npins, cappins;
 	struct others *others;
 	uint32_t nothers, capothers;
-	struct hidx other_index;
+	struct hash_index other_index;
 	uint64_t mapped_foreign; /* bytes of mappings by others that the allocator uses */
 	uint64_t asked_blocks;
 };
 
-static uint64_t block__size(const struct sweep *s, const struct block *b)
+static uint64_t block__size(const struct gc *s, const struct block *b)
 {
 	return s->m->sites[b->site].size;
 }
 
 /* --- lines */
 
-static int sweep__line(struct sweep *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, uint32_t *ret)
+static int gc__line(struct gc *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk, uint32_t *ret)
 {
-	struct words *w = s->m->words;
-	struct stack_words sw = words__stack(w, stack);
+	struct attribution *w = s->m->words;
+	struct stack_words sw = attribution__stack(w, stack);
 	struct dict_loc loc = dict__get_loc(s->m->dict, s->innermost ? sw.inner_loc : sw.user_loc);
-	uint64_t phase = walk == WALK_CENSUS ? PHASE_OTHER : words__node_phase(w, stack, node, thread, walk);
+	uint64_t phase = walk == WALK_CENSUS ? PHASE_OTHER : attribution__node_phase(w, stack, node, thread, walk);
 	uint64_t kind = walk == WALK_CENSUS ? 2 : !sw.has_line && walk == MT_WALK_NO_THREAD;
-	uint64_t charged = words__charged(w, stack, node);
+	uint64_t charged = attribution__charged(w, stack, node);
 	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line,
 			    phase << 5 | charged << 4 | kind << 1 | sw.has_line };
 	uint32_t hash = hash__bytes(s->m->seed, key, sizeof(key)), pos = hash, id;
 
-	while ((id = hidx__next(&s->line_index, hash, &pos)) != UINT32_MAX) {
+	while ((id = hash_index__next(&s->line_index, hash, &pos)) != UINT32_MAX) {
 		if (!memcmp(s->lines[id].key, key, sizeof(key))) {
 			*ret = id;
 			return 0;
 		}
 	}
 	if (array__reserve(&s->lines, &s->caplines, sizeof(*s->lines), (uint64_t)s->nlines + 1) ||
-	    hidx__add(&s->line_index, hash, s->nlines))
+	    hash_index__add(&s->line_index, hash, s->nlines))
 		return -ENOMEM;
 	s->lines[s->nlines] = (struct line){ 0 };
 	memcpy(s->lines[s->nlines].key, key, sizeof(key));
@@ -89,7 +89,7 @@ static int sweep__line(struct sweep *s, uint32_t stack, uint32_t node, uint32_t 
 	return 0;
 }
 
-static int sweep__site_line(struct sweep *s, uint32_t site, uint32_t *ret)
+static int gc__site_line(struct gc *s, uint32_t site, uint32_t *ret)
 {
 	const struct site *of = &s->m->sites[site];
 	int err;
@@ -98,16 +98,16 @@ static int sweep__site_line(struct sweep *s, uint32_t site, uint32_t *ret)
 		*ret = s->site_line[site] - 1;
 		return 0;
 	}
-	err = sweep__line(s, of->stack, of->node, of->thread, of->walk, ret);
+	err = gc__line(s, of->stack, of->node, of->thread, of->walk, ret);
 	if (!err)
 		s->site_line[site] = *ret + 1;
 	return err;
 }
 
-static int pin(struct sweep *s, const struct block *b)
+static int pin(struct gc *s, const struct block *b)
 {
 	uint32_t site = b->site, module = s->m->sites[site].module, id;
-	int err = sweep__site_line(s, site, &id);
+	int err = gc__site_line(s, site, &id);
 	struct line *l;
 
 	if (err)
@@ -131,7 +131,7 @@ static int pin(struct sweep *s, const struct block *b)
 
 static int cmp_pin(const void *a, const void *b, void *ctx)
 {
-	const struct sweep *s = ctx;
+	const struct gc *s = ctx;
 	const struct line *x = &s->lines[*(const uint32_t *)a], *y = &s->lines[*(const uint32_t *)b];
 
 	if (x->bytes != y->bytes)
@@ -140,7 +140,7 @@ static int cmp_pin(const void *a, const void *b, void *ctx)
 }
 
 /* The lines of the segment at hand, largest first. */
-static int put_pins(struct sweep *s, struct segment *seg)
+static int put_pins(struct gc *s, struct segment *seg)
 {
 	struct dict_module mod;
 
@@ -181,7 +181,7 @@ static uint64_t end_of(const struct segment *seg)
 }
 
 /* Bytes of whole mappings between from and to. *e moves on to the mapping that holds to. */
-static uint64_t whole_mappings(const struct sweep *s, size_t *e, size_t last, uint64_t from, uint64_t to)
+static uint64_t whole_mappings(const struct gc *s, size_t *e, size_t last, uint64_t from, uint64_t to)
 {
 	uint64_t sum = 0;
 
@@ -201,7 +201,7 @@ static uint64_t whole_mappings(const struct sweep *s, size_t *e, size_t last, ui
 	}
 }
 
-static void gap(const struct sweep *s, struct segment *seg, size_t *e, size_t last, uint64_t from, uint64_t to)
+static void gap(const struct gc *s, struct segment *seg, size_t *e, size_t last, uint64_t from, uint64_t to)
 {
 	if (to <= from)
 		return;
@@ -220,7 +220,7 @@ static int cmp_u64(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void set_median(struct sweep *s, struct segment *seg)
+static void set_median(struct gc *s, struct segment *seg)
 {
 	if (!seg->blocks)
 		return;
@@ -229,7 +229,7 @@ static void set_median(struct sweep *s, struct segment *seg)
 }
 
 /* The blocks of a segment, its gaps and pins. Blocks before it belong to no segment. It is made of extents e to last. */
-static int fill(struct sweep *s, struct segment *seg, size_t e, size_t last)
+static int fill(struct gc *s, struct segment *seg, size_t e, size_t last)
 {
 	uint64_t cursor = seg->addr, asked = 0, requested = 0;
 	int err = 0;
@@ -259,7 +259,7 @@ static int fill(struct sweep *s, struct segment *seg, size_t e, size_t last)
 		s->sizes[seg->blocks++] = block__size(s, b);
 		seg->allocated += block__size(s, b);
 		if (b->ask1) {
-			const struct ask *ask = &s->m->asks[b->ask1 - 1];
+			const struct request_info *ask = &s->m->asks[b->ask1 - 1];
 
 			asked++;
 			requested += ask->requested;
@@ -286,7 +286,7 @@ bool segment__is_expandable(const struct extent *e)
 }
 
 /* The reserved range that holds addr; NULL: not known. */
-static const struct extent *range_of(const struct sweep *s, uint64_t addr)
+static const struct extent *range_of(const struct gc *s, uint64_t addr)
 {
 	size_t lo = 0, hi = s->nreserved;
 
@@ -302,7 +302,7 @@ static const struct extent *range_of(const struct sweep *s, uint64_t addr)
 }
 
 /* Is b, which begins where a ends, more of the same segment? */
-static bool goes_on(const struct sweep *s, const struct extent *a, const struct extent *b)
+static bool goes_on(const struct gc *s, const struct extent *a, const struct extent *b)
 {
 	if (!segment__is_expandable(a) || !segment__is_expandable(b) || a->addr + a->size != b->addr ||
 	    range_of(s, a->addr) != range_of(s, b->addr))
@@ -331,7 +331,7 @@ static void set_kind(struct segment *seg, const struct extent *e)
 }
 
 /* One or more extents from i on become a segment; *i: behind them. */
-static int add_segment(struct sweep *s, size_t *i)
+static int add_segment(struct gc *s, size_t *i)
 {
 	const struct extent *e = &s->extents[*i];
 	struct segment seg = {
@@ -364,23 +364,23 @@ static int add_segment(struct sweep *s, size_t *i)
 
 /* --- what others took */
 
-static int add_other(struct sweep *s, uint8_t how, const struct extent *e)
+static int add_other(struct gc *s, uint8_t how, const struct extent *e)
 {
 	uint32_t line, hash, pos, id;
 	uint64_t key;
-	int err = sweep__line(s, e->stack, 0, e->thread, e->walk, &line);
+	int err = gc__line(s, e->stack, 0, e->thread, e->walk, &line);
 
 	if (err)
 		return err;
 	key = (uint64_t)how << 32 | line;
 	hash = pos = hash__bytes(s->m->seed, &key, sizeof(key));
-	while ((id = hidx__next(&s->other_index, hash, &pos)) != UINT32_MAX)
+	while ((id = hash_index__next(&s->other_index, hash, &pos)) != UINT32_MAX)
 		if (s->others[id].how == how && s->others[id].line == line)
 			break;
 	if (id == UINT32_MAX) {
 		id = s->nothers;
 		if (array__reserve(&s->others, &s->capothers, sizeof(*s->others), (uint64_t)id + 1) ||
-		    hidx__add(&s->other_index, hash, id))
+		    hash_index__add(&s->other_index, hash, id))
 			return -ENOMEM;
 		s->others[s->nothers++] = (struct others){ .how = how, .line = line };
 	}
@@ -390,7 +390,7 @@ static int add_other(struct sweep *s, uint8_t how, const struct extent *e)
 }
 
 /* Memory made by handle, less what of it the allocator uses by a mapping and has among its segments. */
-static int add_physical(struct sweep *s)
+static int add_physical(struct gc *s)
 {
 	struct extent *all;
 	size_t n;
@@ -412,7 +412,7 @@ static int add_physical(struct sweep *s)
 
 /* --- the walk */
 
-static int walk(struct sweep *s, struct model_segments *ret)
+static int walk(struct gc *s, struct model_segments *ret)
 {
 	int err = 0;
 
@@ -469,7 +469,7 @@ static int cmp_block(const void *a, const void *b)
 }
 
 /* Where a block lies by now, nothing waits any more. */
-static int list_pending(struct sweep *s)
+static int list_pending(struct gc *s)
 {
 	uint64_t addr, size;
 	size_t pos = 0, k = 0;
@@ -501,7 +501,7 @@ static int list_pending(struct sweep *s)
 	return 0;
 }
 
-static int gather(struct sweep *s)
+static int gather(struct gc *s)
 {
 	int err = blocks__list(s->m, s->dev, s->at_mark ? ROWS_AT_MARK : ROWS_NOW, &s->blocks, &s->nblocks);
 
@@ -518,7 +518,7 @@ static int gather(struct sweep *s)
 	return s->site_line && s->sizes ? 0 : -ENOMEM;
 }
 
-static void sum_requested(const struct sweep *s, struct model_segments *ret)
+static void sum_requested(const struct gc *s, struct model_segments *ret)
 {
 	for (size_t i = 0; i < s->nblocks; i++) {
 		uint32_t ask1 = s->blocks[i].ask1;
@@ -533,7 +533,7 @@ static void sum_requested(const struct sweep *s, struct model_segments *ret)
 		ret->requested = 0; /* there are blocks that we do not know */
 }
 
-static void sum_up(const struct sweep *s, struct model_segments *ret)
+static void sum_up(const struct gc *s, struct model_segments *ret)
 {
 	const struct dev *dev = s->dev;
 	const uint64_t *loose = s->at_mark ? dev->mark_loose : s->m->loose.sums;
@@ -573,7 +573,7 @@ static void sum_up(const struct sweep *s, struct model_segments *ret)
 }
 
 /* What the caller gets: the segments' pins are known by number until all are there. */
-static int finish(struct sweep *s, struct model_segments *ret)
+static int finish(struct gc *s, struct model_segments *ret)
 {
 	struct row *pin = s->pins;
 
@@ -604,7 +604,7 @@ static int finish(struct sweep *s, struct model_segments *ret)
 
 int model__segments(const struct model *m, size_t device, enum row_when when, bool innermost, struct model_segments *ret)
 {
-	struct sweep s = { .m = m, .at_mark = when == ROWS_AT_MARK, .innermost = innermost };
+	struct gc s = { .m = m, .at_mark = when == ROWS_AT_MARK, .innermost = innermost };
 	struct model_segments sums = { 0 }, all = { 0 };
 	int err;
 

@@ -80,7 +80,7 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 		};
 		dev->step_peak[kind] = dev->pub.allocated;
 	}
-	life__step(m);
+	category__step(m);
 	return m->growth ? growth__step(m, kind) : 0;
 }
 
@@ -115,12 +115,12 @@ int steps__call(struct model *m, const struct event *e)
 /* An allocation of a thread that is in a call: still inside? */
 int steps__alloc(struct model *m, struct thread_state *t, uint64_t time, uint32_t stack, uint8_t walk)
 {
-	uint32_t outermost = words__stack(m->words, stack).outermost;
+	uint32_t outermost = attribution__stack(m->words, stack).outermost;
 	/* A call whose module has no name: any module will do. */
 	bool inside = t->call_module ? outermost == t->call_module : outermost != 0;
 
 	if (!inside && t->call_module)
-		inside = words__stack_has(m->words, stack, t->call_module);
+		inside = attribution__stack_has(m->words, stack, t->call_module);
 	if (inside) {
 		if (time > t->call_last)
 			t->call_last = time;

@@ -10,7 +10,7 @@
 
 #include "memtrace.h"
 #include "record/dict.h"
-#include "record/flight_base.h"
+#include "record/live_set.h"
 #include "record/mtr.h"
 #include "record/mtr_decode.h"
 #include "record/mtr_encode.h"
@@ -33,7 +33,7 @@ struct flight {
 	struct dict *dict;
 	const struct facts *facts;
 	struct flight_opts opts;
-	struct flight_base *base; /* before the first chunk */
+	struct live_set *base; /* before the first chunk */
 	struct chunk *chunks;	  /* a ring */
 	uint32_t first, n_chunks, room;
 	uint64_t bytes, events; /* in chunks */
@@ -81,7 +81,7 @@ void flight__free(struct flight *fl)
 		free(fl->chunks[(fl->first + i) % fl->room].data);
 	free(fl->chunks);
 	drop_dump(fl->dump);
-	flight_base__free(fl->base);
+	live_set__free(fl->base);
 	mtr_encoder__free(fl->enc);
 	mtr_decoder__free(fl->dec);
 	free(fl);
@@ -98,7 +98,7 @@ struct flight *flight__new(struct dict *d, const struct facts *f, const struct f
 	fl->opts = *opts;
 	if (!fl->opts.max_bytes)
 		fl->opts.max_bytes = FLIGHT_BYTES;
-	fl->base = flight_base__new();
+	fl->base = live_set__new();
 	fl->enc = mtr_encoder__new(d);
 	fl->dec = mtr_decoder__new(d);
 	if (!fl->base || !fl->enc || !fl->dec) {
@@ -211,7 +211,7 @@ static int fold(void *ctx, const struct event *e)
 	struct flight *fl = ctx;
 
 	fl->folded = true;
-	return flight_base__fold(fl->base, e);
+	return live_set__fold(fl->base, e);
 }
 
 static bool over_bounds(const struct flight *fl)
@@ -291,9 +291,9 @@ static int start(struct dump *d, uint64_t time)
 {
 	d->begun = true;
 	d->report.from = d->report.to = d->flushed = time;
-	d->report.blocks = flight_base__blocks(d->fl->base);
-	flight_base__new_peaks(d->fl->base);
-	return update_facts(d) ?: flight_base__tell(d->fl->base, time, put, d);
+	d->report.blocks = live_set__blocks(d->fl->base);
+	live_set__new_peaks(d->fl->base);
+	return update_facts(d) ?: live_set__tell(d->fl->base, time, put, d);
 }
 
 static int dump_event(void *ctx, const struct event *e)
@@ -462,7 +462,7 @@ bool flight__bounded(const struct flight *fl, const char **reason)
 
 bool flight__level(const struct flight *fl, size_t i, struct flight_level *ret)
 {
-	return flight_base__level(fl->base, i, ret);
+	return live_set__level(fl->base, i, ret);
 }
 
 /* An event of an open file, or one that nobody wants to look back on. */

@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "record/flight_base.h"
+#include "record/live_set.h"
 #include "record/mtr.h"
 #include "record/stream.h"
 
@@ -88,7 +88,7 @@ int flight__end(struct flight *fl, const char *reason, const char *ended);
 /* Is one being written? ret (may be NULL): what is known of it so far. */
 bool flight__writing(const struct flight *fl, struct flight_report *ret);
 bool flight__bounded(const struct flight *fl, const char **reason); /* the one that is written takes no more: "max-size", "max-events" */
-/* As flight_base__level(); peaks are those since the last file began. Of events that are kept nothing is known yet. */
+/* As live_set__level(); peaks are those since the last file began. Of events that are kept nothing is known yet. */
 bool flight__level(const struct flight *fl, size_t i, struct flight_level *ret);
 unsigned int flight__files(const struct flight *fl); /* written */
 bool flight__full(const struct flight *fl);	      /* max_files are written: events are of no more use */

@@ -89,15 +89,15 @@ static uint16_t allowed_fields(uint32_t version, unsigned int kind)
 		return 0;
 	if (mtr_has_totals(kind))
 		allowed |= MTR_TOTALS;
-	if (mtr_has_size(kind) || kind == EVENT_ASKED)
+	if (mtr_has_size(kind) || kind == EVENT_REQUESTED)
 		allowed |= MTR_SIZE;
-	if (mtr_has_block(kind) || kind == EVENT_ASKED)
+	if (mtr_has_block(kind) || kind == EVENT_REQUESTED)
 		allowed |= MTR_ADDR;
 	if (mtr_has_stack(kind))
 		allowed |= MTR_WALK;
 	if (mtr_has_how(kind))
 		allowed |= MTR_HOW;
-	if (mtr_has_requested(kind) && kind != EVENT_ASKED)
+	if (mtr_has_requested(kind) && kind != EVENT_REQUESTED)
 		allowed |= MTR_REQUESTED;
 	if (mtr_has_stream(kind))
 		allowed |= MTR_STREAM;
@@ -262,7 +262,7 @@ static bool get_range(struct mtr_decoder *dec, unsigned int fields, struct event
 	return !(fields & MTR_SIZE) || get_size(dec, &e->size);
 }
 
-/* *t: the block that EVENT_ASKED speaks of, NULL where the block of events does not tell of it. */
+/* *t: the block that EVENT_REQUESTED speaks of, NULL where the block of events does not tell of it. */
 static bool get_asked(struct mtr_decoder *dec, unsigned int fields, struct event *e, struct mtr_touched **t)
 {
 	uint64_t back = 0;
@@ -285,7 +285,7 @@ static bool get_requested(struct mtr_decoder *dec, unsigned int fields, struct e
 	uint64_t v;
 
 	e->requested = mtr_predict_requested(e, t, last_of(dec, e));
-	if (!(fields & (e->kind == EVENT_ASKED ? MTR_SIZE : MTR_REQUESTED)))
+	if (!(fields & (e->kind == EVENT_REQUESTED ? MTR_SIZE : MTR_REQUESTED)))
 		return true;
 	if (!get(dec, MTR_COL_SIZE, &v))
 		return false;
@@ -303,7 +303,7 @@ static bool get_memory(struct mtr_decoder *dec, unsigned int fields, struct even
 		good = get_block(dec, fields, e);
 	} else if (mtr_has_range(e->kind)) {
 		good = get_range(dec, fields, e);
-	} else if (e->kind == EVENT_ASKED) {
+	} else if (e->kind == EVENT_REQUESTED) {
 		good = get_asked(dec, fields, e, &t);
 	} else if (mtr_has_size(e->kind)) {
 		e->size = mtr_repeats_size(e->kind) ? last_of(dec, e)->size : 0;

@@ -183,7 +183,7 @@ static int put_range(struct mtr_encoder *enc, const struct event *e, unsigned in
 	return err ?: put_size(enc, e->size, last->size, fields);
 }
 
-/* The block that EVENT_ASKED speaks of, where the block of events tells of it; else NULL. */
+/* The block that EVENT_REQUESTED speaks of, where the block of events tells of it; else NULL. */
 static struct mtr_touched *put_asked(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
 {
 	uint64_t place, back;
@@ -208,7 +208,7 @@ static void put_requested(struct mtr_encoder *enc, const struct event *e, const 
 {
 	if (e->requested == mtr_predict_requested(e, t, &enc->devices[enc->device].last[e->kind]))
 		return;
-	*fields |= e->kind == EVENT_ASKED ? MTR_SIZE : MTR_REQUESTED;
+	*fields |= e->kind == EVENT_REQUESTED ? MTR_SIZE : MTR_REQUESTED;
 	put(enc, MTR_COL_SIZE, zigzag(mtr_requested_base(e, t) - e->requested));
 }
 
@@ -222,7 +222,7 @@ static int put_memory(struct mtr_encoder *enc, const struct event *e, unsigned i
 		err = put_block(enc, e, fields);
 	else if (mtr_has_range(e->kind))
 		err = put_range(enc, e, fields);
-	else if (e->kind == EVENT_ASKED)
+	else if (e->kind == EVENT_REQUESTED)
 		t = put_asked(enc, e, fields);
 	else if (mtr_repeats_size(e->kind))
 		err = put_size(enc, e->size, enc->devices[enc->device].last[e->kind].size, fields);
@@ -331,7 +331,7 @@ static struct event as_read(const struct event *e)
 
 	if (mtr_has_device(e->kind))
 		r.device = e->device;
-	if (mtr_has_block(e->kind) || mtr_has_range(e->kind) || e->kind == EVENT_ASKED)
+	if (mtr_has_block(e->kind) || mtr_has_range(e->kind) || e->kind == EVENT_REQUESTED)
 		r.addr = e->addr;
 	if (mtr_has_size(e->kind))
 		r.size = e->size;

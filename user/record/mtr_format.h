@@ -58,8 +58,8 @@ enum mtr_field {
 	MTR_THREAD = 1 << 0,
 	MTR_DEVICE = 1 << 1,
 	MTR_TOTALS = 1 << 2,
-	MTR_SIZE = 1 << 3, /* of EVENT_ASKED: requested */
-	MTR_ADDR = 1 << 4, /* an address that is new in this block; of EVENT_ASKED: not that of the block just told of */
+	MTR_SIZE = 1 << 3, /* of EVENT_REQUESTED: requested */
+	MTR_ADDR = 1 << 4, /* an address that is new in this block; of EVENT_REQUESTED: not that of the block just told of */
 	MTR_WALK = 1 << 5,
 	MTR_FIELDS_V1 = (1 << 6) - 1,
 	MTR_HOW = 1 << 6, /* and flags */
@@ -74,7 +74,7 @@ static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
 {
 	if (kind <= MTR_CODE_MAX)
 		return kind | fields << 3;
-	if (kind == EVENT_ASKED)
+	if (kind == EVENT_REQUESTED)
 		return MTR_CODE_ASKED | fields << 3;
 	return MTR_CODE_RARE | (kind - MTR_RARE_FIRST) << 3 | fields << 7;
 }
@@ -86,7 +86,7 @@ static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 
 	*fields = code == MTR_CODE_RARE ? tag >> 7 : tag >> 3;
 	if (code == MTR_CODE_ASKED)
-		return EVENT_ASKED;
+		return EVENT_REQUESTED;
 	return code == MTR_CODE_RARE ? MTR_RARE_FIRST + (tag >> 3 & 15) : code;
 }
 
@@ -101,7 +101,7 @@ static inline bool mtr_has_block(unsigned int kind) /* an address, mostly one th
 
 static inline bool mtr_has_range(unsigned int kind) /* an address and a size, predicted from the last of the kind */
 {
-	return kind == EVENT_TAKE || kind == EVENT_GIVE || kind == EVENT_SEGMENT || kind == EVENT_BLOCK ||
+	return kind == EVENT_CUDA_ALLOC || kind == EVENT_CUDA_FREE || kind == EVENT_SEGMENT || kind == EVENT_BLOCK ||
 	       kind == EVENT_TENSOR;
 }
 
@@ -118,7 +118,7 @@ static inline bool mtr_has_size(unsigned int kind)
 
 static inline bool mtr_has_stack(unsigned int kind)
 {
-	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_STEP || kind == EVENT_CALL || kind == EVENT_TAKE ||
+	return kind == EVENT_ALLOC || kind == EVENT_OOM || kind == EVENT_STEP || kind == EVENT_CALL || kind == EVENT_CUDA_ALLOC ||
 	       kind == EVENT_BLOCK;
 }
 
@@ -134,7 +134,7 @@ static inline bool mtr_has_how(unsigned int kind)
 
 static inline bool mtr_has_requested(unsigned int kind)
 {
-	return kind == EVENT_BLOCK || kind == EVENT_ASKED;
+	return kind == EVENT_BLOCK || kind == EVENT_REQUESTED;
 }
 
 static inline bool mtr_has_stream(unsigned int kind)
@@ -180,7 +180,7 @@ struct mtr_device {
 	struct mtr_last last[EVENT_KINDS];
 };
 
-/* What is remembered of a block by the events that have one: EVENT_ALLOC, _FREE, _BLOCK, and EVENT_ASKED of it. */
+/* What is remembered of a block by the events that have one: EVENT_ALLOC, _FREE, _BLOCK, and EVENT_REQUESTED of it. */
 struct mtr_touched {
 	uint64_t addr, size;
 	uint64_t requested; /* 0: not known */
@@ -205,7 +205,7 @@ static inline uint64_t mtr_predict_requested(const struct event *e, const struct
 	return t->requested ? t->requested : t->size;
 }
 
-/* Of EVENT_ASKED and _BLOCK: how much smaller than the block. */
+/* Of EVENT_REQUESTED and _BLOCK: how much smaller than the block. */
 static inline uint64_t mtr_requested_base(const struct event *e, const struct mtr_touched *t)
 {
 	return e->kind == EVENT_BLOCK ? e->size : t->size;

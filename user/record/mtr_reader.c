@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <zstd.h>
 
-#include "lib/handed.h"
+#include "lib/passed_files.h"
 #include "record/crc32c.h"
 #include "record/dict.h"
 #include "record/mtr_decode.h"
@@ -311,7 +311,7 @@ static int open_file(struct mtr_reader *r, const char *path, const char **why)
 	if (!strcmp(path, "-")) {
 		r->fd = STDIN_FILENO;
 	} else {
-		r->fd = handed__open(path);
+		r->fd = passed_files__open(path);
 		if (r->fd < 0)
 			return -errno;
 		r->close_fd = true;

@@ -30,14 +30,14 @@ enum event_kind {
 	EVENT_LOST = 6, /* size: records dropped since the last such event, before whatever comes from here on or
 			   in the middle of it; 0: none, and all that comes from here on was recorded after them */
 	/* Below the blocks: what is taken from CUDA, by the allocator and by others. */
-	EVENT_TAKE = 7, /* memory was taken: how, addr, size, device, flags, stack */
-	EVENT_GIVE = 8, /* memory was given back: how, addr; size where the call says it, else 0 */
+	EVENT_CUDA_ALLOC = 7, /* memory was taken: how, addr, size, device, flags, stack */
+	EVENT_CUDA_FREE = 8, /* memory was given back: how, addr; size where the call says it, else 0 */
 	/* Read from the allocator's own tables, at attach (time 0, before all other events) and now and then. */
 	EVENT_SEGMENT = 9, /* a segment is there: addr, size, device, cuda_stream, pool, flags; replaces what was known of it */
 	EVENT_BLOCK = 10,  /* a block was there before the first event: addr, size, requested, cuda_stream, flags; stack,
 			      walk, thread and node if we saw it come (a flight recorder's): else they are 0 */
 	EVENT_STATE = 11,  /* of this device all has been told that could be read: totals as of this moment, flags */
-	EVENT_ASKED = 12,  /* of the block at addr, just allocated by this thread: requested, cuda_stream */
+	EVENT_REQUESTED = 12,  /* of the block at addr, just allocated by this thread: requested, cuda_stream */
 	EVENT_USED = 13,   /* size: the driver's own figure of what the process holds on the device, as nvidia-smi shows it */
 	/* What blocks are, read from the program's own objects, at attach and now and then. */
 	EVENT_TENSOR = 14, /* a tensor's storage is at addr: size, device, category, name, module; time is when the reading
@@ -65,7 +65,7 @@ enum category {
 	CATEGORY_NR,
 };
 
-/* How memory is taken from CUDA, for EVENT_TAKE and EVENT_GIVE; runtime and driver calls of one kind are one. */
+/* How memory is taken from CUDA, for EVENT_CUDA_ALLOC and EVENT_CUDA_FREE; runtime and driver calls of one kind are one. */
 enum mem_how {
 	MEM_DEVICE = 1,	    /* cudaMalloc, cuMemAlloc and their pitched forms */
 	MEM_ASYNC = 2,	    /* stream-ordered: cudaMallocAsync, from pools, cuMemAllocAsync */
@@ -111,7 +111,7 @@ struct event {
 	uint64_t size; /* bytes, rounded as handed out; 0 for a free whose allocator does not say it */
 	uint64_t allocated, reserved;
 	uint64_t requested;   /* bytes the program asked for, before rounding; 0: not known */
-	uint64_t cuda_stream; /* the handle; 0: the default stream; of EVENT_ASKED odd: a stream of PyTorch's own, as it numbers
+	uint64_t cuda_stream; /* the handle; 0: the default stream; of EVENT_REQUESTED odd: a stream of PyTorch's own, as it numbers
 				 them (c10::StreamId) */
 	uint64_t pool[2];     /* id of a private pool (CUDA graphs, MemPool); 0, 0: the device's own */
 };

@@ -299,10 +299,10 @@ static void on_asked(struct replay_plan_maker *p, const struct event *e)
 /* Of memory calls the device is not always known. */
 static bool ours(const struct replay_plan_maker *p, const struct event *e)
 {
-	bool call = e->kind == EVENT_TAKE || e->kind == EVENT_GIVE;
+	bool call = e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE;
 
 	return e->device.type == DEVICE_CUDA &&
-	       (e->device.index == p->device || (call && (e->device.index == DEVICE_UNKNOWN || e->kind == EVENT_GIVE)));
+	       (e->device.index == p->device || (call && (e->device.index == DEVICE_UNKNOWN || e->kind == EVENT_CUDA_FREE)));
 }
 
 static bool of_state(const struct event *e)
@@ -329,7 +329,7 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 			return err;
 	}
 	/* Whatever comes next, what was asked for the last one has come by now. */
-	if (e->kind != EVENT_ASKED)
+	if (e->kind != EVENT_REQUESTED)
 		err = flush_pending(p);
 	if (err)
 		return err;
@@ -340,13 +340,13 @@ int replay_plan__event(struct replay_plan_maker *p, const struct event *e, uint6
 		return on_free(p, e, index);
 	case EVENT_OOM:
 		return on_oom(p, e, index, stack);
-	case EVENT_TAKE:
+	case EVENT_CUDA_ALLOC:
 		return on_take(p, e);
-	case EVENT_GIVE:
+	case EVENT_CUDA_FREE:
 		return on_give(p, e);
 	case EVENT_SEGMENT:
 		return on_segment(p, e);
-	case EVENT_ASKED:
+	case EVENT_REQUESTED:
 		on_asked(p, e);
 		return 0;
 	case EVENT_USED:

@@ -99,7 +99,7 @@ struct replay_plan_maker {
 	size_t n_free_others, cap_free_others;
 	uint32_t n_others;
 	uint64_t others_bytes;
-	struct event pending; /* an allocation whose EVENT_ASKED may come */
+	struct event pending; /* an allocation whose EVENT_REQUESTED may come */
 	uint64_t pending_index;
 	uint32_t pending_stack;
 	bool has_pending;

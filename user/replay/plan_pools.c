@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Segments by address, and whose they are. A segment serves the blocks of one stream and one pool. When it is taken nobody says of
- * which; readings of the allocator's tables do later, and allocations whose EVENT_ASKED was recorded name their stream. So
+ * which; readings of the allocator's tables do later, and allocations whose EVENT_REQUESTED was recorded name their stream. So
  * blocks refer to segments by number, and what these are is settled at the end.
  */
 #include <errno.h>

@@ -14,7 +14,7 @@ struct advice_list;
 struct analysis;
 struct json;
 struct report_fail;
-struct ring_view;
+struct rolling_view;
 struct report_select;
 
 /* What a document is made from: a recording that was read, or a capture under way. */
@@ -38,7 +38,7 @@ struct report_doc {
 	const struct report_fail *fail; /* "failed"; NULL: nothing was asked for */
 	size_t fail_from;	 /* what of it is of this recording */
 	const struct advice_list *advice; /* "advice"; NULL: was not asked for */
-	const struct ring_view *rolling; /* "rolling": what the recording is a segment of; NULL: none */
+	const struct rolling_view *rolling; /* "rolling": what the recording is a segment of; NULL: none */
 };
 
 /* A document of a recording that was read: device as above, all that is asked of it 0. What it points to is the analysis's. */

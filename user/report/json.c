@@ -6,7 +6,7 @@
 
 #include "advice/advice.h"
 #include "archive/analyze.h"
-#include "archive/ring_view.h"
+#include "archive/rolling_view.h"
 #include "labels/words.h"
 #include "lib/json.h"
 #include "memtrace.h"
@@ -494,7 +494,7 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	if (doc->fail)
 		report_fail__json(j, doc->fail, doc->fail_from);
 	if (doc->rolling)
-		ring_view__json(doc->rolling, j);
+		rolling_view__json(doc->rolling, j);
 	json__close_object(j);
 	return err ? err : err2 ? err2 : err3 ? err3 : err4;
 }

@@ -10,15 +10,15 @@
 
 #include "capture/session.h"
 #include "follow/capture_args.h"
-#include "follow/relatives.h"
+#include "follow/tracees.h"
 #include "lib/exit.h"
 #include "lib/outfile.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "save/recording_control.h"
 #include "save/recording_folder.h"
-#include "save/recording_tell.h"
 #include "save/recording_windows.h"
+#include "save/status_pipe.h"
 
 #define FLUSH_EVERY 1000000000ULL /* ns */
 
@@ -107,7 +107,7 @@ static const char *drained(void *ctx)
 	struct recording *r = ctx;
 	const char *reason;
 
-	recording_tell__drained(r);
+	status_pipe__drained(r);
 	if (r->oom)
 		return recording_oom__drained(r);
 	if (r->windows)
@@ -169,11 +169,11 @@ static int on_attached(void *ctx)
 	struct recording *r = ctx;
 	int err;
 
-	recording_tell__attached(r);
+	status_pipe__attached(r);
 	if (r->oom)
 		return recording_oom__attached(r);
 	if (r->ring)
-		return recording_ring__attached(r);
+		return recording_rolling__attached(r);
 	if (r->windows)
 		return recording_windows__attached(r);
 	if (r->folder)
@@ -320,7 +320,7 @@ static int run(struct recording *r)
 	if (many)
 		return run_many(r);
 	if (r->args.ring.size)
-		return recording_ring__run(r);
+		return recording_rolling__run(r);
 	if (r->args.oom.on)
 		return recording_oom__run(r);
 	r->loop.sinks = sinks;
@@ -329,14 +329,14 @@ static int run(struct recording *r)
 	if (!status && !r->folder)
 		status = open_output(r);
 	if (!status) {
-		recording_tell__opened(r);
+		status_pipe__opened(r);
 		recording_control__open(r);
 		status = capture_loop__run(&r->loop);
 		recording_control__close(r);
 		if (!r->said)
 			say_failed(r, r->loop.err);
 	}
-	recording_tell__ended(r);
+	status_pipe__ended(r);
 	return close_output(r, status);
 }
 
@@ -430,7 +430,7 @@ static void child_end(void *output, const char *reason, int err)
 	free(r);
 }
 
-static const struct relatives_output children_output = { child_begin, child_full, child_end };
+static const struct tracees_output children_output = { child_begin, child_full, child_end };
 
 void recording__init(struct recording *r)
 {

@@ -13,7 +13,7 @@
 #include "record/mtr.h"
 #include "record/stream.h"
 #include "save/recording_oom.h"
-#include "save/recording_ring.h"
+#include "save/recording_rolling.h"
 #include "save/window_args.h"
 #include "save/windows.h"
 

@@ -58,7 +58,7 @@ static int to_all(struct recording *r, int (*fn)(struct windows *w, const char *
 		json__open_array(j, "processes");
 	for_each (at, r) {
 		/* What has happened by now comes before it. */
-		one = at->windows ? session__catch(at->loop.session) ?: fn(at->windows, who) : -EPERM;
+		one = at->windows ? session__drain(at->loop.session) ?: fn(at->windows, who) : -EPERM;
 		if (j) {
 			json__open_object(j, NULL);
 			json__int(j, "pid", at->loop.args.pid);

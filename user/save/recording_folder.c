@@ -11,7 +11,7 @@
 
 #include "archive/folder.h"
 #include "capture/session.h"
-#include "follow/relatives.h"
+#include "follow/tracees.h"
 #include "lib/exit.h"
 #include "log/log.h"
 #include "process/proc.h"
@@ -175,7 +175,7 @@ int recording_folder__begin(struct recording *r)
 	copy(e->file, sizeof(e->file), base ? base + 1 : r->child_path);
 	copy(e->kind, sizeof(e->kind), "process");
 	e->pid = r->loop.args.pid;
-	e->from = e->to = relatives__now(whole(r)->loop.relatives);
+	e->from = e->to = tracees__now(whole(r)->loop.tracees);
 	now_as_text(e->begin);
 	return 0;
 }
@@ -209,7 +209,7 @@ int recording_folder__end(struct recording *r, uint64_t bytes)
 	struct folder_entry *e = r->entry;
 
 	e->bytes = bytes;
-	e->to = relatives__now(whole(r)->loop.relatives);
+	e->to = tracees__now(whole(r)->loop.tracees);
 	now_as_text(e->end);
 	copy(e->ended, sizeof(e->ended), r->loop.stop_reason ? r->loop.stop_reason : "");
 	return recording_folder__note(r) ? EXIT_FAILED : EXIT_OK;

@@ -15,7 +15,7 @@
 #include "lib/exit.h"
 #include "lib/text.h"
 #include "log/log.h"
-#include "process/family.h"
+#include "process/descendants.h"
 #include "save/recording_control.h"
 
 #define EXIT_CANNOT_RUN 126 /* as shells have it */
@@ -157,7 +157,7 @@ static void on_waiting(void *ctx)
 		r->idle(r);
 	if (r->said_family)
 		return;
-	n = family__with_torch(child__pid(r->child), pids, 1);
+	n = descendants__with_torch(child__pid(r->child), pids, 1);
 	if (!n)
 		return;
 	r->said_family = true;

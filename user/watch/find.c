@@ -6,7 +6,7 @@
 #include <dirent.h>
 #include <stdlib.h>
 
-#include "process/family.h"
+#include "process/descendants.h"
 
 #define SCAN_ANEW 12 /* scans after which a PID may be another process's */
 
@@ -74,12 +74,12 @@ static void look_at(struct watch_find *f, struct seen *s, bool (*fn)(void *ctx, 
 	if (pick_process__read(s->pid, &p))
 		return;
 	is = pick__is(f->pick, &p);
-	if (is == PICK_YES || (is == PICK_IF_TORCH && family__has_torch(s->pid)))
+	if (is == PICK_YES || (is == PICK_IF_TORCH && descendants__has_torch(s->pid)))
 		s->taken = fn(ctx, &p);
 	if (s->taken)
 		pick__remember(f->pick, &p);
 	else if (is != PICK_NO)
-		s->pages = family__pages(s->pid);
+		s->pages = descendants__pages(s->pid);
 	pick_process__free(&p);
 }
 
@@ -144,7 +144,7 @@ void watch_find__scan(struct watch_find *f, bool (*fn)(void *ctx, const struct p
 			v[i] = *was;
 		} else if (was && was->pages && !anew) {
 			v[i].pages = was->pages;
-			if (family__pages(v[i].pid) != was->pages)
+			if (descendants__pages(v[i].pid) != was->pages)
 				look_at(f, &v[i], fn, ctx);
 		} else if (!was || anew) {
 			look_at(f, &v[i], fn, ctx);

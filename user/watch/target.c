@@ -79,7 +79,7 @@ void watch_target__free(struct watch_target *t)
 	if (t->attached)
 		session__finish(t->session, NULL, 0, "signal");
 	session__free(t->session);
-	smi__free(t->smi);
+	nvml__free(t->smi);
 	cudaalloc__free(t->alloc);
 	if (t->image >= 0)
 		close(t->image);
@@ -145,7 +145,7 @@ static void look_for_allocator(struct watch_target *t, uint64_t now)
 		t->looked_pages = t->pages;
 		t->alloc = cudaalloc__open(t->proc, &m, &why);
 		if (t->alloc)
-			t->smi = smi__open(t->proc, dry_run(t, &m));
+			t->smi = nvml__open(t->proc, dry_run(t, &m));
 		else
 			snprintf(t->alloc_why, sizeof(t->alloc_why), "%s", why);
 		maps__free(&m);
@@ -192,11 +192,11 @@ static void look_at_allocator(struct watch_target *t)
 	}
 }
 
-static void set_driver(struct watch_target *t, const struct smi_figures *f)
+static void set_driver(struct watch_target *t, const struct nvml_figures *f)
 {
 	const char *name;
 
-	_Static_assert(WATCH_DEVICES <= SMI_DEVICES_MAX, "each device has its place in the figures");
+	_Static_assert(WATCH_DEVICES <= NVML_DEVICES_MAX, "each device has its place in the figures");
 	for (size_t i = 0; i < t->n_devices && i < WATCH_DEVICES; i++) {
 		struct watch_device *d = &t->devices[i];
 
@@ -204,30 +204,30 @@ static void set_driver(struct watch_target *t, const struct smi_figures *f)
 		d->used = d->used_known ? f->used[i] : 0;
 		d->left_known = i < f->n && f->has_free[i];
 		d->left = d->left_known ? f->free[i] : 0;
-		if (!d->total && !smi__device(t->smi, (unsigned)i, &name, &d->total))
+		if (!d->total && !nvml__device(t->smi, (unsigned)i, &name, &d->total))
 			d->total = 0;
 	}
 }
 
 static void look_at_driver(struct watch_target *t, uint64_t now, bool wanted)
 {
-	struct smi_figures f;
+	struct nvml_figures f;
 	uint64_t in_use = 0;
 
 	if (!t->smi)
 		return;
 	if (now >= t->next_used || (wanted && !t->used_asked)) {
 		t->next_used = now + USED_EVERY;
-		smi__refresh(t->smi);
+		nvml__refresh(t->smi);
 		for (size_t i = 0; i < t->n_devices; i++)
 			in_use |= t->devices[i].now.reserved ? UINT64_C(1) << i : 0;
-		smi__process_has(t->smi, cudaalloc__devices(t->alloc), in_use);
+		nvml__process_has(t->smi, cudaalloc__devices(t->alloc), in_use);
 		/* No answer to the last question: what is known is too old. */
 		if (t->used_asked)
-			set_driver(t, &(struct smi_figures){ .n = 0 });
-		t->used_asked = smi__ask(t->smi);
+			set_driver(t, &(struct nvml_figures){ .n = 0 });
+		t->used_asked = nvml__ask(t->smi);
 	}
-	if (!t->used_asked || !smi__answered(t->smi, t->used_asked, &f))
+	if (!t->used_asked || !nvml__answered(t->smi, t->used_asked, &f))
 		return;
 	t->used_asked = 0;
 	set_driver(t, &f);

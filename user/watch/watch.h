@@ -15,7 +15,7 @@
 
 #include "cond/cond.h"
 #include "follow/pick.h"
-#include "nvml/smi.h"
+#include "nvml/nvml.h"
 #include "process/cgroup.h"
 #include "torch/cudaalloc.h"
 
@@ -64,7 +64,7 @@ struct watch_device {
 };
 
 struct session;
-struct smi;
+struct nvml;
 struct proc;
 
 struct watch_target {
@@ -83,8 +83,8 @@ struct watch_target {
 	char alloc_why[160];	/* why there are no figures; "" where there are */
 	struct watch_device devices[WATCH_DEVICES];
 	size_t n_devices;	/* that anything was allocated on */
-	struct smi *smi;
-	uint64_t next_used, used_asked; /* when to ask the driver next; of smi__ask(), 0: no answer is awaited */
+	struct nvml *smi;
+	uint64_t next_used, used_asked; /* when to ask the driver next; of nvml__ask(), 0: no answer is awaited */
 	struct watch_device self; /* of what no device has: series and states */
 	/* Steps, where a rule asks for them. */
 	struct session *session;

@@ -95,7 +95,7 @@ static void test_round_trip(void **state)
 	folder__free(f);
 }
 
-static void test_drop(void **state)
+static void test_sandbox(void **state)
 {
 	struct folder_entry a = entry("a.mtr", "1"), b = entry("b.mtr", "2");
 	const struct folder_gap one = { 5, 7, 10, 100, "room" }, two = { 7, 9, 1, 10, "room" }, apart = { 20, 30, 0, 0, "detached" };
@@ -265,7 +265,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_round_trip, make, drop),
-		cmocka_unit_test_setup_teardown(test_drop, make, drop),
+		cmocka_unit_test_setup_teardown(test_sandbox, make, drop),
 		cmocka_unit_test_setup_teardown(test_names, make, drop),
 		cmocka_unit_test_setup_teardown(test_what_is_there, make, drop),
 		cmocka_unit_test_setup_teardown(test_hostile, make, drop),

@@ -181,7 +181,7 @@ static void test_short_records(void **state)
 	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_mem) - 1), -EBADMSG);
 	r.h.type = MT_REC_CUDA_CALL;
 	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_call) - 1), -EBADMSG);
-	r.h.type = MT_REC_ASKED;
+	r.h.type = MT_REC_REQUESTED;
 	assert_int_equal(session__record(NULL, &r, sizeof(struct mt_rec_asked) - 1), -EBADMSG);
 }
 

@@ -220,7 +220,7 @@ static void test_learnt_late(void **state)
 	assert_int_equal(d->nblocks, 2);
 	assert_int_equal(d->blocks[0].born1, 0);
 	assert_int_equal(d->blocks[0].gone1, 2);
-	assert_int_equal(model__kin(w.m, d->blocks[0].kin, &row), 3000);
+	assert_int_equal(model__block_class(w.m, d->blocks[0].kin, &row), 3000);
 	assert_string_equal(row.category, "parameter");
 	assert_true(row.before_attach);
 	assert_int_equal(d->blocks[1].born1, 1);
@@ -260,7 +260,7 @@ static void test_segments(void **state)
 {
 	struct world w;
 	struct page_data *p = open_page(&w);
-	struct event take = {.kind = EVENT_TAKE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
+	struct event take = {.kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
 	const struct page_device *d;
 
 	(void)state;
@@ -273,7 +273,7 @@ static void test_segments(void **state)
 	send(&w, take);
 	send(&w, (struct event){.kind = EVENT_STATE, .device = cuda, .totals = true, .allocated = 512, .reserved = 2 << 20, .flags = STATE_EXACT});
 	send(&w, (struct event){.kind = EVENT_FREE, .device = cuda, .addr = 0x1000000, .size = 512, .totals = true, .reserved = 2 << 20});
-	send(&w, (struct event){.kind = EVENT_GIVE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000});
+	send(&w, (struct event){.kind = EVENT_CUDA_FREE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000});
 	finish(&w);
 	d = &p->devices[0];
 	/* What the tables say of it makes it a new one: its stream and pool are known from there. */
@@ -289,7 +289,7 @@ static void test_segments(void **state)
 /* Segments that come and go by the thousand are not kept one by one. */
 static void test_many_segments(void **state)
 {
-	struct event take = {.kind = EVENT_TAKE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .size = 2 << 20};
+	struct event take = {.kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .size = 2 << 20};
 	struct world w;
 	struct page_data *p = open_page(&w);
 	uint32_t seen = 0;
@@ -298,12 +298,12 @@ static void test_many_segments(void **state)
 	p->limits = p->next = (struct limits){.moments = 100000, .blocks = 1000, .passed = 1000, .payload = SIZE_MAX};
 	send(&w, (struct event){.kind = EVENT_ALLOC, .device = cuda, .addr = 512, .size = 512, .totals = true, .allocated = 512});
 	for (uint64_t i = 1; i <= 10000; i++) {
-		take.kind = EVENT_TAKE;
+		take.kind = EVENT_CUDA_ALLOC;
 		take.addr = i << 24;
 		send(&w, take);
 		if (i % 100 == 0) /* this one stays */
 			continue;
-		take.kind = EVENT_GIVE;
+		take.kind = EVENT_CUDA_FREE;
 		send(&w, take);
 		assert_true(p->devices[0].nsegments <= 1000 + 200);
 	}
@@ -446,7 +446,7 @@ static void send_many(struct world *w, int n)
 /* What there is no room for is left out: addresses, then moments; what cannot be left out is an error. */
 static void test_room(void **state)
 {
-	struct event take = {.kind = EVENT_TAKE, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
+	struct event take = {.kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .flags = MEM_BY_ALLOCATOR, .device = cuda, .addr = 0x1000000, .size = 2 << 20};
 	size_t room[] = {SIZE_MAX, 0, 0, 1}, n[4];
 	struct world w;
 

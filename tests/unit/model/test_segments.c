@@ -14,7 +14,7 @@ static void below(struct world *w, uint8_t kind, uint8_t how, struct device d, u
 static void take(struct world *w, struct device d, uint64_t addr, uint64_t size, uint32_t stack)
 {
 	w->reserved += size;
-	below(w, EVENT_TAKE, MEM_DEVICE, d, addr, size, stack, MEM_BY_ALLOCATOR);
+	below(w, EVENT_CUDA_ALLOC, MEM_DEVICE, d, addr, size, stack, MEM_BY_ALLOCATOR);
 }
 
 static struct model_segments segments(struct world *w, const char *name, enum row_when when)
@@ -53,7 +53,7 @@ static void test_gaps_and_pins(void **state)
 	alloc(&w, CUDA(0), 300 * MB, 30 * MB, a);  /* the peak: the second segment is empty */
 	dealloc(&w, CUDA(0), 106 * MB, 1 * MB);
 	w.reserved -= 2 * MB;
-	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
 	assert_int_equal(device(&w, "cuda").reserved, 50 * MB); /* known before the allocator says so */
 	model__finish(w.m, w.time);
 
@@ -134,11 +134,11 @@ static void test_expandable(void **state)
 	struct model_segments s;
 
 	(void)state;
-	below(&w, EVENT_TAKE, MEM_RESERVED, CUDA(0), 1000 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
-	below(&w, EVENT_TAKE, MEM_RESERVED, CUDA(0), 1100 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1000 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(0), 1100 * MB, 100 * MB, 0, MEM_BY_ALLOCATOR);
 	for (uint64_t i = 0; i < 5; i++) { /* 1080 .. 1180 */
-		below(&w, EVENT_TAKE, MEM_PHYSICAL, CUDA(0), 7 + i, 20 * MB, a, MEM_BY_ALLOCATOR);
-		below(&w, EVENT_TAKE, MEM_MAPPED, CUDA(0), (1080 + 20 * i) * MB, 20 * MB, a, MEM_BY_ALLOCATOR);
+		below(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, CUDA(0), 7 + i, 20 * MB, a, MEM_BY_ALLOCATOR);
+		below(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, CUDA(0), (1080 + 20 * i) * MB, 20 * MB, a, MEM_BY_ALLOCATOR);
 		w.reserved += 20 * MB;
 	}
 	alloc(&w, CUDA(0), 1110 * MB, 25 * MB, a); /* over a mapping's end */
@@ -155,7 +155,7 @@ static void test_expandable(void **state)
 	assert_int_equal(at(&s, 1080 * MB)->releasable, 20 * MB);
 	assert_int_equal(at(&s, 1080 * MB)->size, 20 * MB);
 	model__free_segments(&s);
-	below(&w, EVENT_GIVE, MEM_MAPPED, CUDA(0), 1140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR); /* a hole */
+	below(&w, EVENT_CUDA_FREE, MEM_MAPPED, CUDA(0), 1140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR); /* a hole */
 	w.reserved -= 20 * MB;
 	assert_int_equal(device(&w, "cuda").reserved, 80 * MB);
 	s = segments(&w, "cuda", ROWS_NOW);
@@ -233,7 +233,7 @@ static void test_told(void **state)
 	model__free_segments(&s);
 
 	dealloc(&w, CUDA(0), 110 * MB, 2 * MB); /* a known block */
-	below(&w, EVENT_GIVE, MEM_MAPPED, CUDA(0), 140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_FREE, MEM_MAPPED, CUDA(0), 140 * MB, 20 * MB, 0, MEM_BY_ALLOCATOR);
 	w.reserved -= 20 * MB;
 	alloc(&w, CUDA(0), 200 * MB, 512, a); /* waits no more */
 	d = device(&w, "cuda");
@@ -291,16 +291,16 @@ static void test_others(void **state)
 	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1 * MB, a);
-	below(&w, EVENT_TAKE, MEM_DEVICE, CUDA(0), 500 * MB, 6 * MB, b, 0);
-	below(&w, EVENT_TAKE, MEM_DEVICE, CUDA(0), 510 * MB, 6 * MB, b, 0);
-	below(&w, EVENT_TAKE, MEM_ASYNC, CUDA(0), 600 * MB, 5 * MB, a, 0);
-	below(&w, EVENT_TAKE, MEM_MANAGED, CUDA(0), 700 * MB, 4 * MB, a, 0);
-	below(&w, EVENT_TAKE, MEM_HOST, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 800 * MB, 9 * MB, a, 0);
-	below(&w, EVENT_TAKE, MEM_REGISTERED, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 900 * MB, 3 * MB, a, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, CUDA(0), 500 * MB, 6 * MB, b, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, CUDA(0), 510 * MB, 6 * MB, b, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_ASYNC, CUDA(0), 600 * MB, 5 * MB, a, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_MANAGED, CUDA(0), 700 * MB, 4 * MB, a, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_HOST, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 800 * MB, 9 * MB, a, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_REGISTERED, (struct device){ .type = DEVICE_CUDA, .index = DEVICE_UNKNOWN }, 900 * MB, 3 * MB, a, 0);
 	feed(&w, (struct event){ .kind = EVENT_USED, .device = CUDA(0), .size = 100 * MB });
-	below(&w, EVENT_GIVE, MEM_ASYNC, CUDA(0), 600 * MB, 0, 0, 0);
-	below(&w, EVENT_GIVE, MEM_REGISTERED, CUDA(0), 900 * MB, 0, 0, 0);
-	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 1, 0, 0, 0); /* taken before we came */
+	below(&w, EVENT_CUDA_FREE, MEM_ASYNC, CUDA(0), 600 * MB, 0, 0, 0);
+	below(&w, EVENT_CUDA_FREE, MEM_REGISTERED, CUDA(0), 900 * MB, 0, 0, 0);
+	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 1, 0, 0, 0); /* taken before we came */
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_int_equal(s.n, 1);
 	assert_int_equal(s.nothers, 2);
@@ -319,8 +319,8 @@ static void test_others(void **state)
 	model__free_segments(&s);
 	/* Memory of others in which the allocator puts a block is a segment; mapped, its handle counts no more. */
 	alloc(&w, CUDA(0), 505 * MB, 512 * KB, a);
-	below(&w, EVENT_TAKE, MEM_PHYSICAL, CUDA(0), 77, 8 * MB, b, 0);
-	below(&w, EVENT_TAKE, MEM_MAPPED, CUDA(0), 2000 * MB, 8 * MB, b, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_PHYSICAL, CUDA(0), 77, 8 * MB, b, 0);
+	below(&w, EVENT_CUDA_ALLOC, MEM_MAPPED, CUDA(0), 2000 * MB, 8 * MB, b, 0);
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_int_equal(s.others_bytes, 14 * MB);
 	model__free_segments(&s);
@@ -346,10 +346,10 @@ static void test_unknown_device(void **state)
 	(void)state;
 	w.reserved = 20 * MB;
 	alloc(&w, CUDA(1), 100 * MB, 1 * MB, a);					  /* 1 */
-	below(&w, EVENT_TAKE, MEM_DEVICE, unknown, 300 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 2 */
-	below(&w, EVENT_TAKE, MEM_DEVICE, unknown, 400 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 3 */
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 300 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 2 */
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 400 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 3 */
 	alloc(&w, CUDA(1), 101 * MB, 1 * MB, a);					  /* 4, the mark */
-	below(&w, EVENT_TAKE, MEM_DEVICE, unknown, 500 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 5 */
+	below(&w, EVENT_CUDA_ALLOC, MEM_DEVICE, unknown, 500 * MB, 10 * MB, a, MEM_BY_ALLOCATOR); /* 5 */
 	alloc(&w, CUDA(1), 301 * MB, 1 * MB, a);
 	alloc(&w, CUDA(1), 501 * MB, 1 * MB, a);
 	model__finish(w.m, w.time);
@@ -378,9 +378,9 @@ static void test_asked(void **state)
 	(void)state;
 	take(&w, CUDA(0), 100 * MB, 20 * MB, a);
 	alloc(&w, CUDA(0), 100 * MB, 1024, a);
-	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 100 * MB, .requested = 1000, .cuda_stream = 0x90 });
+	feed(&w, (struct event){ .kind = EVENT_REQUESTED, .device = CUDA(0), .addr = 100 * MB, .requested = 1000, .cuda_stream = 0x90 });
 	alloc(&w, CUDA(0), 101 * MB, 512, a); /* the peak; what was asked for comes after it */
-	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 0x90 });
+	feed(&w, (struct event){ .kind = EVENT_REQUESTED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 0x90 });
 	dealloc(&w, CUDA(0), 100 * MB, 1024);
 	r = rows(&w, "cuda", BY_LINE, ROWS_AT_MARK, &n);
 	assert_int_equal(n, 1);
@@ -393,7 +393,7 @@ static void test_asked(void **state)
 	model__free_segments(&s);
 	dealloc(&w, CUDA(0), 101 * MB, 512);
 	alloc(&w, CUDA(0), 101 * MB, 512, a);
-	feed(&w, (struct event){ .kind = EVENT_ASKED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 3 });
+	feed(&w, (struct event){ .kind = EVENT_REQUESTED, .device = CUDA(0), .addr = 101 * MB, .requested = 4, .cuda_stream = 3 });
 	s = segments(&w, "cuda", ROWS_NOW);
 	assert_false(s.all[0].stream_known); /* a number of PyTorch's, no handle */
 	model__free_segments(&s);
@@ -430,7 +430,7 @@ static void test_used_of_the_peak(void **state)
 	feed(&w, used); /* not the nearest any more */
 	dealloc(&w, CUDA(0), 200 * MB, 10 * MB);
 	w.reserved -= 20 * MB;
-	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 200 * MB, 0, 0, MEM_BY_ALLOCATOR);
 	used.size = 521 * MB;
 	feed(&w, used);
 	s = segments(&w, "cuda", ROWS_AT_MARK);
@@ -448,7 +448,7 @@ static void test_used_of_the_peak(void **state)
 	alloc(&w, CUDA(0), 300 * MB, 50 * MB, a);
 	dealloc(&w, CUDA(0), 300 * MB, 50 * MB);
 	w.reserved -= 50 * MB;
-	below(&w, EVENT_GIVE, MEM_DEVICE, CUDA(0), 300 * MB, 0, 0, MEM_BY_ALLOCATOR);
+	below(&w, EVENT_CUDA_FREE, MEM_DEVICE, CUDA(0), 300 * MB, 0, 0, MEM_BY_ALLOCATOR);
 	feed(&w, used);
 	s = segments(&w, "cuda", ROWS_AT_MARK);
 	assert_int_equal(s.used, 521 * MB);
@@ -501,16 +501,16 @@ static void test_what_was_left_at_an_oom(void **state)
 	assert_true(model__oom(w.m, 0, 0, &o));
 	assert_true(o.left_known && !o.used_known);
 	assert_int_equal(o.left, 40 * MB);
-	feed(&w, (struct event){ .kind = EVENT_TAKE, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
+	feed(&w, (struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
 	oom(&w, CUDA(0), 50 * MB);
 	assert_true(model__oom(w.m, 0, 1, &o));
 	assert_int_equal(o.left, 25 * MB);
-	feed(&w, (struct event){ .kind = EVENT_GIVE, .how = MEM_DEVICE, .addr = 200 * MB });
+	feed(&w, (struct event){ .kind = EVENT_CUDA_FREE, .how = MEM_DEVICE, .addr = 200 * MB });
 	oom(&w, CUDA(0), 50 * MB);
 	assert_true(model__oom(w.m, 0, 2, &o));
 	assert_int_equal(o.left, 40 * MB);
 	feed(&w, (struct event){ .kind = EVENT_LEFT, .device = CUDA(0), .size = 1 * MB });
-	feed(&w, (struct event){ .kind = EVENT_TAKE, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
+	feed(&w, (struct event){ .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .device = CUDA(0), .addr = 200 * MB, .size = 15 * MB, .stack = a });
 	oom(&w, CUDA(0), 50 * MB);
 	assert_true(model__oom(w.m, 0, 3, &o));
 	assert_int_equal(o.left, 0); /* a neighbour gave back: the figure is old */
@@ -760,7 +760,7 @@ static void random_give(struct run *r, int d)
 		if (v->now[p].block)
 			return;
 	before_event(r);
-	below(&r->w, EVENT_GIVE, first < 2 * RANGE ? MEM_MAPPED : MEM_DEVICE, CUDA(d), base_of(d) + first * PAGE,
+	below(&r->w, EVENT_CUDA_FREE, first < 2 * RANGE ? MEM_MAPPED : MEM_DEVICE, CUDA(d), base_of(d) + first * PAGE,
 	      first < 2 * RANGE ? n * PAGE : 0, 0, MEM_BY_ALLOCATOR);
 	memset(&v->now[first], 0, n * sizeof(v->now[0]));
 	v->reserved -= n * PAGE;
@@ -816,7 +816,7 @@ static void random_begin(struct run *r, int d, bool told)
 	struct naive *v = &r->v[d];
 
 	for (int i = 0; i < 30; i++)
-		random_take(r, d, told ? EVENT_SEGMENT : EVENT_TAKE);
+		random_take(r, d, told ? EVENT_SEGMENT : EVENT_CUDA_ALLOC);
 	for (int i = 0; i < 60; i++)
 		random_alloc(r, d, told ? EVENT_BLOCK : EVENT_ALLOC);
 	if (!told)
@@ -842,7 +842,7 @@ static void random_run(unsigned seed, enum moment at)
 	for (int d = 0; d < 2; d++) {
 		for (uint64_t i = 0; i < 2; i++) {
 			before_event(&r);
-			below(&r.w, EVENT_TAKE, MEM_RESERVED, CUDA(d), base_of(d) + i * RANGE * PAGE, RANGE * PAGE, 0, MEM_BY_ALLOCATOR);
+			below(&r.w, EVENT_CUDA_ALLOC, MEM_RESERVED, CUDA(d), base_of(d) + i * RANGE * PAGE, RANGE * PAGE, 0, MEM_BY_ALLOCATOR);
 		}
 		random_begin(&r, d, seed % 2);
 	}
@@ -850,7 +850,7 @@ static void random_run(unsigned seed, enum moment at)
 		int d = rand() % 2, what = rand() % 100;
 
 		if (what < 15)
-			random_take(&r, d, EVENT_TAKE);
+			random_take(&r, d, EVENT_CUDA_ALLOC);
 		else if (what < 25)
 			random_give(&r, d);
 		else if (what < 65)

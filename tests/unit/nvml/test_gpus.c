@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 #include "nvml/gpus.h"
-#include "nvml/smi.h"
+#include "nvml/nvml.h"
 #include "process/proc.h"
 
 #define GB (1ull << 30)
@@ -275,7 +275,7 @@ static void test_the_helper_has_no_rights(void **state)
 struct target {
 	pid_t pid;
 	struct proc *proc;
-	struct smi *smi;
+	struct nvml *smi;
 };
 
 /* A process below a root with these nodes. False: we may not make nodes, or change a root. */
@@ -320,28 +320,28 @@ static bool start(struct target *t, const char *root_name, const int *nodes, int
 	close(ready[0]);
 	t->proc = proc__open(t->pid);
 	assert_non_null(t->proc);
-	t->smi = smi__open(t->proc, 0);
+	t->smi = nvml__open(t->proc, 0);
 	assert_non_null(t->smi);
 	return true;
 }
 
 static void stop(struct target *t)
 {
-	smi__free(t->smi);
+	nvml__free(t->smi);
 	proc__free(t->proc);
 	kill(t->pid, SIGKILL);
 	assert_int_equal(waitpid(t->pid, NULL, 0), t->pid);
 }
 
-static struct smi_figures figures(struct target *t)
+static struct nvml_figures figures(struct target *t)
 {
-	struct smi_figures f;
+	struct nvml_figures f;
 	uint64_t asked;
 
 	for (int i = 0; i < PATIENCE / 10; i++) {
-		asked = smi__ask(t->smi);
+		asked = nvml__ask(t->smi);
 		for (int k = 0; k < 20; k++) {
-			if (smi__answered(t->smi, asked, &f))
+			if (nvml__answered(t->smi, asked, &f))
 				return f;
 			sleep_ms(10);
 		}
@@ -366,17 +366,17 @@ static struct target on_the_fourth(const char *name, const int *nodes, int n, co
 static void test_a_container_with_one_gpu(void **state)
 {
 	struct target t = on_the_fourth("one", (int[]){ 3 }, 1, NULL);
-	struct smi_figures f = figures(&t);
+	struct nvml_figures f = figures(&t);
 	const char *name;
 	uint64_t total;
 
 	(void)state;
-	assert_int_equal(smi__devices(t.smi), 1);
+	assert_int_equal(nvml__devices(t.smi), 1);
 	assert_int_equal(f.n, 1);
 	assert_true(f.known[0] && f.has_free[0]);
 	assert_int_equal(f.used[0], 60 * GB);
 	assert_int_equal(f.free[0], VRAM - 65 * GB);
-	assert_true(smi__device(t.smi, 0, &name, &total));
+	assert_true(nvml__device(t.smi, 0, &name, &total));
 	assert_int_equal(total, VRAM);
 	stop(&t);
 }
@@ -384,7 +384,7 @@ static void test_a_container_with_one_gpu(void **state)
 static void test_a_machine_with_all(void **state)
 {
 	struct target t = on_the_fourth("all", (int[]){ 0, 1, 2, 3, 4 }, 5, NULL);
-	struct smi_figures f = figures(&t);
+	struct nvml_figures f = figures(&t);
 
 	(void)state;
 	assert_int_equal(f.n, 5); /* two of the eight are no nodes, one is not there */
@@ -396,7 +396,7 @@ static void test_a_machine_with_all(void **state)
 static void test_visible_devices_count_what_the_container_has(void **state)
 {
 	struct target t = on_the_fourth("visible", (int[]){ 2, 3 }, 2, "1");
-	struct smi_figures f = figures(&t);
+	struct nvml_figures f = figures(&t);
 
 	(void)state;
 	assert_int_equal(f.n, 1);
@@ -408,10 +408,10 @@ static void test_visible_devices_count_what_the_container_has(void **state)
 static void test_a_device_control_group(void **state)
 {
 	struct target t = on_the_fourth("slurm", (int[]){ 0, 1, 2, 3 }, 4, "0");
-	struct smi_figures f;
+	struct nvml_figures f;
 
 	(void)state;
-	smi__process_has(t.smi, 1, 1);
+	nvml__process_has(t.smi, 1, 1);
 	f = figures(&t);
 	assert_int_equal(f.n, 1);
 	assert_int_equal(f.used[0], 60 * GB);
@@ -434,7 +434,7 @@ static struct target on_a_slice(const char *name, const int *nodes, int n)
 static void test_a_slice_of_a_gpu(void **state)
 {
 	struct target t = on_a_slice("slice", (int[]){ 3 }, 1);
-	struct smi_figures f = figures(&t);
+	struct nvml_figures f = figures(&t);
 	const char *name;
 	uint64_t total;
 
@@ -442,7 +442,7 @@ static void test_a_slice_of_a_gpu(void **state)
 	assert_int_equal(f.n, 1);
 	assert_int_equal(f.used[0], 6 * GB);
 	assert_false(f.has_free[0]);
-	assert_true(smi__device(t.smi, 0, &name, &total));
+	assert_true(nvml__device(t.smi, 0, &name, &total));
 	assert_string_equal(name, "");
 	assert_int_equal(total, 0);
 	stop(&t);
@@ -456,10 +456,10 @@ static void test_a_slice_among_others(void **state)
 	uint64_t total;
 
 	(void)state;
-	assert_int_equal(smi__devices(t.smi), 0);
+	assert_int_equal(nvml__devices(t.smi), 0);
 	assert_int_equal(figures(&t).n, 0);
-	assert_int_equal(smi__devices(t.smi), 0);
-	assert_false(smi__device(t.smi, 0, &name, &total));
+	assert_int_equal(nvml__devices(t.smi), 0);
+	assert_false(nvml__device(t.smi, 0, &name, &total));
 	stop(&t);
 }
 
@@ -470,21 +470,21 @@ static void test_an_order_that_cannot_be_is_dropped(void **state)
 	uint64_t total;
 
 	(void)state;
-	smi__process_has(t.smi, 3, 0); /* it sees three, and we see two */
+	nvml__process_has(t.smi, 3, 0); /* it sees three, and we see two */
 	assert_int_equal(figures(&t).n, 0);
-	assert_false(smi__device(t.smi, 0, &name, &total));
+	assert_false(nvml__device(t.smi, 0, &name, &total));
 	stop(&t);
 }
 
 static void test_memory_on_a_device_that_nvml_does_not_list(void **state)
 {
 	struct target t = on_the_fourth("missing", (int[]){ 2, 3 }, 2, NULL);
-	struct smi_figures f = figures(&t);
+	struct nvml_figures f = figures(&t);
 
 	(void)state;
 	assert_int_equal(f.n, 2);
 	assert_true(f.known[0] && f.known[1]);
-	smi__process_has(t.smi, 2, 1); /* on its first device, where NVML lists nothing */
+	nvml__process_has(t.smi, 2, 1); /* on its first device, where NVML lists nothing */
 	f = figures(&t);
 	assert_false(f.known[0]);
 	for (int i = 0; i < 10 && f.n; i++)
@@ -496,14 +496,14 @@ static void test_memory_on_a_device_that_nvml_does_not_list(void **state)
 static void test_no_node_no_figure(void **state)
 {
 	struct target t = { 0 };
-	struct smi_figures f;
+	struct nvml_figures f;
 
 	(void)state;
 	if (geteuid() || !start(&t, "none", NULL, 0, NULL))
 		skip();
-	assert_int_equal(smi__devices(t.smi), 0);
-	assert_false(smi__answered(t.smi, smi__ask(t.smi), &f));
-	smi__read_last(t.smi, &f);
+	assert_int_equal(nvml__devices(t.smi), 0);
+	assert_false(nvml__answered(t.smi, nvml__ask(t.smi), &f));
+	nvml__read_last(t.smi, &f);
 	assert_int_equal(f.n, 0);
 	stop(&t);
 }

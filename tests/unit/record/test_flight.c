@@ -251,8 +251,8 @@ static void check_told(struct event *list, size_t n, const struct event *want, s
 		check_told(list, sizeof(list) / sizeof((list)[0]), want_, sizeof(want_) / sizeof(want_[0])); \
 	} while (0)
 
-#define TAKE(h, a, s, f) { .kind = EVENT_TAKE, .device = GPU, .how = h, .addr = a, .size = s, .flags = f, .stack = 1 }
-#define GIVE(h, a, s) { .kind = EVENT_GIVE, .device = GPU, .how = h, .addr = a, .size = s }
+#define TAKE(h, a, s, f) { .kind = EVENT_CUDA_ALLOC, .device = GPU, .how = h, .addr = a, .size = s, .flags = f, .stack = 1 }
+#define GIVE(h, a, s) { .kind = EVENT_CUDA_FREE, .device = GPU, .how = h, .addr = a, .size = s }
 #define SEGMENT(a, s, f) { .kind = EVENT_SEGMENT, .device = GPU, .addr = a, .size = s, .flags = f, .pool = { 0, 1 }, .cuda_stream = 3 }
 #define BLOCK(a, s) { .kind = EVENT_BLOCK, .device = GPU, .addr = a, .size = s }
 #define STATE(a, r, f) { .kind = EVENT_STATE, .device = GPU, .totals = true, .allocated = a, .reserved = r, .flags = f }
@@ -410,7 +410,7 @@ static void test_errors(void **state)
 	struct event e = { .kind = EVENT_OOM, .time = 5 * SECOND };
 	const struct event bad[] = {
 		{ .kind = 0 }, { .kind = EVENT_KINDS }, { .kind = EVENT_OOM, .stack = 77 }, { .kind = EVENT_OOM, .thread = 77 },
-		{ .kind = EVENT_CALL, .module = 77 }, { .kind = EVENT_OOM, .walk = MT_WALK_NR }, { .kind = EVENT_TAKE, .how = MEM_HOW_NR },
+		{ .kind = EVENT_CALL, .module = 77 }, { .kind = EVENT_OOM, .walk = MT_WALK_NR }, { .kind = EVENT_CUDA_ALLOC, .how = MEM_HOW_NR },
 	};
 	int fd;
 

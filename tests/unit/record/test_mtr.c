@@ -131,21 +131,21 @@ static void test_every_kind(void **state)
 		/* asked: as predicted; not the last one; less; the same again; of a block not told of; none known */
 		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000001000, .size = 1024, .totals = true,
 		  .allocated = 2560, .reserved = 24 << 20 },
-		{ .kind = EVENT_ASKED, .device = gpu, .addr = 0x7f0000001000, .requested = 1024 },
-		{ .kind = EVENT_ASKED, .device = gpu, .addr = 0x7f0000000000, .requested = 8, .thread = w.thread },
-		{ .kind = EVENT_ASKED, .device = gpu, .addr = 0x7f0000001000, .requested = 1000 },
+		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000, .requested = 1024 },
+		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000000000, .requested = 8, .thread = w.thread },
+		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000, .requested = 1000 },
 		{ .kind = EVENT_ALLOC, .device = gpu, .addr = 0x7f0000001000, .size = 1024, .how = MEM_ASYNC },
-		{ .kind = EVENT_ASKED, .device = gpu, .addr = 0x7f0000001000, .requested = 1000, .cuda_stream = 3 },
-		{ .kind = EVENT_ASKED, .device = gpu, .addr = 0x7fffffffffff, .requested = UINT64_MAX, .cuda_stream = 3 },
-		{ .kind = EVENT_ASKED, .device = gpu, .addr = 0x7f0000001000 },
-		{ .kind = EVENT_ASKED, .device = cpu, .addr = 0 },
+		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000, .requested = 1000, .cuda_stream = 3 },
+		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7fffffffffff, .requested = UINT64_MAX, .cuda_stream = 3 },
+		{ .kind = EVENT_REQUESTED, .device = gpu, .addr = 0x7f0000001000 },
+		{ .kind = EVENT_REQUESTED, .device = cpu, .addr = 0 },
 		/* below the blocks */
-		{ .kind = EVENT_TAKE, .device = gpu, .how = MEM_DEVICE, .addr = 0x7f1000000000, .size = 2 << 20,
+		{ .kind = EVENT_CUDA_ALLOC, .device = gpu, .how = MEM_DEVICE, .addr = 0x7f1000000000, .size = 2 << 20,
 		  .flags = MEM_BY_ALLOCATOR, .stack = w.stack, .thread = w.thread },
-		{ .kind = EVENT_TAKE, .device = { DEVICE_CUDA, DEVICE_UNKNOWN }, .how = MEM_PHYSICAL, .addr = 1,
+		{ .kind = EVENT_CUDA_ALLOC, .device = { DEVICE_CUDA, DEVICE_UNKNOWN }, .how = MEM_PHYSICAL, .addr = 1,
 		  .size = UINT64_MAX, .walk = MT_WALK_NO_THREAD },
-		{ .kind = EVENT_GIVE, .device = gpu, .how = MEM_DEVICE, .addr = 0x7f1000000000, .flags = MEM_BY_ALLOCATOR },
-		{ .kind = EVENT_GIVE, .device = gpu, .how = MEM_MAPPED, .addr = 0x7f2000000000, .size = 2 << 20 },
+		{ .kind = EVENT_CUDA_FREE, .device = gpu, .how = MEM_DEVICE, .addr = 0x7f1000000000, .flags = MEM_BY_ALLOCATOR },
+		{ .kind = EVENT_CUDA_FREE, .device = gpu, .how = MEM_MAPPED, .addr = 0x7f2000000000, .size = 2 << 20 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 1ull << 34 },
 		{ .kind = EVENT_USED, .device = gpu, .size = 0 },
@@ -389,7 +389,7 @@ static void test_state_is_small(void **state)
 static int emit_asked(void *arg, const struct event *e)
 {
 	struct events *l = arg;
-	struct event asked = { .kind = EVENT_ASKED, .thread = e->thread, .device = e->device, .time = e->time + 700,
+	struct event asked = { .kind = EVENT_REQUESTED, .thread = e->thread, .device = e->device, .time = e->time + 700,
 			       .addr = e->addr };
 
 	events__add(l, e);
@@ -415,7 +415,7 @@ static void test_asked_is_small(void **state)
 	for (int i = 0; i < 50; i++)
 		gen__step(g);
 	for (size_t i = 0; i < l.n; i++) {
-		if (l.e[i].kind != EVENT_ASKED)
+		if (l.e[i].kind != EVENT_REQUESTED)
 			events__add(&without, &l.e[i]);
 	}
 	with = bytes_each(&w, &l) * (double)l.n;
@@ -560,7 +560,7 @@ static void test_unfit_events(void **state)
 	const struct event bad[] = {
 		{ .kind = 0 },
 		{ .kind = EVENT_KINDS },
-		{ .kind = EVENT_TAKE, .how = MEM_HOW_NR },
+		{ .kind = EVENT_CUDA_ALLOC, .how = MEM_HOW_NR },
 		{ .kind = EVENT_ALLOC, .walk = MT_WALK_NR },
 		{ .kind = EVENT_ALLOC, .stack = n.stacks },
 		{ .kind = EVENT_ALLOC, .thread = n.threads },

@@ -59,7 +59,7 @@ static void test_example(void **state)
 	(void)state;
 	facts__set(w.f, "comm", "python");
 	events__add(&l, &e);
-	events__add(&l, &(struct event){ .kind = EVENT_ASKED, .device = gpu, .thread = thread, .time = e.time + 1000,
+	events__add(&l, &(struct event){ .kind = EVENT_REQUESTED, .device = gpu, .thread = thread, .time = e.time + 1000,
 					 .addr = e.addr, .requested = 1000 });
 	e.time += 20000;
 	e.kind = EVENT_FREE;
@@ -206,8 +206,8 @@ static void test_old_versions_have_less(void **state)
 		struct event e;
 		char since;
 	} list[] = {
-		{ { .kind = EVENT_TAKE }, 2 },
-		{ { .kind = EVENT_ASKED }, 2 },
+		{ { .kind = EVENT_CUDA_ALLOC }, 2 },
+		{ { .kind = EVENT_REQUESTED }, 2 },
 		{ { .kind = EVENT_STATE }, 2 },
 		{ { .kind = EVENT_FREE, .how = 1 }, 2 },
 		{ { .kind = EVENT_FREE }, 1 },

@@ -11,7 +11,7 @@
 #include "lib/json.h"
 #include "model/model.h"
 #include "mtr_util.h"
-#include "record/mtr_ring.h"
+#include "record/mtr_rolling.h"
 #include "record/renumber.h"
 #include "record/totals.h"
 
@@ -30,7 +30,7 @@ struct disk {
 	struct events all;
 	struct dict *dict;
 	struct facts *facts;
-	struct mtr_ring *ring;
+	struct mtr_rolling *ring;
 	struct gen gen;
 	int open_err, drop_err;
 };
@@ -90,7 +90,7 @@ static int feed(void *arg, const struct event *e)
 	struct disk *d = arg;
 
 	events__add(&d->all, e);
-	return mtr_ring__event(d->ring, e);
+	return mtr_rolling__event(d->ring, e);
 }
 
 static struct disk *disk__new(uint64_t space)
@@ -103,14 +103,14 @@ static struct disk *disk__new(uint64_t space)
 	d->facts = facts__new();
 	assert_int_equal(facts__set(d->facts, "comm", "python"), 0);
 	gen__init(&d->gen, d->dict, 7, feed, d);
-	d->ring = mtr_ring__new(d->dict, d->facts, &opts);
+	d->ring = mtr_rolling__new(d->dict, d->facts, &opts);
 	assert_non_null(d->ring);
 	return d;
 }
 
 static void disk__free(struct disk *d)
 {
-	mtr_ring__free(d->ring);
+	mtr_rolling__free(d->ring);
 	for (unsigned int i = 1; i <= d->n; i++)
 		if (d->fds[i])
 			close(d->fds[i]);
@@ -200,12 +200,12 @@ static void test_rolls(void **state)
 	while (d->n < 40)
 		gen__step(&d->gen);
 	assert_int_equal(d->gen.err, 0);
-	assert_int_equal(mtr_ring__finish(d->ring), 0);
+	assert_int_equal(mtr_rolling__finish(d->ring), 0);
 	look_at_disk(d);
 	assert_true(d->most <= SPACE);
-	assert_true(mtr_ring__most_used(d->ring) <= SPACE && mtr_ring__most_used(d->ring) >= d->most);
+	assert_true(mtr_rolling__most_used(d->ring) <= SPACE && mtr_rolling__most_used(d->ring) >= d->most);
 	assert_true(d->n_dropped > 10);
-	for (uint32_t i = 0; (s = mtr_ring__segment(d->ring, i)); i++) {
+	for (uint32_t i = 0; (s = mtr_rolling__segment(d->ring, i)); i++) {
 		sum += s->span.events;
 		assert_true(s->span.first_step == d->gap.steps + steps);
 		steps += s->span.steps;
@@ -260,11 +260,11 @@ static void test_too_small(void **state)
 	for (uint64_t i = 0; i < 1000000 && !err; i++) {
 		e.addr = (i * UINT64_C(0x9e3779b97f4a7c15)) & ~UINT64_C(63);
 		e.time += 1000;
-		err = mtr_ring__event(d->ring, &e);
+		err = mtr_rolling__event(d->ring, &e);
 	}
 	assert_int_equal(err, -EFBIG);
-	assert_int_equal(mtr_ring__event(d->ring, &e), -EFBIG);
-	assert_int_equal(mtr_ring__flush(d->ring), -EFBIG);
+	assert_int_equal(mtr_rolling__event(d->ring, &e), -EFBIG);
+	assert_int_equal(mtr_rolling__flush(d->ring), -EFBIG);
 	look_at_disk(d);
 	assert_true(d->most <= 2 * SEGMENT);
 	disk__free(d);
@@ -278,14 +278,14 @@ static void test_errors(void **state)
 	struct disk *d = disk__new(SPACE);
 
 	(void)state;
-	assert_null(mtr_ring__new(d->dict, d->facts, &opts));
+	assert_null(mtr_rolling__new(d->dict, d->facts, &opts));
 	assert_int_equal(errno, EINVAL);
-	assert_int_equal(mtr_ring__event(d->ring, &bad), -EINVAL);
+	assert_int_equal(mtr_rolling__event(d->ring, &bad), -EINVAL);
 	d->open_err = -ENOSPC;
-	assert_int_equal(mtr_ring__event(d->ring, &e), -ENOSPC);
+	assert_int_equal(mtr_rolling__event(d->ring, &e), -ENOSPC);
 	d->open_err = 0;
-	assert_int_equal(mtr_ring__event(d->ring, &e), -ENOSPC); /* for good */
-	assert_int_equal(mtr_ring__finish(d->ring), -ENOSPC);
+	assert_int_equal(mtr_rolling__event(d->ring, &e), -ENOSPC); /* for good */
+	assert_int_equal(mtr_rolling__finish(d->ring), -ENOSPC);
 	disk__free(d);
 	d = disk__new(SPACE);
 	d->drop_err = -EIO;

@@ -66,7 +66,7 @@ static void call(uint8_t kind, uint64_t addr, uint64_t size, uint8_t flags)
 	e->how = MEM_DEVICE;
 	e->flags = flags;
 	if (flags & MEM_BY_ALLOCATOR)
-		reserved += kind == EVENT_TAKE ? size : 0 - size;
+		reserved += kind == EVENT_CUDA_ALLOC ? size : 0 - size;
 }
 
 static void segment(uint64_t addr, uint64_t size, uint64_t stream, uint64_t pool, uint8_t flags)
@@ -104,9 +104,9 @@ static void test_blocks(void **state)
 	struct replay_plan_info info;
 
 	(void)state;
-	call(EVENT_TAKE, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_ALLOC, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE, 1024);
-	add(EVENT_ASKED, BASE, 0)->requested = 1000;
+	add(EVENT_REQUESTED, BASE, 0)->requested = 1000;
 	alloc(BASE + 1024, 512);
 	release(BASE, 1024);
 	alloc(BASE, 512);
@@ -138,7 +138,7 @@ static void test_pools(void **state)
 
 	(void)state;
 	for (uint64_t i = 0; i < 5; i++) {
-		call(EVENT_TAKE, BASE + i * 32 * MIB, 20 * MIB, MEM_BY_ALLOCATOR);
+		call(EVENT_CUDA_ALLOC, BASE + i * 32 * MIB, 20 * MIB, MEM_BY_ALLOCATOR);
 		alloc(BASE + i * 32 * MIB, 4 * MIB);
 	}
 	segment(BASE + 32 * MIB, 20 * MIB, 0x5000, 0, 0);
@@ -146,9 +146,9 @@ static void test_pools(void **state)
 	segment(BASE, 20 * MIB, 0, 0, 0);
 	/* The second stream by the name that allocations have for it, once where it is known and once where not. */
 	alloc(BASE + 40 * MIB, MIB);
-	add(EVENT_ASKED, BASE + 40 * MIB, 0)->cuda_stream = 3;
+	add(EVENT_REQUESTED, BASE + 40 * MIB, 0)->cuda_stream = 3;
 	alloc(BASE + 104 * MIB, MIB);
-	add(EVENT_ASKED, BASE + 104 * MIB, 0)->cuda_stream = 3;
+	add(EVENT_REQUESTED, BASE + 104 * MIB, 0)->cuda_stream = 3;
 	info = planned(0, "pool 0\nreserved 20971520\nalloc 0 4194304 0 @1\npool 1\nreserved 41943040\nalloc 1 4194304 0 @3\n"
 			  "pool 2\nreserved 62914560\nalloc 2 4194304 0 @5\npool 1\nreserved 83886080\nalloc 3 4194304 0 @7\n"
 			  "pool 0\nreserved 104857600\nalloc 4 4194304 0 @9\npool 1\nalloc 5 1048576 0 @13\npool 1\nalloc 6 1048576 0 @15\n");
@@ -158,7 +158,7 @@ static void test_pools(void **state)
 
 static void range(uint64_t addr)
 {
-	struct event *e = add(EVENT_TAKE, addr, 64 * GIB);
+	struct event *e = add(EVENT_CUDA_ALLOC, addr, 64 * GIB);
 
 	e->how = MEM_RESERVED;
 	e->flags = MEM_BY_ALLOCATOR;
@@ -188,7 +188,7 @@ static void test_range_grows(void **state)
 	(void)state;
 	segment(BASE, 20 * MIB, 0x5000, 0, SEGMENT_EXPANDABLE);
 	add(EVENT_STATE, 0, 0);
-	e = add(EVENT_TAKE, BASE + 20 * MIB, 20 * MIB);
+	e = add(EVENT_CUDA_ALLOC, BASE + 20 * MIB, 20 * MIB);
 	e->how = MEM_MAPPED;
 	e->flags = MEM_BY_ALLOCATOR;
 	alloc(BASE + 30 * MIB, 4 * MIB);
@@ -200,14 +200,14 @@ static void full(uint64_t device)
 {
 	struct replay_plan_info info;
 
-	call(EVENT_TAKE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_ALLOC, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE, 4 * MIB);
-	call(EVENT_TAKE, BASE + GIB, GIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_ALLOC, BASE + GIB, GIB, MEM_BY_ALLOCATOR);
 	alloc(BASE + GIB, GIB);
 	add(EVENT_USED, 0, reserved + 100 * MIB);
 	release(BASE + GIB, GIB);
-	call(EVENT_GIVE, BASE + GIB, GIB, MEM_BY_ALLOCATOR);
-	call(EVENT_TAKE, BASE + GIB, GIB + 512 * MIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_FREE, BASE + GIB, GIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_ALLOC, BASE + GIB, GIB + 512 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE + GIB, GIB + 512 * MIB);
 	info = planned(device, NULL);
 	assert_true(info.context_known);
@@ -231,11 +231,11 @@ static void test_emptied(void **state)
 	struct replay_plan_info info;
 
 	(void)state;
-	call(EVENT_TAKE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_ALLOC, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE, 4 * MIB);
 	release(BASE, 4 * MIB);
-	call(EVENT_GIVE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
-	call(EVENT_TAKE, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_FREE, BASE, 20 * MIB, MEM_BY_ALLOCATOR);
+	call(EVENT_CUDA_ALLOC, BASE, 2 * MIB, MEM_BY_ALLOCATOR);
 	alloc(BASE, 512);
 	reserved = 0; /* no call was seen */
 	release(BASE, 512);
@@ -249,11 +249,11 @@ static void test_others(void **state)
 	struct replay_plan_info info;
 
 	(void)state;
-	call(EVENT_TAKE, BASE, 32 * MIB, 0);
+	call(EVENT_CUDA_ALLOC, BASE, 32 * MIB, 0);
 	alloc(BASE + GIB, 512);
-	call(EVENT_GIVE, BASE, 0, 0);
-	call(EVENT_GIVE, BASE, 0, 0);
-	call(EVENT_TAKE, BASE, 64 * MIB, 0);
+	call(EVENT_CUDA_FREE, BASE, 0, 0);
+	call(EVENT_CUDA_FREE, BASE, 0, 0);
+	call(EVENT_CUDA_ALLOC, BASE, 64 * MIB, 0);
 	alloc(BASE + GIB + 512, 512);
 	info = planned(0, "take 33554432\npool 0\nreserved 0\nalloc 0 512 0 @1\ngive\ntake 67108864\nalloc 1 512 0 @5\n");
 	assert_false(info.context_known);

@@ -127,7 +127,7 @@ static void write_segmented(void)
 	struct tape t = tape__new(segmented);
 	struct dict_frame f[] = { frame(&t, "/home/u/gemma/a.py", "f", 1, NULL) };
 	uint32_t s = dict__stack(t.d, f, 1, MT_WALK_OK);
-	struct event take = { .kind = EVENT_TAKE, .how = MEM_DEVICE, .device = CUDA, .stack = s, .flags = MEM_BY_ALLOCATOR };
+	struct event take = { .kind = EVENT_CUDA_ALLOC, .how = MEM_DEVICE, .device = CUDA, .stack = s, .flags = MEM_BY_ALLOCATOR };
 
 	facts__set(t.f, "device.0.total", "1073741824");
 	for (int i = 0; i < 3; i++) {

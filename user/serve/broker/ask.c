@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lib/handed.h"
+#include "lib/passed_files.h"
 #include "lib/text.h"
 #include "log/log.h"
 #include "process/proc.h"

@@ -243,6 +243,6 @@ void kept__forget(const struct broker *b, const struct trace *t);
 
 /* ---- the process that looks (looker.c) ---- */
 
-int look__run(const struct serve_args *args, int link_fd);
+int scanner__run(const struct serve_args *args, int link_fd);
 
 #endif

@@ -20,7 +20,7 @@
 
 #include "lib/exit.h"
 #include "log/config.h"
-#include "serve/drop.h"
+#include "serve/sandbox.h"
 
 #define AGAIN_AFTER UINT64_C(1000000000) /* ns, doubled with each failure */
 #define AGAIN_MOST UINT64_C(60000000000)
@@ -35,11 +35,11 @@ static const char *const names[PEER_NR] = { [PEER_WEB] = "web", [PEER_PUSH] = "p
 
 static void give_up_rights(const struct broker *b, enum peer_kind kind, const int *keep, size_t n_keep, pid_t parent)
 {
-	struct drop_opts d = {
+	struct sandbox_opts d = {
 		.who = names[kind],
 		.uid = b->peers[kind].uid,
 		.gid = b->peers[kind].gid,
-		.flags = kind == PEER_PUSH ? DROP_CONNECTS | DROP_THREADS : 0,
+		.flags = kind == PEER_PUSH ? SANDBOX_CONNECTS | SANDBOX_THREADS : 0,
 		.readable = kind == PEER_PUSH ? drop_names : NULL,
 		.keep = keep,
 		.n_keep = n_keep,
@@ -48,10 +48,10 @@ static void give_up_rights(const struct broker *b, enum peer_kind kind, const in
 		.memory = MEMORY,
 		.files = FILES,
 	};
-	struct drop_done done;
+	struct sandbox_done done;
 	char why[256];
 
-	if (!drop__rights(&d, &done, why)) {
+	if (!sandbox__rights(&d, &done, why)) {
 		if (kind == PEER_WEB && !done.landlock)
 			log_warn("Landlock is not to be had here: what reads recordings and what pushes may read whatever their user may");
 		else if (kind == PEER_WEB)
@@ -117,7 +117,7 @@ static void run(const struct broker *b, enum peer_kind kind, int link_fd, pid_t 
 	else if (kind == PEER_PUSH)
 		status = push__run(b->args, link_fd);
 	else
-		status = look__run(b->args, link_fd);
+		status = scanner__run(b->args, link_fd);
 	fflush(stderr);
 #ifdef __SANITIZE_ADDRESS__
 	__lsan_do_leak_check(); /* which is otherwise for those that end by exit() */

@@ -16,11 +16,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/handed.h"
+#include "lib/passed_files.h"
 #include "lib/text.h"
 #include "log/config.h"
 #include "log/log.h"
-#include "serve/drop.h"
+#include "serve/sandbox.h"
 
 #define PREFIX "memtrace-bpf: "
 
@@ -85,11 +85,11 @@ static void give_up_rights(const struct spawn_opts *o, const int *keep, size_t n
 	char self[4096], why[256] = "", text[320];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	const char *runnable[16] = { self };
-	struct drop_opts d = {
+	struct sandbox_opts d = {
 		.who = "worker",
 		.uid = o->uid,
 		.gid = o->gid,
-		.flags = DROP_EXECS,
+		.flags = SANDBOX_EXECS,
 		.readable = drop_linking,
 		.runnable = runnable,
 		.keep = keep,
@@ -104,7 +104,7 @@ static void give_up_rights(const struct spawn_opts *o, const int *keep, size_t n
 	self[n > 0 ? n : 0] = '\0';
 	for (size_t i = 0; drop_libraries[i] && i + 2 < sizeof(runnable) / sizeof(*runnable); i++)
 		runnable[i + 1] = drop_libraries[i];
-	if (!drop__rights(&d, NULL, why))
+	if (!sandbox__rights(&d, NULL, why))
 		return;
 	snprintf(text, sizeof(text), PREFIX "%s\n", why);
 	say(text);
@@ -202,7 +202,7 @@ static void run(const struct spawn_opts *o, int err, pid_t parent, int copy)
 		give_up_rights(o, keep, n_keep, parent);
 		if (copy >= 0)
 			syscall(SYS_execveat, copy, "", argv, environ, AT_EMPTY_PATH);
-		/* Here if memory may not be run (vm.memfd_noexec): handed__open() closes what is open until then. */
+		/* Here if memory may not be run (vm.memfd_noexec): passed_files__open() closes what is open until then. */
 	} else {
 		keep_rights(keep, n_keep, parent);
 	}

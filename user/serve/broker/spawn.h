@@ -27,7 +27,7 @@ struct spawn_opts {
 	int nice_by;
 	/*
 	 * Where it is not privileged: who it becomes, and its bounds. It is undumpable from its first instruction on, so that processes of the same
-	 * user cannot take what it was handed (where the system runs no memfd: from the first handed__open() on).
+	 * user cannot take what it was handed (where the system runs no memfd: from the first passed_files__open() on).
 	 */
 	bool drop;
 	uid_t uid;

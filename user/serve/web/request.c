@@ -67,7 +67,7 @@ bool request__accepts_gzip(struct request *r)
 
 bool request__authorized(struct request *r)
 {
-	return !r->verdict.status && (!guard__wants_token(r->web->guard) || r->known);
+	return !r->verdict.status && (!auth__wants_token(r->web->guard) || r->known);
 }
 
 bool request__accepts(struct request *r, const char *type)
@@ -392,7 +392,7 @@ static void request__free(struct request *r)
 	if (r->response)
 		MHD_destroy_response(r->response);
 	if (r->verdict.costly)
-		guard__done(r->web->guard, &r->who.peer, &r->verdict);
+		auth__done(r->web->guard, &r->who.peer, &r->verdict);
 	for (size_t i = 0; i < r->n_headers; i++) {
 		free(r->headers[i].name);
 		free(r->headers[i].value);

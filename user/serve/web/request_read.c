@@ -69,12 +69,12 @@ static bool shows_token(struct request *r)
 	struct guard_request g = r->who;
 	struct guard_verdict v = { .status = 0 };
 
-	if (!guard__wants_token(r->web->guard))
+	if (!auth__wants_token(r->web->guard))
 		return true;
 	if (!g.authorization && !g.cookie)
 		return false;
 	g.flags = 0;
-	guard__check(r->web->guard, &g, &v);
+	auth__check(r->web->guard, &g, &v);
 	return !v.status;
 }
 
@@ -95,10 +95,10 @@ static bool check_who(struct request *r)
 	g->fetch_dest = header(r, "Sec-Fetch-Dest");
 	g->flags = r->route ? r->route->flags : 0;
 	snprintf(r->host, sizeof(r->host), "%s", g->host ? g->host : "localhost");
-	guard__check(r->web->guard, g, &r->verdict);
+	auth__check(r->web->guard, g, &r->verdict);
 	if (!r->verdict.status) {
 		r->known = !(g->flags & ROUTE_OPEN) || shows_token(r);
-		r->conn->known |= r->known && guard__wants_token(r->web->guard);
+		r->conn->known |= r->known && auth__wants_token(r->web->guard);
 		return true;
 	}
 	if (r->verdict.status == 429) {

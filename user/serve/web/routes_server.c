@@ -200,9 +200,9 @@ static void log_in(struct request *r)
 	char cookie[256], seconds[16];
 	struct guard_verdict v = { .status = 0 };
 
-	if (!guard__wants_token(r->web->guard)) {
+	if (!auth__wants_token(r->web->guard)) {
 		request__json(r, 200, json_pack("{s:s}", "message", "this server wants no token"));
-	} else if (!guard__log_in(r->web->guard, &r->who, token, cookie, &v)) {
+	} else if (!auth__log_in(r->web->guard, &r->who, token, cookie, &v)) {
 		request__header(r, "Set-Cookie", cookie);
 		request__json(r, 200, json_pack("{s:s}", "message", "the cookie stands for the token from now on"));
 	} else {
@@ -217,7 +217,7 @@ static void log_out(struct request *r)
 {
 	char cookie[256] = "";
 
-	guard__log_out(r->web->guard, &r->who, cookie);
+	auth__log_out(r->web->guard, &r->who, cookie);
 	if (*cookie)
 		request__header(r, "Set-Cookie", cookie);
 	request__json(r, 200, json_pack("{s:s}", "message", "the session has ended"));
@@ -229,7 +229,7 @@ static void openapi(struct request *r)
 	char *copy;
 
 	if (!w->openapi)
-		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"), guard__wants_token(w->guard) ? guard__cookie(w->guard) : NULL,
+		w->openapi = openapi__text(json_object_get(w->state.hello, "limits"), auth__wants_token(w->guard) ? auth__cookie(w->guard) : NULL,
 					   &w->openapi_size);
 	copy = w->openapi ? malloc(w->openapi_size) : NULL;
 	if (copy)

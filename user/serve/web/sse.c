@@ -135,7 +135,7 @@ static void put_beginning(struct stream *s, struct state *state)
 /* How many the same one has: nobody is to have all of them. */
 static size_t of_peer(const struct request *r)
 {
-	const struct guard_peer *me = &r->conn->peer;
+	const struct auth_peer *me = &r->conn->peer;
 	size_t n = 0;
 
 	for (const struct request *o = r->web->requests; o; o = o->next)

@@ -73,28 +73,28 @@ static uint64_t idle_since(const struct conn *c)
 }
 
 /* The connection that has been idle for longest goes, of those that have not shown a token if there are any. False: there is none. */
-static bool make_room(struct web *web, const struct conn *newcomer, enum guard_room full)
+static bool make_room(struct web *web, const struct conn *newcomer, enum auth_room full)
 {
 	struct conn *idle = NULL;
 
 	for (struct conn *c = web->conns; c; c = c->next) {
 		if (c == newcomer || c->refused || !idle_since(c))
 			continue;
-		if (full == GUARD_PEER_FULL && !guard__same_peer(web->guard, &c->peer, &newcomer->peer))
+		if (full == AUTH_PEER_FULL && !auth__same_peer(web->guard, &c->peer, &newcomer->peer))
 			continue;
 		if (!idle || c->known < idle->known || (c->known == idle->known && idle_since(c) < idle_since(idle)))
 			idle = c;
 	}
 	if (!idle)
 		return false;
-	guard__left(web->guard, &idle->peer);
+	auth__left(web->guard, &idle->peer);
 	refuse(idle);
 	return true;
 }
 
 static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
 {
-	enum guard_room room;
+	enum auth_room room;
 	const union MHD_ConnectionInfo *fd = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
 	const union MHD_ConnectionInfo *addr = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
 	struct conn *c = fd ? calloc(1, sizeof(*c)) : NULL;
@@ -109,22 +109,22 @@ static void came(struct web *web, struct MHD_Connection *mhd, void **kept)
 	c->since = web->now;
 	c->mhd = mhd;
 	c->fd = fd->connect_fd;
-	c->peer = guard__peer(addr ? addr->client_addr : NULL, c->fd);
+	c->peer = auth__peer(addr ? addr->client_addr : NULL, c->fd);
 	c->next = web->conns;
 	if (c->next)
 		c->next->prev = c;
 	web->conns = c;
-	room = guard__came(web->guard, &c->peer, web->now);
-	if (room != GUARD_ROOM && make_room(web, c, room))
-		room = guard__came(web->guard, &c->peer, web->now);
-	if (room != GUARD_ROOM)
+	room = auth__came(web->guard, &c->peer, web->now);
+	if (room != AUTH_ROOM && make_room(web, c, room))
+		room = auth__came(web->guard, &c->peer, web->now);
+	if (room != AUTH_ROOM)
 		refuse(c);
 }
 
 static void left(struct web *web, struct conn *c)
 {
 	if (!c->refused)
-		guard__left(web->guard, &c->peer);
+		auth__left(web->guard, &c->peer);
 	if (c->prev)
 		c->prev->next = c->next;
 	else
@@ -266,7 +266,7 @@ static int start(struct web *web, int fd)
 		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG | (tls ? MHD_USE_TLS : 0), 0, NULL, NULL, request__access, web,
 		MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, NULL,
 		MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED, request__completed, web, MHD_OPTION_CONNECTION_LIMIT,
-		(unsigned)GUARD_CONNECTIONS + SPARE, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, STRICT,
+		(unsigned)AUTH_CONNECTIONS + SPARE, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)WEB_IDLE_S, STRICT,
 		MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_ARRAY, tls ? with_tls : with_tls + 3, MHD_OPTION_END);
 
 	if (!d) {
@@ -277,10 +277,10 @@ static int start(struct web *web, int fd)
 	return 0;
 }
 
-static struct guard *make_guard(const struct serve_args *args, const int *fds, size_t n)
+static struct auth *make_guard(const struct serve_args *args, const int *fds, size_t n)
 {
 	const char *hosts[SERVE_HOSTS + 1] = { NULL };
-	struct guard_opts o = { .token = args->secrets.token, .tls = args->secrets.cert, .hosts = hosts, .local = true,
+	struct auth_opts o = { .token = args->secrets.token, .tls = args->secrets.cert, .hosts = hosts, .local = true,
 				.per_minute = args->requests_per_minute };
 
 	memcpy(hosts, args->hosts, args->n_hosts * sizeof(*hosts));
@@ -299,7 +299,7 @@ static struct guard *make_guard(const struct serve_args *args, const int *fds, s
 		if (!o.port && a.ss_family != AF_UNIX)
 			o.port = ntohs(a.ss_family == AF_INET ? in->sin_port : in6->sin6_port);
 	}
-	return guard__new(&o);
+	return auth__new(&o);
 }
 
 static void release(struct web *web)
@@ -307,7 +307,7 @@ static void release(struct web *web)
 	request__abandon(web);
 	for (size_t i = 0; i < web->n_daemons; i++)
 		MHD_stop_daemon(web->daemons[i]);
-	guard__free(web->guard);
+	auth__free(web->guard);
 	state__release(&web->state);
 	link__free(web->link);
 	free(web->openapi);

@@ -11,7 +11,7 @@
 #include "serve/link.h"
 #include "serve/serve.h"
 #include "serve/state.h"
-#include "serve/web/guard.h"
+#include "serve/web/auth.h"
 #include "serve/web/metrics.h"
 #include "serve/web/route.h"
 
@@ -28,7 +28,7 @@ struct stream;
 struct conn {
 	struct web *web;
 	struct MHD_Connection *mhd;
-	struct guard_peer peer;
+	struct auth_peer peer;
 	struct request *request; /* that is being read or answered; NULL: between two */
 	int fd;
 	bool refused;	   /* it ends, and is not counted */
@@ -86,7 +86,7 @@ struct web {
 	const struct serve_args *args;
 	struct link *link;
 	struct state state;
-	struct guard *guard;
+	struct auth *guard;
 	struct MHD_Daemon *daemons[SERVE_LISTEN];
 	size_t n_daemons;
 	struct conn *conns;

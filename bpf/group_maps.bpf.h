@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef FAMILY_MAPS_BPF_H
+#define FAMILY_MAPS_BPF_H
+/* Who is followed: one of each for all programs. In a probe they are looked up and no more. */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MT_WATCHED);
+	__type(key, __u32);   /* process */
+	__type(value, __u32); /* MT_GROUP() */
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, MT_MEMBERS);
+	__type(key, __u32);
+	__type(value, struct mt_member);
+} members SEC(".maps");
+
+#endif

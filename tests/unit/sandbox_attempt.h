@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef TESTS_DROP_ATTEMPT_H
+#define TESTS_DROP_ATTEMPT_H
+/* A child that gives up its rights and then tries something. After cmocka.h. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "serve/sandbox_internal.h"
+
+#define NOBODY 65534
+#define PASSED 42 /* so that a child which ended early for another reason is none that passed */
+#define REFUSED 100
+
+struct attempt {
+	struct sandbox_opts opts;
+	int (*try)(const struct sandbox_done *done); /* PASSED, or a number that says what was not as it should be */
+};
+
+static int status_fd;
+
+static inline int in_child(const struct attempt *a)
+{
+	struct sandbox_opts o = a->opts;
+	struct sandbox_done done;
+	char why[160] = "";
+	int keep[8];
+
+	status_fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+	if (o.n_keep)
+		memcpy(keep, o.keep, o.n_keep * sizeof(*keep));
+	keep[o.n_keep] = status_fd;
+	o.keep = keep;
+	o.n_keep++;
+	if (sandbox__rights(&o, &done, why)) {
+		fprintf(stderr, "%s\n", why);
+		return *why ? REFUSED : 99;
+	}
+	return a->try(&done);
+}
+
+static inline int outcome(struct attempt a)
+{
+	int status;
+	pid_t pid;
+
+	a.opts.who = "test";
+	if (!a.opts.parent)
+		a.opts.parent = getpid();
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid)
+		_exit(in_child(&a));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static inline struct sandbox_opts nobody(unsigned flags)
+{
+	return (struct sandbox_opts){ .uid = NOBODY, .gid = NOBODY, .flags = flags };
+}
+
+static inline void expect(struct attempt a, int want)
+{
+	int got = outcome(a);
+
+	assert_int_equal(got, want);
+}
+
+#endif

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Which processes have a place in the table where there are more than it holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+/* after the headers that it needs */
+#include <cmocka.h>
+
+#define scanner__run look__run_of_test /* the rest of it is static */
+#include "serve/broker/scanner.c"
+
+static struct serve_args args = {
+	.targets = { { .name = "job", .kind = TARGET_PATTERN, .text = "x" }, { .kind = TARGET_ALL, .text = "" } },
+	.n_targets = 2,
+};
+static struct look l;
+static int other;
+
+static int begin(void **state)
+{
+	int fds[2];
+
+	(void)state;
+	if (link__pair(fds))
+		return -1;
+	l = (struct look){ .args = &args, .link = link__new(fds[0]) };
+	other = fds[1];
+	return l.link ? 0 : -1;
+}
+
+static int end(void **state)
+{
+	(void)state;
+	while (l.n)
+		watch_target__free(l.seen[--l.n].t);
+	link__free(l.link);
+	close(other);
+	return 0;
+}
+
+#define JOB 1u
+#define ALL 2u
+
+static pid_t next_pid = 1000000;
+
+static void put(const char *owner, uint64_t targets, size_t n)
+{
+	for (; n && l.n < BROKER_PROCESSES; n--) {
+		struct seen *s = &l.seen[l.n++];
+
+		*s = (struct seen){ .t = calloc(1, sizeof(*s->t)), .targets = targets, .came = ++l.came };
+		assert_non_null(s->t);
+		s->t->pid = next_pid++;
+		s->t->image = s->t->statm = -1;
+		snprintf(s->owner, sizeof(s->owner), "%s", owner);
+	}
+}
+
+static bool room(const char *owner, uint64_t target)
+{
+	l.now_for = target == JOB ? 0 : 1;
+	return make_room(&l, owner);
+}
+
+static void test_one_owner_does_not_fill_it(void **state)
+{
+	(void)state;
+	put("65534", ALL, 256);
+	assert_false(room("65534", ALL));
+	/* Each other owner gets as many as the first has, and then no more. */
+	for (int i = 0; i < 128; i++) {
+		assert_true(room("1000", ALL));
+		put("1000", ALL, 1);
+	}
+	assert_false(room("1000", ALL));
+	assert_false(room("65534", ALL));
+	assert_int_equal(places_of(&l, "65534", false), 128);
+	assert_true(room("in 0123", ALL));
+}
+
+static void test_the_last_that_came_makes_room(void **state)
+{
+	pid_t last = next_pid + 254; /* the one after it is another owner's */
+
+	(void)state;
+	put("65534", ALL, 255);
+	put("1000", ALL, 1);
+	assert_true(room("1001", ALL));
+	assert_int_equal(l.n_evicted, 1);
+	assert_int_equal(l.evicted[0], last);
+	assert_int_equal(l.left_out[0], last);
+	assert_int_equal(l.n, 255);
+}
+
+static void test_targets_go_before_all(void **state)
+{
+	(void)state;
+	put("65534", ALL, 128);
+	put("1000", ALL, 128);
+	/* Whoever they belong to, until no other is there. */
+	for (int i = 0; i < 256; i++) {
+		assert_true(room("65534", JOB));
+		put("65534", JOB, 1);
+	}
+	assert_false(room("1000", ALL));
+	assert_false(room("65534", JOB));
+	/* Among those of targets there are shares, too. */
+	assert_true(room("1000", JOB));
+}
+
+static void test_left_out_are_counted_while_they_live(void **state)
+{
+	(void)state;
+	leave_out(&l, getpid());
+	leave_out(&l, getpid());
+	leave_out(&l, 0x3ffffff0); /* none has this number */
+	assert_int_equal(l.n_left_out, 2);
+	assert_true(l.changed);
+	forget_left_out(&l, 0);
+	assert_int_equal(l.n_left_out, 1);
+	assert_int_equal(l.left_out[0], getpid());
+	for (int i = 0; i < LEFT_OUT + 10; i++)
+		leave_out(&l, 0x3f000000 + i);
+	assert_int_equal(l.n_left_out, LEFT_OUT);
+}
+
+static const char *owner_of(const char *cgroup, uid_t uid)
+{
+	static char owner[80];
+	struct pick_process p = { .pid = 1 };
+
+	cgroup__parse(cgroup, strlen(cgroup), &p.cgroup);
+	name_owner(&p, uid, owner, sizeof(owner));
+	return owner;
+}
+
+#define ID_A "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+/* Users may make control groups of any name in their own tree: as many owners as they like. */
+static void test_users_make_no_owners(void **state)
+{
+	(void)state;
+	assert_string_equal(owner_of("0::/\n", 1000), "1000");
+	assert_string_equal(owner_of("0::/system.slice/docker-" ID_A ".scope\n", 1000), "in " ID_A);
+	assert_string_equal(owner_of("0::/user.slice/user-1000.slice/user@1000.service/app.slice/docker-" ID_A ".scope\n", 101000), "1000");
+	assert_string_equal(owner_of("0::/user.slice/user-1000.slice/user@1000.service/lxc.payload.a\n", 1000), "1000");
+	assert_string_equal(owner_of("0::/../../user.slice/user-7.slice/user@7.service/libpod-" ID_A ".scope/container\n", 1000), "7");
+	assert_string_equal(owner_of("0::/docker/" ID_A "/user.slice/user-1000.slice/x.scope\n", 1000), "in " ID_A);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_one_owner_does_not_fill_it, begin, end),
+		cmocka_unit_test_setup_teardown(test_the_last_that_came_makes_room, begin, end),
+		cmocka_unit_test_setup_teardown(test_targets_go_before_all, begin, end),
+		cmocka_unit_test_setup_teardown(test_left_out_are_counted_while_they_live, begin, end),
+		cmocka_unit_test(test_users_make_no_owners),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "archive/rolling_view.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archive/folder.h"
+#include "archive/rolling_view_internal.h"
+#include "lib/exit.h"
+#include "lib/json.h"
+#include "lib/text.h"
+#include "log/log.h"
+#include "record/mtr.h"
+#include "record/totals.h"
+
+#define TOTALS_BYTES (INT64_C(128) << 20) /* that are read */
+
+/* ---- totals.json ---- */
+
+static bool get_count(const json_t *o, const char *key, uint64_t *ret)
+{
+	const json_t *v = json_object_get(o, key);
+
+	*ret = (uint64_t)json_integer_value(v);
+	return json_is_integer(v) && json_integer_value(v) >= 0;
+}
+
+static bool get_device(const json_t *o, struct ring_device *d)
+{
+	const json_t *name = json_object_get(o, "device");
+
+	if (!json_is_string(name) || !json_string_length(name))
+		return false;
+	/* As we write them: nothing in it that a terminal would act upon. */
+	text__clean(d->name, sizeof(d->name), json_string_value(name), json_string_length(name));
+	if (strcmp(d->name, json_string_value(name)) != 0)
+		return false;
+	return get_count(o, "allocated", &d->allocated) && get_count(o, "reserved", &d->reserved) &&
+	       get_count(o, "peak_allocated", &d->peak_allocated) && get_count(o, "peak_time_ns", &d->peak_time) &&
+	       get_count(o, "peak_step", &d->peak_step) && get_count(o, "peak_reserved", &d->peak_reserved) &&
+	       get_count(o, "allocs", &d->allocs) && get_count(o, "frees", &d->frees) &&
+	       get_count(o, "total_allocated", &d->total_allocated) && get_count(o, "ooms", &d->ooms);
+}
+
+static bool get_whole(struct rolling_view *v)
+{
+	const json_t *whole = json_object_get(v->totals, "whole"), *devices = json_object_get(whole, "devices"), *d;
+	size_t i;
+
+	if (!json_is_object(whole) || !get_count(whole, "events", &v->events) || !get_count(whole, "lost", &v->lost) ||
+	    !get_count(whole, "steps", &v->steps) || !get_count(whole, "last_ns", &v->last) || !json_is_array(devices) ||
+	    json_array_size(devices) > RING_DEVICES)
+		return false;
+	json_array_foreach (devices, i, d) {
+		if (!get_device(d, &v->devices[i]))
+			return false;
+		v->n_devices = i + 1;
+	}
+	return true;
+}
+
+/* A file of our own making, of bounded size, and no link to elsewhere. NULL with *why. */
+static json_t *read_totals(const char *folder, const char **why)
+{
+	json_error_t at;
+	json_t *ret = NULL;
+	struct stat st;
+	char *path;
+	FILE *in;
+	int fd;
+
+	*why = TOTALS_FILE " cannot be read";
+	if (asprintf(&path, "%s/%s", folder, TOTALS_FILE) < 0)
+		return NULL;
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	free(path);
+	if (fd < 0) {
+		*why = "it has no " TOTALS_FILE;
+		return NULL;
+	}
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size > TOTALS_BYTES || !(in = fdopen(fd, "r"))) {
+		close(fd);
+		return NULL;
+	}
+	*why = TOTALS_FILE " makes no sense";
+	ret = json_loadf(in, JSON_REJECT_DUPLICATES, &at);
+	fclose(in);
+	if (ret && !json_is_object(ret)) {
+		json_decref(ret);
+		ret = NULL;
+	}
+	return ret;
+}
+
+/* ---- the folder ---- */
+
+bool rolling_view__is(const char *path)
+{
+	struct stat st;
+	char *totals;
+	bool is;
+
+	if (!folder__is(path) || asprintf(&totals, "%s/%s", path, TOTALS_FILE) < 0)
+		return false;
+	is = !lstat(totals, &st) && S_ISREG(st.st_mode);
+	free(totals);
+	return is;
+}
+
+void rolling_view__free(struct rolling_view *v)
+{
+	if (!v)
+		return;
+	json_decref(v->totals);
+	folder__free(v->folder);
+	free(v->segment);
+	free(v);
+}
+
+int rolling_view__open(const char *path, struct rolling_view **ret)
+{
+	struct rolling_view *v = calloc(1, sizeof(*v));
+	const char *why = NULL;
+	char name[512];
+	int err;
+
+	if (!v) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
+	text__clean(name, sizeof(name), path, strlen(path));
+	err = folder__read(path, &v->folder, &why);
+	if (!err) {
+		v->entries = folder__entries(v->folder, &v->n);
+		v->totals = read_totals(path, &why);
+	} else if (!why) {
+		why = folder__why(err);
+	}
+	if (!err && v->totals && !get_whole(v))
+		err = -EBADMSG;
+	if (!err && v->totals && !v->n) {
+		err = -ENOENT;
+		why = "no segment is in it";
+	}
+	if (err || !v->totals) {
+		log_err("%s: %s", name, why);
+		rolling_view__free(v);
+		return EXIT_UNUSABLE;
+	}
+	*ret = v;
+	return EXIT_OK;
+}
+
+/* ---- which segment ---- */
+
+const struct folder_device *rolling_view__device_of(const struct folder_entry *e, const char *name)
+{
+	for (size_t i = 0; i < e->n_devices; i++)
+		if (!strcmp(e->devices[i].name, name))
+			return &e->devices[i];
+	return NULL;
+}
+
+static const struct ring_device *main_device(const struct rolling_view *v, const char *name)
+{
+	const struct ring_device *best = NULL;
+
+	for (size_t i = 0; i < v->n_devices; i++) {
+		const struct ring_device *d = &v->devices[i];
+
+		if (name && (!strcmp(name, d->name) || (!strcmp(name, "cuda") && !strcmp(d->name, "cuda:0"))))
+			return d;
+		/* As in a report: what is not the CPU goes first. */
+		if (!best || (!strcmp(best->name, "cpu") && strcmp(d->name, "cpu")) ||
+		    (strcmp(d->name, "cpu") && d->peak_allocated > best->peak_allocated))
+			best = d;
+	}
+	return name ? NULL : best;
+}
+
+/* The segment with the highest peak of the device; the totals may be older than what a killed recorder wrote last. */
+static size_t highest(const struct rolling_view *v, const char *device, uint64_t *peak)
+{
+	size_t best = 0;
+
+	*peak = 0;
+	for (size_t i = 0; i < v->n; i++) {
+		const struct folder_device *d = rolling_view__device_of(&v->entries[i], device);
+
+		if (d && d->peak_allocated > *peak) {
+			*peak = d->peak_allocated;
+			best = i;
+		}
+	}
+	return best;
+}
+
+static bool has_oom(const char *path)
+{
+	struct mtr_reader *r = mtr_reader__open(path, NULL);
+	struct event e;
+	bool found = false;
+
+	while (r && !found && mtr_reader__next(r, &e) > 0)
+		found = e.kind == EVENT_OOM;
+	mtr_reader__free(r);
+	return found;
+}
+
+static int set_segment(struct rolling_view *v, size_t i)
+{
+	free(v->segment);
+	v->picked = i;
+	if (asprintf(&v->segment, "%s/%s", folder__path(v->folder), v->entries[i].file) >= 0)
+		return EXIT_OK;
+	v->segment = NULL;
+	log_err("out of memory");
+	return EXIT_FAILED;
+}
+
+/* The first out of memory that there is still a segment of. */
+static int pick_oom(struct rolling_view *v)
+{
+	bool any = false;
+	char name[512];
+
+	for (size_t i = 0; i < v->n_devices; i++)
+		any |= v->devices[i].ooms != 0;
+	for (size_t i = 0; i < v->n; i++) {
+		int status = set_segment(v, i);
+
+		if (status)
+			return status;
+		if (has_oom(v->segment))
+			return EXIT_OK;
+	}
+	log_err("%s: %s; try --at peak", text__clean(name, sizeof(name), folder__path(v->folder), strlen(folder__path(v->folder))),
+		any ? "what ran out of memory was dropped" : "nothing ran out of memory in it");
+	return EXIT_UNUSABLE;
+}
+
+static int pick_time(struct rolling_view *v, uint64_t time)
+{
+	char name[512], at[24], from[24];
+	size_t i = v->n - 1, gaps;
+
+	while (i && v->entries[i].from > time)
+		i--;
+	folder__gaps(v->folder, &gaps);
+	if (v->entries[i].from <= time || !gaps)
+		return set_segment(v, i);
+	log_err("%s: what was at %s is dropped; what is there begins at %s",
+		text__clean(name, sizeof(name), folder__path(v->folder), strlen(folder__path(v->folder))),
+		text__time(at, sizeof(at), time), text__time(from, sizeof(from), v->entries[0].from));
+	return EXIT_UNUSABLE;
+}
+
+static int pick_peak(struct rolling_view *v)
+{
+	uint64_t there;
+	size_t i;
+
+	if (!v->device)
+		return set_segment(v, v->n - 1);
+	i = highest(v, v->device->name, &there);
+	v->peak_gone = there < v->device->peak_allocated;
+	return set_segment(v, i);
+}
+
+int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, const char *device, const char **ret)
+{
+	int status;
+
+	v->at = at->at;
+	v->device = main_device(v, device);
+	switch (at->at) {
+	case AT_PEAK:
+		status = pick_peak(v);
+		break;
+	case AT_OOM:
+		status = pick_oom(v);
+		break;
+	case AT_TIME:
+		status = pick_time(v, at->at_time);
+		break;
+	default:
+		status = set_segment(v, v->n - 1);
+	}
+	*ret = v->segment;
+	return status;
+}

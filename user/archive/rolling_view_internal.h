@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#ifndef MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
+#define MT_ARCHIVE_ROLLING_VIEW_INTERNAL_H
+/* What ring_view.c, which reads, and ring_view_print.c share. */
+#include <jansson.h>
+
+#include "archive/folder.h"
+#include "archive/rolling_view.h"
+
+#define RING_DEVICES 64
+
+struct ring_device { /* of the whole run */
+	char name[16];
+	uint64_t allocated, reserved, peak_allocated, peak_time, peak_step, peak_reserved;
+	uint64_t allocs, frees, total_allocated, ooms;
+};
+
+struct rolling_view {
+	struct folder *folder;
+	const struct folder_entry *entries;
+	size_t n;
+	json_t *totals;
+	uint64_t events, lost, steps, last; /* last: ns */
+	struct ring_device devices[RING_DEVICES];
+	size_t n_devices;
+	/* What was picked. */
+	const struct ring_device *device; /* NULL: there is none */
+	enum moment at;
+	size_t picked;
+	char *segment;
+	bool peak_gone;
+};
+
+/* NULL: nothing of it is in the recording. */
+const struct folder_device *rolling_view__device_of(const struct folder_entry *e, const char *name);
+
+#endif

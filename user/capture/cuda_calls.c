@@ -1,0 +1,1358 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/cuda_calls.h"
+#include "capture/autograd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "capture/session_internal.h"
+#include "lib/clock.h"
+#include "lib/map64.h"
+#include "lib/text.h"
+#include "log/log.h"
+#include "nvml/nvml.h"
+#include "process/proc.h"
+#include "process/seccomp.h"
+#include "process/usdt.h"
+#include "torch/cuda.h"
+#include "torch/cudaalloc.h"
+#include "torch/torch.h"
+
+#define LOOK_EVERY 20000000ULL	/* ns: is any code mapped that was not? */
+#define SCAN_EVERY 100000000ULL /* ns: what code */
+#define USED_EVERY 1000000000ULL /* the driver's figure, whatever happens */
+#define USED_PAUSE 50000000ULL	 /* and at most, where it changes */
+#define USED_AGAIN 10000000ULL	 /* where it changed while being asked for */
+#define USED_SHARE 20		 /* of the time that asking may take: one in so many */
+#define ON_THE_WAY 64		 /* threads that may be about to report */
+#define FILES_MAX 65536 /* about as many as a process can have mapped */
+#define RANGES_MAX 64
+#define TAKEN_MAX (1u << 20)
+#define NO_INDEX UINT32_MAX
+#define CONTEXTS_MAX 64
+#define POOLS_MAX 256
+#define CONTEXT_UNKNOWN UINT64_MAX
+#define BYPASS_CALLS 10 /* of the runtime that took memory with no call of the driver: it has other ways to it */
+#define POOL_MANAGED 2	/* CU_MEM_ALLOCATION_TYPE_MANAGED */
+
+/* CUmemLocationType */
+enum location { LOCATION_DEVICE = 1, LOCATION_HOST, LOCATION_HOST_NUMA, LOCATION_HOST_NUMA_CURRENT };
+
+/* What addresses and handles are unique among. */
+enum space { SPACE_MEMORY, SPACE_PHYSICAL, SPACE_MAPPED, SPACE_RESERVED, SPACE_NR };
+
+/* Memory that was taken and is not given back. */
+struct taken {
+	uint64_t addr, size;
+	uint64_t time;	   /* when the call came back, CLOCK_MONOTONIC */
+	uint32_t physical; /* MEM_MAPPED: index of what is mapped; of a free entry: the next one */
+	uint32_t mappings; /* MEM_PHYSICAL: of it */
+	uint32_t holders;  /* MEM_PHYSICAL: handles that are not released */
+	struct device device;
+	uint8_t how;
+	bool block; /* was handed on as an allocation */
+	bool owed;  /* the end of what was there before is still to be recorded, and was told of */
+	bool silent; /* no memory of this process's device: another process's, or a mapping of the host's that is counted already */
+	bool in_context; /* goes with the context that it was taken in: */
+	uint8_t under;	 /* of this device + 1, 0: not known */
+	uint64_t context; /* as in struct thread */
+};
+
+struct context {
+	uint64_t handle;
+	uint8_t device; /* DEVICE_UNKNOWN */
+	bool primary;
+};
+
+/* A pool that the program has made. */
+struct pool {
+	uint64_t handle;
+	uint8_t how, device; /* what comes out of it */
+};
+
+enum file { NOTHING, HAS_CALLS, HAS_ALLOCATOR }; /* by bit */
+
+struct range {
+	uint64_t start, end;
+};
+
+struct cuda_calls {
+	struct map64 *files; /* looked into: file_key() -> enum file */
+	struct range own[RANGES_MAX]; /* code of the allocator of the PyTorch that is recorded */
+	size_t n_own;
+	/* Code that has taken memory: of libraries that do so for themselves, and of anything else. */
+	struct range library[RANGES_MAX], elsewhere[RANGES_MAX];
+	size_t n_library, n_elsewhere;
+	struct range runtime[RANGES_MAX]; /* code of CUDA's runtimes that are probed */
+	size_t n_runtime;
+	struct context context[CONTEXTS_MAX];
+	size_t n_contexts;
+	struct pool pool[POOLS_MAX];
+	size_t n_pools;
+	uint64_t driver_since; /* when the driver's functions were probed, CLOCK_MONOTONIC; 0: they are not */
+	uint64_t runtime_took; /* calls of the runtime that took memory since then */
+	bool bypassed;	       /* it has been said that they do not reach the driver's functions */
+	struct map64 *at[SPACE_NR]; /* address or handle -> index */
+	struct taken *taken;
+	uint32_t n_taken, cap_taken, first_free;
+	uint64_t *done, *failed; /* by function */
+	uint64_t unreadable, forgotten, replaced;
+	int status;	  /* /proc/PID/status, -1: cannot be read */
+	uint64_t lib_kib; /* as it was when what is mapped was looked at */
+	uint64_t next_look, next_scan;
+	struct nvml *smi;  /* NULL: no CUDA in the process so far */
+	uint64_t dry_run; /* address of the dry-run library's table, 0: none */
+	bool sites;	  /* any function is there */
+	/* The driver's figures. */
+	struct nvml_figures figures;
+	uint64_t next_used, next_regular; /* not before, and not later than, ns since the start */
+	bool moved;	  /* something was taken or given back since they were asked for */
+	bool asking;	  /* they were, before this drain; of a dry run */
+	bool whole;	  /* the last drain was */
+	uint64_t asked_at; /* NVML, for nvml__answered(); 0: not */
+	bool asked_whole; /* after such a drain */
+	uint64_t changes, changes_at_ask; /* calls that changed what a device has */
+	uint64_t in_use; /* by bit: devices that the allocator has memory on */
+	bool to_tell;	  /* and are to be told of */
+	enum alloc_backend backend; /* of PyTorch's allocator */
+	bool asked;		    /* a library was looked into for pytorch:malloc */
+	bool told_filtered;	    /* that no call is probed */
+	bool settled;		    /* it has been used, and cannot be changed any more */
+	unsigned devices; /* of the process, at most; 0: not known */
+};
+
+/* ---- PyTorch's allocator ---- */
+
+/* A program may choose another until the one it has is used. */
+static void before_take(struct session *s, bool own)
+{
+	struct cuda_calls *c = s->calls;
+
+	if (c->settled || !c->n_own)
+		return;
+	c->backend = session__backend(s);
+	c->settled = own || c->backend == ALLOC_PLUGGABLE;
+}
+
+/* ---- finding and probing ---- */
+
+/* KiB of code mapped: goes up and down with libraries, not with the heap. 0 where it cannot be read. */
+static uint64_t mapped_code(const struct cuda_calls *c)
+{
+	char buf[4096];
+	const char *at;
+	ssize_t n;
+
+	n = c->status < 0 ? -1 : pread(c->status, buf, sizeof(buf) - 1, 0);
+	if (n <= 0)
+		return 0;
+	buf[n] = '\0';
+	at = strstr(buf, "\nVmLib:");
+	return at ? strtoull(at + 7, NULL, 10) : 0;
+}
+
+/* One number for a file: two of them have the same once in 2^64 pairs. */
+static uint64_t file_key(const struct map *m)
+{
+	uint64_t h = (m->inode * 0x9e3779b97f4a7c15ULL ^ ((uint64_t)m->dev_major << 32 | m->dev_minor)) * 0xbf58476d1ce4e5b9ULL;
+
+	return h ^ h >> 31;
+}
+
+static bool is_new(struct cuda_calls *c, const struct map *m)
+{
+	uint64_t v;
+
+	return map64__get(c->files, file_key(m), &v) ? false : !map64__set(c->files, file_key(m), NOTHING);
+}
+
+/* Files without CUDA's functions may be looked into again: most of them are mapped no more. */
+static int forget_files(struct cuda_calls *c)
+{
+	struct map64 *kept = map64__new();
+	uint64_t key, value;
+	size_t pos = 0;
+	int err = kept ? 0 : -ENOMEM;
+
+	while (!err && map64__next(c->files, &pos, &key, &value))
+		err = value == NOTHING ? 0 : map64__set(kept, key, value);
+	if (err) {
+		map64__free(kept);
+		return err;
+	}
+	map64__free(c->files);
+	c->files = kept;
+	return 0;
+}
+
+/* The code of a file. */
+static void add_ranges(struct range v[RANGES_MAX], size_t *n, const struct maps *m, const struct map *file)
+{
+	size_t i;
+
+	for (i = 0; i < m->n && *n < RANGES_MAX; i++)
+		if (m->v[i].x && m->v[i].inode == file->inode && m->v[i].dev_major == file->dev_major &&
+		    m->v[i].dev_minor == file->dev_minor)
+			v[(*n)++] = (struct range){ m->v[i].start, m->v[i].end };
+}
+
+static bool in_ranges(const struct range *v, size_t n, uint64_t addr)
+{
+	size_t i;
+
+	for (i = 0; i < n; i++)
+		if (addr >= v[i].start && addr < v[i].end)
+			return true;
+	return false;
+}
+
+static bool is_driver(const struct cuda_function *fn)
+{
+	return strncmp(fn->name, "cuda", 4) != 0;
+}
+
+static bool has_driver(const struct cuda_file *f)
+{
+	size_t i;
+
+	for (i = 0; i < f->n; i++)
+		if (is_driver(cuda__function(f->site[i].fn)))
+			return true;
+	return false;
+}
+
+static bool lacks_shadow_stack(const struct proc *p)
+{
+	struct utsname un;
+
+	return proc__shadow_stack(p) && (uname(&un) || !seccomp__keeps_shadow_stack(un.release));
+}
+
+/* Would return probes end the process? */
+static bool filtered(struct session *s)
+{
+	bool shadow = !s->opts.inside && lacks_shadow_stack(s->target.proc);
+
+	if (!shadow && (s->opts.inside || seccomp__allows_returns(s->target.proc)))
+		return false;
+	if (!s->calls->told_filtered && shadow)
+		log_warn("PID %d: calls into CUDA are not recorded: the process has a shadow stack, and before Linux 6.11 a return probe "
+			 "would end it", (int)proc__pid(s->target.proc));
+	else if (!s->calls->told_filtered)
+		log_warn("PID %d: calls into CUDA are not recorded: the process has a seccomp filter, and on this kernel (Linux 6.11 "
+			 "to 6.13) the filter would end it at the first return probe. Linux 6.12.14, 6.13.3 and 6.14 have the fix",
+			 (int)proc__pid(s->target.proc));
+	s->calls->told_filtered = true;
+	return true;
+}
+
+static int attach_file(struct session *s, const struct cuda_file *f)
+{
+	uint32_t runtime = has_driver(f) ? 0 : MT_CALL_RUNTIME;
+	struct probe_site calls[CUDA_SITES_MAX], set[CUDA_SITES_MAX];
+	pid_t pid = proc__pid(s->target.proc);
+	size_t n = 0, n_set = 0, i;
+	int err;
+
+	if (filtered(s))
+		return 0;
+	for (i = 0; i < f->n; i++) {
+		const struct cuda_function *fn = cuda__function(f->site[i].fn);
+		struct probe_site site = { .offset = f->site[i].offset };
+
+		site.cookie = MT_CALL_COOKIE(f->site[i].fn, fn->flags | (!is_driver(fn) ? runtime : fn->op == CUDA_TAKE ? MT_CALL_DRIVER : 0));
+		if (fn->op != CUDA_SET_DEVICE)
+			calls[n++] = site;
+		else if (s->calls->devices != 1)
+			set[n_set++] = site;
+	}
+	err = probes__attach_calls(s->probes, pid, CALL_SET_DEVICE, f->path, set, n_set);
+	if (!err)
+		err = probes__attach_calls(s->probes, pid, CALL_RETURN, f->path, calls, n);
+	if (!err)
+		err = probes__attach_calls(s->probes, pid, CALL_ENTER, f->path, calls, n);
+	if (probes__calls_each(s->probes) && !proc__alive(s->target.proc))
+		probes__leave_calls(s->probes, pid); /* the PID may be another process's by now */
+	return err;
+}
+
+/* It cannot be had. */
+__attribute__((format(printf, 2, 3)))
+static void no_asked(const struct session *s, const char *fmt, ...)
+{
+	char why[160];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(why, sizeof(why), fmt, ap);
+	va_end(ap);
+	if (s->opts.requested)
+		log_warn("--requested: %s", why);
+	else
+		log_debug("what is asked for is not recorded: %s", why);
+}
+
+/* The probe that PyTorch has for what was asked for: pytorch:malloc(ptr, device, size, stream). */
+static void attach_asked(struct session *s, const struct map *map, bool new_file)
+{
+	struct probe_site sites[MT_ASKED_SITES];
+	struct usdt_sites u;
+	size_t i;
+	int err;
+
+	if (s->calls->asked)
+		return; /* one allocator is in use */
+	s->calls->asked = true;
+	if (!new_file)
+		return;
+	/* There it comes before the allocation, and without the block's address. */
+	if (!strncmp(s->target.torch.version, "2.1.", 4)) {
+		no_asked(s, "PyTorch 2.1 does not say it in a way that is of use");
+		return;
+	}
+	err = usdt__find(s->target.proc, map, "pytorch", "malloc", MT_ASKED_ARGS, &u);
+	for (i = 0; !err && i < u.n; i++)
+		sites[i] = (struct probe_site){ u.site[i].offset, i, u.site[i].semaphore };
+	if (!err && s->opts.requested && s->opts.kin)
+		log_info("--requested: PyTorch's probe is on in every process that maps %s, also in those that are not recorded", map->path);
+	if (!err) {
+		probes__set_asked(s->probes, u.args, u.n);
+		err = probes__attach_calls(s->probes, proc__pid(s->target.proc), CALL_ASKED, u.path, sites, u.n);
+	}
+	if (err)
+		no_asked(s, "not available with this PyTorch: %s",
+			 err == -ENOENT ? "it was built without the probe pytorch:malloc" :
+			 err == -EINVAL ? "its probe pytorch:malloc is not understood" :
+					  strerror(-err));
+}
+
+static void note_driver(struct cuda_calls *c, bool probed)
+{
+	if (probed && !c->driver_since)
+		c->driver_since = clock__kernel();
+}
+
+/* What there is to be remembered of the file; -errno: it cannot be read now. */
+static int look_into(struct session *s, const struct maps *m, const struct map *map)
+{
+	struct cuda_calls *c = s->calls;
+	char file[256];
+	struct cuda_file f;
+	bool new_file; /* to our programs: others may have it probed already */
+	bool driver;
+	int err, found;
+
+	err = cuda__look(s->target.proc, m, map, &f);
+	if (err) {
+		text__clean(file, sizeof(file), map->path, strlen(map->path));
+		log_debug("%s: cannot be looked into: %s", file, strerror(-err));
+		return err;
+	}
+	new_file = (!f.allocator && !f.n) || probes__new_file(s->probes, map->dev_major, map->dev_minor, map->inode);
+	if (f.allocator && !torch__is_other(m, map->path) && (s->opts.requested || s->opts.requested_if_there))
+		attach_asked(s, map, new_file);
+	if (f.usage)
+		c->dry_run = f.usage;
+	text__clean(file, sizeof(file), map->path, strlen(map->path));
+	if (f.throws)
+		log_debug("%s: not probed: C++ exceptions may leave its CUDA functions; CUDA's own library below it is probed", file);
+	found = (f.allocator ? HAS_ALLOCATOR : NOTHING) | (f.n || f.usage ? HAS_CALLS : NOTHING);
+	if (!f.n)
+		return found;
+	c->sites = true;
+	driver = has_driver(&f);
+	if (!driver)
+		add_ranges(c->runtime, &c->n_runtime, m, map);
+	if (!new_file) {
+		note_driver(c, driver);
+		return found;
+	}
+	if (f.refused_take)
+		log_warn("%s: no probe is possible on %s: memory that is taken through it is not recorded", file, f.refused_take);
+	if (f.newer[0])
+		log_warn("%s: %s is newer than this memtrace-bpf: memory that is taken through it is not recorded", file, f.newer);
+	err = attach_file(s, &f);
+	if (err) {
+		log_warn("%s probes on calls into %s: %s; what is taken there is not seen",
+			 s->opts.inside ? "no breakpoints for" : "the kernel refused", file,
+			 err == -EBUSY ? "others' are there" : strerror(-err));
+		return found;
+	}
+	note_driver(c, driver);
+	log_debug("%zu CUDA functions probed in %s%s", f.n, file, f.refused ? ", some refused" : "");
+	return found;
+}
+
+static void count_devices(struct cuda_calls *c)
+{
+	if (c->devices || !c->smi)
+		return;
+	nvml__refresh(c->smi);
+	c->devices = nvml__devices(c->smi);
+}
+
+/*
+ * Two libtorch may come in any order, and which of them is Python's is known when libtorch_python is there. A process that ends
+ * has nothing mapped any more, and calls of its allocator are still in the ring.
+ */
+static void find_own(struct cuda_calls *c, const struct maps *m)
+{
+	struct range own[RANGES_MAX];
+	size_t n = 0, i;
+	uint64_t v;
+
+	for (i = 0; i < m->n && n < RANGES_MAX; i++) {
+		const struct map *map = &m->v[i];
+
+		if (map->x && map->inode && map64__get(c->files, file_key(map), &v) && v & HAS_ALLOCATOR && !torch__is_other(m, map->path))
+			own[n++] = (struct range){ map->start, map->end };
+	}
+	if (!n)
+		return;
+	memcpy(c->own, own, n * sizeof(*own));
+	c->n_own = n;
+}
+
+static void scan(struct session *s)
+{
+	struct cuda_calls *c = s->calls;
+	struct maps maps;
+	size_t i;
+	int found;
+
+	c->lib_kib = mapped_code(c);
+	if (proc__maps(s->target.proc, &maps))
+		return;
+	for (i = 0; i < maps.n; i++) {
+		const struct map *m = &maps.v[i];
+
+		if (!m->x || !m->inode || m->path[0] != '/' || !is_new(c, m))
+			continue;
+		found = look_into(s, &maps, m);
+		if (found < 0)
+			map64__del(c->files, file_key(m), NULL); /* tried again with what is mapped next */
+		else
+			map64__set(c->files, file_key(m), found); /* is there: takes no memory */
+	}
+	find_own(c, &maps);
+	if (map64__count(c->files) > FILES_MAX)
+		forget_files(c);
+	maps__free(&maps);
+	if (!c->smi && c->sites)
+		c->smi = nvml__open(s->target.proc, c->dry_run);
+	count_devices(c);
+	if (!c->settled && c->n_own)
+		c->backend = session__backend(s);
+}
+
+static int open_calls(struct session *s)
+{
+	struct cuda_calls *c = calloc(1, sizeof(*c));
+	char path[64];
+	int i;
+
+	if (!c)
+		return -ENOMEM;
+	s->calls = c;
+	c->first_free = NO_INDEX;
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)proc__pid(s->target.proc));
+	c->status = open(path, O_RDONLY | O_CLOEXEC);
+	c->done = calloc(cuda__functions(), sizeof(*c->done));
+	c->failed = calloc(cuda__functions(), sizeof(*c->failed));
+	for (i = 0; i < SPACE_NR; i++)
+		c->at[i] = map64__new();
+	c->files = map64__new();
+	for (i = 0; i < SPACE_NR; i++)
+		if (!c->at[i])
+			return -ENOMEM;
+	return c->files && c->done && c->failed ? 0 : -ENOMEM;
+}
+
+int cuda_calls__attach(struct session *s)
+{
+	int err = open_calls(s);
+
+	if (!err)
+		scan(s);
+	return err;
+}
+
+int cuda_calls__fork(struct session *s, const struct cuda_calls *parent)
+{
+	int err = open_calls(s);
+	struct cuda_calls *c = s->calls;
+	uint64_t key, value;
+	size_t pos = 0;
+
+	if (err || !parent)
+		return err;
+	c->backend = parent->backend;
+	c->settled = parent->settled;
+	c->devices = parent->devices;
+	if (probes__calls_each(s->probes))
+		return 0; /* its parent's probes are not its own: it is looked into as a new one */
+	memcpy(c->own, parent->own, parent->n_own * sizeof(*c->own));
+	memcpy(c->runtime, parent->runtime, parent->n_runtime * sizeof(*c->runtime));
+	while (map64__next(parent->files, &pos, &key, &value))
+		if (map64__set(c->files, key, value))
+			return -ENOMEM;
+	c->n_own = parent->n_own;
+	c->n_runtime = parent->n_runtime;
+	c->driver_since = parent->driver_since;
+	c->lib_kib = parent->lib_kib;
+	c->dry_run = parent->dry_run;
+	c->sites = parent->sites;
+	c->asked = parent->asked;
+	return 0;
+}
+
+void cuda_calls__free(struct cuda_calls *c)
+{
+	int i;
+
+	if (!c)
+		return;
+	for (i = 0; i < SPACE_NR; i++)
+		map64__free(c->at[i]);
+	map64__free(c->files);
+	nvml__free(c->smi);
+	if (c->status >= 0)
+		close(c->status);
+	free(c->taken);
+	free(c->done);
+	free(c->failed);
+	free(c);
+}
+
+void cuda_calls__look(struct session *s, uint64_t now)
+{
+	struct cuda_calls *c = s->calls;
+
+	if (!c || now < c->next_look)
+		return;
+	c->next_look = now + LOOK_EVERY;
+	if (now < c->next_scan || mapped_code(c) == c->lib_kib)
+		return;
+	c->next_scan = now + SCAN_EVERY;
+	scan(s);
+}
+
+/* ---- the driver's figure ---- */
+
+static int say_used(void *ctx, unsigned device, uint64_t used)
+{
+	struct session *s = ctx;
+	struct event e = { .kind = EVENT_USED, .device = { DEVICE_CUDA, device }, .size = used };
+
+	e.time = session__now(s);
+	return session__emit(s, &e);
+}
+
+static int say_left(void *ctx, unsigned device, uint64_t left)
+{
+	struct session *s = ctx;
+	struct event e = { .kind = EVENT_LEFT, .device = { DEVICE_CUDA, device }, .size = left };
+
+	e.time = session__now(s);
+	return session__emit(s, &e);
+}
+
+static void set_device_facts(struct session *s)
+{
+	const char *name;
+	char key[64];
+	uint64_t total;
+	unsigned i;
+
+	for (i = 0; i < NVML_DEVICES_MAX && nvml__device(s->calls->smi, i, &name, &total); i++) {
+		snprintf(key, sizeof(key), "device.%u.name", i);
+		if (*name)
+			facts__set(s->facts, key, name);
+		snprintf(key, sizeof(key), "device.%u.total", i);
+		if (total)
+			facts__setf(s->facts, key, "%" PRIu64, total);
+	}
+}
+
+/*
+ * Those are known that did not change from before the ring was drained to after it: they belong to what has been drained.
+ * Else it is tried again soon, and after a second the later ones have to do.
+ */
+static bool compare(struct cuda_calls *c, const struct nvml_figures *after, bool whole, bool overdue)
+{
+	bool steady = whole && after->n == c->figures.n;
+	unsigned i;
+
+	for (i = 0; i < after->n; i++)
+		steady = steady && after->known[i] == c->figures.known[i] && after->used[i] == c->figures.used[i];
+	c->figures = *after;
+	c->to_tell = steady || overdue;
+	return steady;
+}
+
+void cuda_calls__before_drain(struct session *s)
+{
+	struct cuda_calls *c = s->calls;
+	uint64_t now = session__now(s);
+
+	if (!c || !c->smi)
+		return;
+	c->asking = nvml__is_dry_run(c->smi) && now >= c->next_used && (c->moved || now >= c->next_regular);
+	if (c->asking)
+		nvml__read(c->smi, &c->figures);
+}
+
+void cuda_calls__after_drain(struct session *s, bool whole)
+{
+	struct cuda_calls *c = s->calls;
+	struct nvml_figures after;
+	uint64_t begin, now, pause;
+
+	if (c)
+		c->whole = whole;
+	if (!c || !c->asking)
+		return;
+	c->asking = false;
+	begin = session__now(s);
+	nvml__read(c->smi, &after);
+	now = session__now(s);
+	pause = USED_AGAIN;
+	if (compare(c, &after, whole, now >= c->next_regular + USED_EVERY)) {
+		c->moved = false;
+		pause = USED_PAUSE;
+	}
+	if (c->to_tell)
+		c->next_regular = now + USED_EVERY;
+	c->next_used = now + (pause > (now - begin) * USED_SHARE ? pause : (now - begin) * USED_SHARE);
+}
+
+/* All that was drained before is recorded. What comes in until the answer does changes the figure, or does not. */
+static void ask_driver(struct session *s)
+{
+	struct cuda_calls *c = s->calls;
+	uint64_t now = session__now(s);
+	struct nvml_figures after;
+	bool steady;
+
+	if (c->asked_at && nvml__answered(c->smi, c->asked_at, &after)) {
+		steady = compare(c, &after, c->asked_whole && c->changes == c->changes_at_ask, now >= c->next_regular + USED_EVERY);
+		c->moved = c->moved && !steady;
+		c->next_used = now + (steady ? USED_PAUSE : USED_AGAIN);
+		if (c->to_tell)
+			c->next_regular = now + USED_EVERY;
+		c->asked_at = 0;
+	}
+	/* What was asked before the nodes or the GPUs were known is asked again. */
+	if (now < c->next_used || !(c->moved || now >= c->next_regular))
+		return;
+	c->next_used = now + USED_EVERY;
+	c->asked_whole = c->whole;
+	c->changes_at_ask = c->changes;
+	nvml__process_has(c->smi, session__cuda_devices(s), c->in_use);
+	c->asked_at = nvml__ask(c->smi);
+}
+
+void cuda_calls__in_use(struct session *s, unsigned device)
+{
+	if (s->calls && device < NVML_DEVICES_MAX)
+		s->calls->in_use |= UINT64_C(1) << device;
+}
+
+int cuda_calls__used(struct session *s, bool last)
+{
+	int err;
+
+	struct cuda_calls *c = s->calls;
+
+	if (c && last && s->opts.requested && !c->asked)
+		log_warn("--requested: there was no PyTorch with CUDA in the process");
+	if (!c || !c->smi)
+		return 0;
+	if (!last && !nvml__is_dry_run(c->smi))
+		ask_driver(s);
+	if (last) {
+		nvml__read_last(c->smi, &c->figures);
+		c->next_used = UINT64_MAX;
+	} else if (!c->to_tell) {
+		return 0;
+	}
+	c->to_tell = false;
+	set_device_facts(s);
+	err = nvml__tell(c->smi, &c->figures, say_used, s);
+	return err ? err : nvml__tell_free(c->smi, &c->figures, say_left, s);
+}
+
+uint64_t cuda_calls__unseen(const struct session *s)
+{
+	uint64_t c[MT_CNT_NR], told, hits;
+
+	/* First what was told: what is told of after that has hit a probe already or is on its way, one a thread. */
+	if (!s->calls || !s->calls->smi || !s->from_start || s->opts.kin || s->opts.steps_only || !nvml__reports(s->calls->smi, &told) ||
+	    probes__counters(s->probes, s->opts.number, c))
+		return 0;
+	hits = c[MT_CNT_HIT + MT_REC_REPORT];
+	return told > hits + ON_THE_WAY ? told - hits : 0;
+}
+
+void cuda_calls__used_soon(struct session *s)
+{
+	struct cuda_calls *c = s->calls;
+
+	if (!c || !c->smi || c->next_used == UINT64_MAX)
+		return;
+	c->moved = true;
+	if (nvml__is_dry_run(c->smi))
+		c->next_used = 0;
+}
+
+/* ---- what is taken ---- */
+
+static enum space space_of(uint8_t how)
+{
+	switch (how) {
+	case MEM_PHYSICAL:
+		return SPACE_PHYSICAL;
+	case MEM_MAPPED:
+		return SPACE_MAPPED;
+	case MEM_RESERVED:
+		return SPACE_RESERVED;
+	default:
+		return SPACE_MEMORY;
+	}
+}
+
+/* NULL: not known, or taken before we came. */
+static struct taken *find(struct cuda_calls *c, enum space space, uint64_t addr)
+{
+	uint64_t i;
+
+	return map64__get(c->at[space], addr, &i) ? &c->taken[i] : NULL;
+}
+
+static uint32_t new_index(struct cuda_calls *c)
+{
+	uint32_t i = c->first_free;
+
+	if (i != NO_INDEX) {
+		c->first_free = c->taken[i].physical;
+		return i;
+	}
+	if (c->n_taken == c->cap_taken) {
+		uint32_t cap = c->cap_taken ? c->cap_taken * 2 : 256;
+		struct taken *v = cap > TAKEN_MAX ? NULL : realloc(c->taken, cap * sizeof(*v));
+
+		if (!v)
+			return NO_INDEX;
+		c->taken = v;
+		c->cap_taken = cap;
+	}
+	return c->n_taken++;
+}
+
+static void free_index(struct cuda_calls *c, uint32_t i)
+{
+	c->taken[i] = (struct taken){ .physical = c->first_free };
+	c->first_free = i;
+}
+
+/* Remembers; where there is no room its end is told of without size and device. */
+static void remember(struct cuda_calls *c, enum space space, const struct taken *t)
+{
+	uint32_t i = new_index(c);
+
+	if (i == NO_INDEX) {
+		c->forgotten++;
+		return;
+	}
+	c->taken[i] = *t;
+	if (map64__set(c->at[space], t->addr, i)) {
+		free_index(c, i);
+		c->forgotten++;
+	} else if (t->how == MEM_MAPPED && t->physical != NO_INDEX) {
+		c->taken[t->physical].mappings++;
+	}
+}
+
+static bool is_library(const char *path)
+{
+	static const char *const names[] = { "libnccl",	    "libcublas", "libcudnn",	 "libcufft",   "libcusolver", "libcusparse",
+					     "libcurand",   "libcupti",	 "libcutensor", "libnvshmem", "libnvjpeg" };
+	const char *base = strrchr(path, '/');
+	size_t i;
+
+	for (i = 0; base && i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strncmp(base + 1, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/* With a pluggable allocator any call is a tensor's block but those of libraries for themselves. */
+static bool by_library(struct session *s, uint64_t caller)
+{
+	struct cuda_calls *c = s->calls;
+	const struct map *map;
+	struct maps maps;
+	bool library;
+
+	if (in_ranges(c->library, c->n_library, caller))
+		return true;
+	if (in_ranges(c->elsewhere, c->n_elsewhere, caller) || c->n_library == RANGES_MAX || c->n_elsewhere == RANGES_MAX ||
+	    proc__maps(s->target.proc, &maps))
+		return false;
+	map = maps__find(&maps, caller);
+	library = map && is_library(map->path);
+	if (library)
+		add_ranges(c->library, &c->n_library, &maps, map);
+	else if (map)
+		add_ranges(c->elsewhere, &c->n_elsewhere, &maps, map);
+	maps__free(&maps);
+	return library;
+}
+
+/* Whether what is taken so is a tensor's memory, with no allocator of PyTorch's own in between. */
+static bool is_block(struct session *s, uint8_t how, bool own, uint64_t caller)
+{
+	const struct cuda_calls *c = s->calls;
+
+	if (c->backend == ALLOC_CUDA_ASYNC)
+		return own && how == MEM_ASYNC;
+	return c->backend == ALLOC_PLUGGABLE && (how == MEM_DEVICE || how == MEM_ASYNC) &&
+	       !by_library(s, caller);
+}
+
+/* Is it memory of a device, whichever? */
+static bool on_device(uint8_t how)
+{
+	return how != MEM_HOST && how != MEM_REGISTERED && how != MEM_RESERVED;
+}
+
+static struct device device_of(struct cuda_calls *c, const struct cuda_function *fn, const struct thread *t,
+			       const struct mt_rec_call *r, const struct taken *physical, const struct pool *pool)
+{
+	struct device d = { DEVICE_CUDA, DEVICE_UNKNOWN };
+
+	switch (fn->device) {
+	case CUDA_DEVICE_CURRENT:
+		if (t->cuda_device)
+			d.index = t->cuda_device - 1;
+		else if (c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_NONE:
+		if (on_device(fn->how) && c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_POOL:
+		if (pool)
+			d.index = pool->device;
+		else if (c->devices == 1)
+			d.index = 0;
+		break;
+	case CUDA_DEVICE_PROP:
+		if ((uint32_t)r->arg[2] == LOCATION_DEVICE && r->arg[2] >> 32 < DEVICE_UNKNOWN)
+			d.index = r->arg[2] >> 32;
+		break;
+	case CUDA_DEVICE_HANDLE:
+		if (physical)
+			d = physical->device;
+		break;
+	}
+	return d;
+}
+
+static const struct pool *find_pool(const struct cuda_calls *c, uint64_t handle)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_pools; i++)
+		if (c->pool[i].handle == handle)
+			return &c->pool[i];
+	return NULL;
+}
+
+static bool on_host(uint32_t location)
+{
+	return location >= LOCATION_HOST && location <= LOCATION_HOST_NUMA_CURRENT;
+}
+
+/* What a call takes; some say it in their arguments only. */
+static uint8_t how_of(const struct cuda_function *fn, const struct mt_rec_call *r, const struct pool *pool)
+{
+	if (pool)
+		return pool->how;
+	return fn->device == CUDA_DEVICE_PROP && on_host((uint32_t)r->arg[2]) ? MEM_HOST : fn->how;
+}
+
+/* False: could not be read, or is more than there can be. */
+static bool size_of(const struct cuda_function *fn, const struct mt_rec_call *r, uint64_t *size)
+{
+	uint64_t n = r->arg[1];
+
+	if (fn->size == CUDA_SIZE_PITCH && __builtin_mul_overflow(n, r->arg[3], &n))
+		return false;
+	if (fn->size == CUDA_SIZE_EXTENT &&
+	    (__builtin_mul_overflow(n, r->arg[2], &n) || __builtin_mul_overflow(n, r->arg[3], &n)))
+		return false;
+	*size = n;
+	return n <= INT64_MAX;
+}
+
+/* ---- records ---- */
+
+/* The end of one that is known, with all that is known of it; e: thread, time, flags. */
+static int give(struct session *s, const struct taken *t, struct event e)
+{
+	if (t->silent)
+		return 0;
+	e.kind = t->block ? EVENT_FREE : EVENT_CUDA_FREE;
+	e.how = t->how;
+	e.addr = t->addr;
+	e.size = t->size;
+	e.device = t->device;
+	return session__emit(s, &e);
+}
+
+/* Physical memory goes when no handle and no mapping holds it any more. */
+static int drop_physical(struct session *s, uint32_t i, struct event e)
+{
+	struct cuda_calls *c = s->calls;
+	struct taken t = c->taken[i];
+
+	if (t.holders || t.mappings)
+		return 0;
+	free_index(c, i);
+	return give(s, &t, e);
+}
+
+/* Takes it out of what is known, and tells of it. */
+static int end(struct session *s, enum space space, uint64_t addr, struct event e)
+{
+	struct cuda_calls *c = s->calls;
+	struct taken t;
+	uint64_t i;
+	int err;
+
+	if (!map64__del(c->at[space], addr, &i))
+		return 0;
+	t = c->taken[i];
+	if (space == SPACE_PHYSICAL) {
+		c->taken[i].holders = 0;
+		return drop_physical(s, i, e);
+	}
+	free_index(c, i);
+	err = give(s, &t, e);
+	if (err || t.how != MEM_MAPPED || t.physical == NO_INDEX)
+		return err;
+	c->taken[t.physical].mappings--;
+	return drop_physical(s, t.physical, e);
+}
+
+static int on_take(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r,
+		   struct thread *thread, struct event e)
+{
+	struct cuda_calls *c = s->calls;
+	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE ? find(c, SPACE_PHYSICAL, r->arg[3]) : NULL;
+	const struct pool *pool = fn->device == CUDA_DEVICE_POOL ? find_pool(c, r->arg[2]) : NULL;
+	struct taken t = { .how = how_of(fn, r, pool), .time = r->h.time, .physical = NO_INDEX, .context = thread->cuda_context };
+	struct taken *there;
+	struct event ended = e;
+	int err;
+
+	t.addr = fn->flags & MT_CALL_OUT ? r->out : r->arg[0];
+	if (!size_of(fn, r, &t.size) || t.addr == UINT64_MAX) {
+		c->unreadable++;
+		return 0;
+	}
+	if (!t.addr || !t.size)
+		return 0; /* nothing was asked for, and nothing is what was given */
+	t.holders = fn->how == MEM_PHYSICAL;
+	if (physical) {
+		t.physical = physical - c->taken;
+		t.silent = physical->silent || physical->how == MEM_HOST;
+	}
+	if (on_device(t.how))
+		t.device = device_of(c, fn, thread, r, physical, pool);
+	else
+		t.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
+	t.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
+	t.under = thread->cuda_device ?: c->devices == 1;
+	t.block = is_block(s, t.how, e.flags & MEM_BY_ALLOCATOR, r->caller);
+	there = find(c, space_of(fn->how), t.addr);
+	if (there) {
+		/* Given back by a call that has not come back itself yet: its record is still to come. */
+		c->replaced++;
+		t.owed = true;
+		ended.flags = 0;
+		err = end(s, space_of(fn->how), t.addr, ended);
+		if (err)
+			return err;
+	}
+	remember(c, space_of(fn->how), &t);
+	if (t.silent)
+		return 0;
+	e.kind = t.block ? EVENT_ALLOC : EVENT_CUDA_ALLOC;
+	e.how = t.how;
+	e.addr = t.addr;
+	e.size = t.size;
+	e.device = t.device;
+	e.walk = r->h.walk;
+	e.stack = session__stack(s, r->stack, &e.walk);
+	if (t.block && autograd__node(s, thread, &r->h, &e.node))
+		return -ENOMEM;
+	return session__emit(s, &e);
+}
+
+static int addr_cmp(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+/* One call may unmap more than one mapping. */
+static int on_unmap(struct session *s, uint64_t addr, uint64_t size, struct event e)
+{
+	struct map64 *m = s->calls->at[SPACE_MAPPED];
+	uint64_t at, i, *v;
+	size_t pos = 0, n = 0, k;
+	int err = 0;
+
+	if (map64__get(m, addr, &i) && s->calls->taken[i].size >= size)
+		return end(s, SPACE_MAPPED, addr, e);
+	v = malloc((map64__count(m) + 1) * sizeof(*v));
+	if (!v)
+		return -ENOMEM;
+	while (map64__next(m, &pos, &at, &i))
+		if (at >= addr && at - addr < size)
+			v[n++] = at;
+	qsort(v, n, sizeof(*v), addr_cmp);
+	for (k = 0; k < n && !err; k++)
+		err = end(s, SPACE_MAPPED, v[k], e);
+	free(v);
+	return err;
+}
+
+static int on_give(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r, struct event e)
+{
+	struct cuda_calls *c = s->calls;
+	enum space space = space_of(fn->how);
+	struct taken *t;
+
+	if (!r->arg[0])
+		return 0;
+	t = find(c, space, r->arg[0]);
+	if (t && t->owed && r->entered < t->time) {
+		t->owed = false;
+		return 0;
+	}
+	if (!t) {
+		/* From before we came, or of a kind of taking that is not probed. */
+		e.kind = is_block(s, fn->how, e.flags & MEM_BY_ALLOCATOR, r->caller) ? EVENT_FREE : EVENT_CUDA_FREE;
+		e.how = fn->how;
+		e.addr = r->arg[0];
+		e.size = fn->size == CUDA_SIZE_ARG1 ? r->arg[1] : 0;
+		e.device = (struct device){ DEVICE_CUDA, on_device(fn->how) && c->devices == 1 ? 0 : DEVICE_UNKNOWN };
+		return session__emit(s, &e);
+	}
+	if (fn->how == MEM_MAPPED)
+		return on_unmap(s, r->arg[0], r->arg[1], e);
+	if (fn->how == MEM_PHYSICAL && t->holders > 1) {
+		t->holders--;
+		return 0;
+	}
+	return end(s, space, r->arg[0], e);
+}
+
+/* Another process's memory, which is in that one's sum. */
+static void on_import(struct cuda_calls *c, const struct mt_rec_call *r)
+{
+	struct taken t = { .addr = r->out, .how = MEM_PHYSICAL, .physical = NO_INDEX, .holders = 1, .silent = true };
+	struct taken *there = find(c, SPACE_PHYSICAL, r->out);
+
+	if (there)
+		there->holders++;
+	else if (r->out != UINT64_MAX)
+		remember(c, SPACE_PHYSICAL, &t);
+}
+
+static void on_pool(struct cuda_calls *c, const struct mt_rec_call *r)
+{
+	struct pool p = { .handle = r->out, .how = MEM_ASYNC, .device = DEVICE_UNKNOWN };
+	struct pool *there = (struct pool *)find_pool(c, r->out);
+
+	if (on_host((uint32_t)r->arg[1]))
+		p.how = MEM_HOST;
+	else if ((uint32_t)r->arg[2] == POOL_MANAGED)
+		p.how = MEM_MANAGED;
+	if ((uint32_t)r->arg[1] == LOCATION_DEVICE && r->arg[1] >> 32 < DEVICE_UNKNOWN)
+		p.device = r->arg[1] >> 32;
+	if (there)
+		*there = p;
+	else if (c->n_pools < POOLS_MAX)
+		c->pool[c->n_pools++] = p;
+}
+
+/* ---- contexts: which device a thread uses, and what ends with one ---- */
+
+static void know_context(struct cuda_calls *c, uint64_t handle, uint64_t device, bool primary)
+{
+	size_t i;
+
+	for (i = 0; i < c->n_contexts && c->context[i].handle != handle; i++)
+		;
+	if (i == CONTEXTS_MAX)
+		return;
+	c->n_contexts += i == c->n_contexts;
+	c->context[i] = (struct context){ handle, device < DEVICE_UNKNOWN ? device : DEVICE_UNKNOWN, primary };
+}
+
+static void use_context(const struct cuda_calls *c, struct thread *t, uint64_t handle)
+{
+	size_t i;
+
+	t->cuda_context = CONTEXT_UNKNOWN;
+	t->cuda_device = 0;
+	for (i = 0; i < c->n_contexts; i++) {
+		if (c->context[i].handle != handle)
+			continue;
+		t->cuda_context = c->context[i].primary ? 0 : handle;
+		t->cuda_device = c->context[i].device == DEVICE_UNKNOWN ? 0 : c->context[i].device + 1;
+	}
+}
+
+static void push_context(struct thread *t)
+{
+	size_t i;
+
+	if (t->n_pushed == CUDA_PUSHED) { /* the lowest one is forgotten */
+		for (i = 1; i < CUDA_PUSHED; i++)
+			t->pushed[i - 1] = t->pushed[i];
+		t->n_pushed--;
+	}
+	t->pushed[t->n_pushed].context = t->cuda_context;
+	t->pushed[t->n_pushed++].device = t->cuda_device;
+}
+
+static void pop_context(struct thread *t)
+{
+	t->cuda_context = CONTEXT_UNKNOWN;
+	t->cuda_device = 0;
+	if (!t->n_pushed)
+		return;
+	t->cuda_context = t->pushed[--t->n_pushed].context;
+	t->cuda_device = t->pushed[t->n_pushed].device;
+}
+
+/*
+ * What cudaMalloc, cudaMallocHost and cudaMallocManaged took in a context goes with it; pools, and what cuMemCreate took, do not.
+ * context: 0: the primary one of that device.
+ */
+static int end_context(struct session *s, uint64_t context, unsigned device, struct event e)
+{
+	struct cuda_calls *c = s->calls;
+	uint32_t i;
+	int err = 0;
+
+	c->moved = true;
+	for (i = 0; i < c->n_taken && !err; i++) {
+		const struct taken *t = &c->taken[i];
+
+		if (t->in_context && t->context == context && (context || t->under == device + 1))
+			err = end(s, SPACE_MEMORY, t->addr, e);
+	}
+	return err;
+}
+
+static int on_context(struct session *s, const struct cuda_function *fn, const struct mt_rec_call *r, struct thread *t,
+		      struct event e)
+{
+	struct cuda_calls *c = s->calls;
+	unsigned n = c->n_contexts;
+
+	/* A runtime of several files sets what it was asked to set by a call that is recorded itself. */
+	if (in_ranges(c->runtime, c->n_runtime, r->caller))
+		return 0;
+	switch (fn->op) {
+	case CUDA_RESET:
+		if (fn->device == CUDA_DEVICE_ARG0)
+			return end_context(s, 0, (uint32_t)r->arg[0], e);
+		if (t->cuda_context) /* then only the runtime's own state of that context is gone */
+			return 0;
+		return t->cuda_device || c->devices == 1 ? end_context(s, 0, t->cuda_device ? t->cuda_device - 1u : 0, e) : 0;
+	case CUDA_CTX_RETAIN:
+		know_context(c, r->out, (uint32_t)r->arg[1], true);
+		break;
+	case CUDA_CTX_CREATE:
+		know_context(c, r->out, fn->device == CUDA_DEVICE_NONE ? DEVICE_UNKNOWN : (uint32_t)r->arg[fn->device - CUDA_DEVICE_ARG0],
+			     false);
+		push_context(t);
+		use_context(c, t, r->out);
+		break;
+	case CUDA_CTX_DESTROY:
+		if (t->cuda_context == r->arg[0])
+			pop_context(t);
+		while (n-- > 0)
+			if (c->context[n].handle == r->arg[0])
+				c->context[n] = c->context[--c->n_contexts];
+		return end_context(s, r->arg[0], 0, e);
+	case CUDA_CTX_PUSH:
+		push_context(t);
+		use_context(c, t, r->arg[0]);
+		break;
+	case CUDA_CTX_SET:
+		use_context(c, t, r->arg[0]);
+		break;
+	case CUDA_CTX_POP:
+		pop_context(t);
+		break;
+	}
+	return 0;
+}
+
+int cuda_calls__record(struct session *s, const struct mt_rec_call *r)
+{
+	const struct cuda_function *fn = cuda__function(r->fn);
+	struct thread *t = session__thread(s, r->h.tid);
+	struct cuda_calls *c = s->calls;
+	struct event e = { 0 };
+	struct taken *held;
+
+	if (!fn || !c)
+		return -EBADMSG;
+	if (!t)
+		return -ENOMEM;
+	if (r->result) {
+		c->failed[r->fn]++;
+		return 0;
+	}
+	c->done[r->fn]++;
+	if (!c->smi) /* it was forked, and is the first time that it uses CUDA */
+		c->smi = nvml__open(s->target.proc, c->dry_run);
+	c->moved = c->moved || (fn->how && on_device(fn->how));
+	c->changes += !fn->how || on_device(fn->how);
+	count_devices(c);
+	e.thread = t->number;
+	e.time = session__since(s, r->h.time);
+	e.flags = in_ranges(c->own, c->n_own, r->caller) ? MEM_BY_ALLOCATOR : 0;
+	if (fn->op == CUDA_TAKE && r->flags & MT_CALL_RUNTIME && c->driver_since && r->entered > c->driver_since)
+		c->runtime_took++;
+	switch (fn->op) {
+	case CUDA_TAKE:
+		before_take(s, e.flags & MEM_BY_ALLOCATOR);
+		return on_take(s, fn, r, t, e);
+	case CUDA_GIVE:
+		return on_give(s, fn, r, e);
+	case CUDA_RETAIN:
+		held = find(c, SPACE_PHYSICAL, r->out);
+		if (held)
+			held->holders++;
+		return 0;
+	case CUDA_IMPORT:
+		on_import(c, r);
+		return 0;
+	case CUDA_POOL:
+		on_pool(c, r);
+		return 0;
+	}
+	return on_context(s, fn, r, t, e);
+}
+
+void cuda_calls__tensors(struct session *s, unsigned device, uint64_t bytes)
+{
+	const struct cuda_calls *c = s->calls;
+	uint64_t largest = 0;
+	uint32_t i;
+
+	if (!c || c->backend != ALLOC_PLUGGABLE || !bytes || facts__get(s->facts, "allocator_block"))
+		return;
+	for (i = 0; i < c->n_taken; i++)
+		if (c->taken[i].block && c->taken[i].device.index == device && c->taken[i].size > largest)
+			largest = c->taken[i].size;
+	if (largest <= bytes)
+		return;
+	facts__setf(s->facts, "allocator_block", "%" PRIu64, largest);
+	facts__setf(s->facts, "allocator_tensors", "%" PRIu64, bytes);
+}
+
+int cuda_calls__set_device(struct session *s, const struct mt_rec_call *r)
+{
+	struct thread *t = session__thread(s, r->h.tid);
+
+	if (!t)
+		return -ENOMEM;
+	/* One that the process does not have is refused. */
+	if (r->arg[0] >= DEVICE_UNKNOWN || (s->calls && s->calls->devices && r->arg[0] >= s->calls->devices))
+		return 0;
+	t->cuda_device = (uint8_t)r->arg[0] + 1;
+	t->cuda_context = 0;
+	return 0;
+}
+
+int cuda_calls__asked(struct session *s, const struct mt_rec_asked *r)
+{
+	struct thread *t = session__thread(s, r->h.tid);
+	struct event e = { .kind = EVENT_REQUESTED, .device = { DEVICE_CUDA, DEVICE_UNKNOWN } };
+
+	if (!t)
+		return -ENOMEM;
+	if (!r->addr)
+		return 0;
+	if (r->device < DEVICE_UNKNOWN)
+		e.device.index = r->device;
+	e.thread = t->number;
+	e.time = session__since(s, r->h.time);
+	e.addr = r->addr;
+	e.requested = r->requested;
+	e.cuda_stream = r->stream;
+	return session__emit(s, &e);
+}
+
+static void set_counter(struct session *s, const char *what, const char *of, uint64_t n)
+{
+	char key[96];
+
+	if (!n)
+		return;
+	snprintf(key, sizeof(key), "counter.%s%s", what, of);
+	facts__setf(s->facts, key, "%" PRIu64, n);
+}
+
+/* A runtime that takes memory calls the driver for it. It does not call what is probed? Then nobody does who asks it for addresses. */
+static void look_for_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR])
+{
+	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || c[MT_CNT_CALL_DRIVER])
+		return;
+	calls->bypassed = true;
+	log_warn("calls into CUDA's driver bypass the probes: memory that libraries (cuBLAS, NCCL) and expandable segments take is not "
+		 "recorded. PyTorch's tensors are. Please report the driver's version");
+}
+
+void cuda_calls__set_facts(struct session *s, const uint64_t c[MT_CNT_NR])
+{
+	struct cuda_calls *calls = s->calls;
+	uint32_t i;
+
+	if (!calls)
+		return;
+	look_for_bypass(calls, c);
+	for (i = 0; i < cuda__functions(); i++) {
+		set_counter(s, "calls.", cuda__function(i)->name, calls->done[i]);
+		set_counter(s, "calls_failed.", cuda__function(i)->name, calls->failed[i]);
+	}
+	if (calls->bypassed)
+		facts__set(s->facts, "driver_bypassed", "1");
+	set_counter(s, "calls_", "inner", c[MT_CNT_CALL_INNER]);
+	set_counter(s, "calls_", "stale", c[MT_CNT_CALL_STALE]);
+	set_counter(s, "calls_", "faults", c[MT_CNT_CALL_FAULT]);
+	set_counter(s, "calls_", "unreadable", calls->unreadable);
+	set_counter(s, "calls_", "forgotten", calls->forgotten);
+	set_counter(s, "calls_", "replaced", calls->replaced);
+	set_counter(s, "asked_", "faults", c[MT_CNT_ASKED_FAULT]);
+}

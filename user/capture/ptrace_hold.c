@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/ptrace_hold.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define PAUSE 100000 /* ns; a thread that runs stops at once, one that the kernel is busy with when that is done */
+
+/* Without reaping it: how it ended is for those who wait for the child. */
+static bool has_ended(pid_t pid)
+{
+	siginfo_t si = { 0 };
+
+	/* Asked for ends alone, waitid() tells of a traced child's stops all the same. */
+	return waitid(P_PID, pid, &si, WEXITED | WNOHANG | WNOWAIT) ||
+	       (si.si_pid == pid && si.si_code != CLD_TRAPPED && si.si_code != CLD_STOPPED);
+}
+
+static bool has_stopped(pid_t pid, siginfo_t *si)
+{
+	si->si_pid = 0;
+	return !waitid(P_PID, pid, si, WSTOPPED | WNOHANG) && si->si_pid == pid;
+}
+
+/* A stop of the kernel's making carries an event above the signal's number; what carries none is a signal on its way. */
+static int signal_of(const siginfo_t *si)
+{
+	return si->si_status >> 8 ? 0 : si->si_status;
+}
+
+int ptrace_hold__take(struct ptrace_hold *h, pid_t pid)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE };
+	siginfo_t si;
+
+	if (ptrace(PTRACE_SEIZE, pid, NULL, NULL))
+		return -errno;
+	if (ptrace(PTRACE_INTERRUPT, pid, NULL, NULL))
+		return -errno; /* it is ending: there is nothing to be detached from */
+	while (!has_stopped(pid, &si)) {
+		if (has_ended(pid))
+			return -ECHILD;
+		nanosleep(&pause, NULL);
+	}
+	*h = (struct ptrace_hold){ .pid = pid, .signal = signal_of(&si) };
+	return 0;
+}
+
+void ptrace_hold__release(struct ptrace_hold *h)
+{
+	const struct timespec pause = { .tv_nsec = PAUSE };
+	siginfo_t si;
+	pid_t pid = h->pid;
+
+	h->pid = 0;
+	/* One that does not stand after all would do so later, and for good: it is waited for. */
+	while (pid && ptrace(PTRACE_DETACH, pid, NULL, (void *)(long)h->signal) && errno == ESRCH && !has_ended(pid)) {
+		if (has_stopped(pid, &si))
+			h->signal = signal_of(&si);
+		nanosleep(&pause, NULL);
+	}
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* A session among others that follow one another's children: programs that are shared, and processes that were forked. */
+#include "capture/session_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "capture/autograd.h"
+#include "capture/code_cache.h"
+#include "capture/cuda_calls.h"
+#include "capture/modules.h"
+#include "capture/symbolizer.h"
+#include "log/log.h"
+#include "process/proc.h"
+#include "record/dict.h"
+
+void session__join(struct session *s, uint64_t type_cell)
+{
+	if (!s->opts.kin || !s->probes)
+		return;
+	proc_group__member(s->opts.kin, s->opts.number)->type_cell = type_cell;
+	probes__feed(s->probes, s->opts.number, session__enqueue, s);
+	/* One that has ended meanwhile is told of elsewhere. */
+	proc_group__set_group(s->opts.kin, proc__pid(s->target.proc), s->opts.number, probes__group(s->probes));
+}
+
+bool session__take_number(struct session *s)
+{
+	int number = s->opts.kin && !s->opts.number ? proc_group__number(s->opts.kin, proc__pid(s->target.proc)) : 0;
+
+	if (number > 0)
+		s->opts.number = number;
+	return number >= 0;
+}
+
+uint32_t session__number(const struct session *s)
+{
+	return s->opts.number;
+}
+
+void session__leave(struct session *s)
+{
+	if (s->opts.kin && s->probes)
+		proc_group__set_group(s->opts.kin, proc__pid(s->target.proc), s->opts.number, 0);
+}
+
+int session__fit(struct session *s, struct failure *f)
+{
+	struct probes_opts po = { .ring_bytes = s->opts.ring_bytes,
+				  .py = s->layout,
+				  .kin = s->opts.kin,
+				  .sets = s->opts.sets,
+				  .modules = !s->opts.no_modules && s->target.has_slot };
+	const struct hook *misfit = s->opts.kin ? probes__misfit(s->probes, s->target.hooks) : NULL;
+	const char *why = "";
+
+	if (!misfit)
+		return 0;
+	session__leave(s);
+	probes__feed(s->probes, s->opts.number, NULL, NULL);
+	probes__free(s->probes);
+	s->queue.len = s->queue.floor = 0;
+	s->joined_early = false;
+	s->probes = probes__share(po.sets, &po.py, s->target.hooks);
+	log_debug("PID %d: %s is in another file than in the processes before: %s", (int)proc__pid(s->target.proc), hook__name(misfit->id),
+		  s->probes ? "shares the programs of others that have it there" : "loads programs for it");
+	if (!s->probes)
+		s->probes = probes__load(&po, &why);
+	if (!s->probes)
+		return failure__set(f, EXIT_NOT_PERMITTED, -errno, "%s (%s)", why, strerror(errno));
+	session__join(s, proc_group__member(s->opts.kin, s->opts.number)->type_cell);
+	return 0;
+}
+
+/* ---- forked ---- */
+
+/* Of one that is ending there is a directory, and little in it. */
+static struct proc *open_proc(pid_t pid, const struct proc *like)
+{
+	struct proc *p = proc__open(pid);
+	size_t len;
+
+	if (p && *proc__cmdline(p, &len) && len)
+		return p;
+	proc__free(p);
+	return proc__ended(pid, like);
+}
+
+/* What is in it is what was in its parent, at the same places. */
+static int take_target(struct session *s, const struct session *parent, pid_t pid)
+{
+	const struct target *from = &parent->target;
+	struct target *t = &s->target;
+
+	*t = *from;
+	t->python = NULL;
+	if (maps__copy(&t->maps, &from->maps)) {
+		t->proc = NULL;
+		return -ENOMEM;
+	}
+	t->proc = open_proc(pid, from->proc);
+	if (!t->proc)
+		return -ENOMEM;
+	s->image = proc__image(t->proc);
+	t->python = from->python ? python__forked(from->python, t->proc) : NULL;
+	return from->python && !t->python ? -ENOMEM : 0;
+}
+
+static int take_queue(struct session *s, struct queue *early)
+{
+	s->queue = *early;
+	*early = (struct queue){ 0 };
+	probes__feed(s->probes, s->opts.number, session__enqueue, s);
+	return session__catch_up(s);
+}
+
+/* What could not be asked of it any more was with its parent as it was with it. */
+static int take_facts(struct session *s, const struct session *parent)
+{
+	static const char *const keys[] = { "exe", "cwd", "python", "stdlib", "cgroup", "container", "container.runtime", "container.name",
+					    "container.name_from", "pod", "pod.uid", "pod.namespace", "pod.name_from",
+					    "rank", "local_rank", "world_size", "allocator" };
+	int err = session__set_facts(s);
+	const char *value;
+	size_t i;
+
+	for (i = 0; i < sizeof(keys) / sizeof(keys[0]) && !err; i++) {
+		value = facts__get(s->facts, keys[i]) ? NULL : facts__get(parent->facts, keys[i]);
+		err = value ? facts__set(s->facts, keys[i], value) : 0;
+	}
+	return err ? err : facts__set(s->facts, "attached_at", "fork");
+}
+
+static int begin(struct session *s, struct session *parent, uint64_t time)
+{
+	int err = take_facts(s, parent);
+
+	s->start = time;
+	if (!err)
+		err = session__open_state(s);
+	if (!err)
+		err = cuda_calls__fork(s, parent->calls);
+	if (!err && !s->opts.no_autograd)
+		err = autograd__attach(s);
+	if (!err && !s->opts.no_modules && s->target.has_slot)
+		err = modules__open(s);
+	s->attached = true;
+	if (!err)
+		err = session__begin_forked_state(s, parent);
+	return err ? err : session__open_census(s);
+}
+
+struct session *session__new_forked(struct session *parent, pid_t pid, uint32_t number, uint64_t time, uint64_t diverged,
+				    struct queue *early, struct failure *f)
+{
+	struct session_opts opts = parent->opts;
+	struct session *s;
+	int err;
+
+	opts.number = number;
+	opts.started = false;
+	opts.late = true;
+	s = session__make(&opts, f);
+	if (!s)
+		return NULL;
+	err = take_target(s, parent, pid);
+	if (!err) {
+		s->layout = parent->layout;
+		s->have_codes = parent->have_codes;
+		s->forked = true;
+		s->probes = probes__share_set(parent->probes);
+		s->names = symbolizer__new(s->dict, s->target.python);
+		err = s->names ? symbolizer__inherit(s->names, parent->names, diverged) : -ENOMEM;
+	}
+	if (!err)
+		err = take_queue(s, early);
+	if (!err)
+		err = begin(s, parent, time);
+	if (!err)
+		return s;
+	failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid, strerror(-err));
+	session__free(s);
+	return NULL;
+}

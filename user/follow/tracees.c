@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What the kernel side tells of processes (capture/kin.h) is noted when it comes, which may be in the middle of a drain;
+ * what follows from it is done in tracees__pump() and tracees__drain_new(). A process that was forked by one that is traced
+ * is traced from its first instruction on: its records wait until there is one that says that it allocates, and then it gets a
+ * session. Others get one that waits for PyTorch.
+ */
+#include "follow/tracees_internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "capture/attach.h"
+#include "capture/probes.h"
+#include "capture/proc_group.h"
+#include "capture/queue.h"
+#include "follow/pick.h"
+#include "lib/clock.h"
+#include "lib/exit.h"
+#include "log/log.h"
+#include "process/descendants.h"
+#include "process/proc.h"
+
+#define MAY_EXEC 5000000ULL	 /* ns: a process that was forked by one without PyTorch mostly does so at once */
+#define LOOK_EVERY 1000000000ULL /* ns: whether a process has ended and nobody has told us */
+
+uint64_t tracees__clock(void)
+{
+	return clock__kernel();
+}
+
+static struct proc_group *kin_of(const struct tracees *r)
+{
+	return r->opts.session.kin;
+}
+
+/* ---- what is told of ---- */
+
+struct session *tracees__session(const struct tracees *r, uint32_t number)
+{
+	if (number == r->first_number && r->first)
+		return r->first;
+	return number < MT_MEMBERS && r->numbered[number] && r->numbered[number]->state == TRACED ? r->numbered[number]->session : NULL;
+}
+
+struct tracee *tracees__find(const struct tracees *r, pid_t pid)
+{
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->pid == pid && !r->at[i]->told_end)
+			return r->at[i];
+	}
+	return NULL;
+}
+
+static struct probes *set_of(const struct tracees *r, uint32_t group)
+{
+	const struct probes_sets *sets = r->opts.session.sets;
+	size_t i;
+
+	for (i = 0; i < sets->n; i++) {
+		if (probes__group(sets->set[i]) == group)
+			return sets->set[i];
+	}
+	return NULL;
+}
+
+struct tracee *tracees__add(struct tracees *r, pid_t pid, pid_t parent, uint32_t number)
+{
+	struct tracee *p = NULL;
+	size_t slot;
+
+	for (slot = 0; slot < RELATIVES_MAX && r->at[slot]; slot++)
+		;
+	if (slot < RELATIVES_MAX)
+		p = calloc(1, sizeof(*p));
+	if (!p) {
+		proc_group__forget(kin_of(r), pid, number);
+		if (number)
+			proc_group__free_number(kin_of(r), number);
+		return NULL;
+	}
+	p->all = r;
+	p->pid = pid;
+	p->parent = parent;
+	p->number = number;
+	p->state = WATCHED;
+	p->slot = slot;
+	r->at[slot] = p;
+	if (slot >= r->top)
+		r->top = slot + 1;
+	if (number)
+		r->numbered[number % MT_MEMBERS] = p;
+	return p;
+}
+
+void tracees__numbered(struct tracee *p)
+{
+	uint32_t number = session__number(p->session);
+
+	if (number == p->number)
+		return;
+	p->number = number;
+	p->all->numbered[number % MT_MEMBERS] = p;
+}
+
+void tracees__retire(struct tracee *p)
+{
+	struct tracees *r = p->all;
+
+	if (!p->number)
+		return;
+	proc_group__give_back(kin_of(r), p->pid, p->number);
+	r->numbered[p->number] = NULL;
+	r->retired[r->n_retired++] = p->number;
+	p->number = 0;
+}
+
+/* Forked by one that was forked and has not shown itself: by whoever that one was forked by. */
+static struct session *nearest(const struct tracees *r, uint32_t number)
+{
+	struct session *s = tracees__session(r, number);
+
+	return s || number >= MT_MEMBERS || !r->numbered[number] ? s : r->numbered[number]->forked_by;
+}
+
+static void ended(struct tracee *p, uint64_t when)
+{
+	if (!p->told_end)
+		p->end = when;
+	p->told_end = true;
+}
+
+static int on_fork(struct tracees *r, const struct mt_rec_group *k)
+{
+	struct tracee *p = tracees__add(r, k->pid, k->parent, k->number);
+
+	if (!p)
+		return 0;
+	p->is_child = true;
+	if (!find__keeps_forked(r, p->pid)) {
+		tracee__remove(p, "");
+		return 0;
+	}
+	p->forked = p->diverged = k->time;
+	if (!tracees__session(r, k->from) && r->numbered[k->from % MT_MEMBERS])
+		p->diverged = r->numbered[k->from % MT_MEMBERS]->diverged;
+	p->next = k->time + MAY_EXEC;
+	p->early_from = k->group ? set_of(r, k->group) : NULL;
+	p->forked_by = nearest(r, k->from);
+	if (!p->early_from || !p->forked_by || session__probes(p->forked_by) != p->early_from) {
+		p->early_from = NULL;
+		p->forked_by = NULL;
+		return 0;
+	}
+	p->state = FORKED;
+	p->early_from = probes__share_set(p->early_from);
+	probes__feed(p->early_from, p->number, tracee__on_early, p);
+	return 0;
+}
+
+static int on_kin(void *ctx, const struct mt_rec_group *k)
+{
+	struct tracees *r = ctx;
+	struct tracee *p = k->what == MT_GROUP_STRANGER ? NULL : tracees__find(r, k->pid);
+
+	if (k->what == MT_GROUP_FORK && k->number < MT_MEMBERS && !r->numbered[k->number]) {
+		if (p)
+			ended(p, k->time); /* we were not told */
+		return on_fork(r, k);
+	}
+	/* Looked at later: this may be in the middle of a drain. */
+	if (k->what == MT_GROUP_STRANGER || (k->what == MT_GROUP_EXEC && !p && r->opts.pick)) {
+		if (r->n_strangers < STRANGERS_MAX)
+			r->stranger[r->n_strangers++] = k->pid;
+		else
+			r->too_many_strangers = true;
+		return 0;
+	}
+	if (!p)
+		return 0;
+	p->told_exec = p->told_exec || k->what == MT_GROUP_EXEC;
+	if (k->what == MT_GROUP_END)
+		ended(p, k->time);
+	return 0;
+}
+
+static void listen_to_kin(void *ctx)
+{
+	struct tracees *r = ctx;
+
+	proc_group__consume(kin_of(r), on_kin, r);
+}
+
+void tracees__know_sets(struct tracees *r)
+{
+	struct probes_sets *sets = r->opts.session.sets;
+	struct epoll_event ev = { .events = EPOLLIN };
+	size_t i;
+
+	for (i = 0; i < sets->n; i++) {
+		probes__on_unknown(sets->set[i], listen_to_kin, r);
+		epoll_ctl(r->wake, EPOLL_CTL_ADD, probes__wake_fd(sets->set[i]), &ev);
+	}
+}
+
+/* What has happened to processes counts when all that they did before has come in. */
+static void take_in(struct tracees *r)
+{
+	const struct probes_sets *sets = r->opts.session.sets;
+	bool exec[RELATIVES_MAX] = { 0 }, end[RELATIVES_MAX] = { 0 };
+	size_t i, retired = r->n_retired;
+
+	listen_to_kin(r);
+	for (i = 0; i < r->top; i++) {
+		exec[i] = r->at[i] && r->at[i]->told_exec;
+		end[i] = r->at[i] && r->at[i]->told_end;
+	}
+	for (i = 0; i < sets->n; i++) {
+		if (probes__consume(sets->set[i], NULL, NULL) < 0)
+			return; /* there is more than can be taken now: the next time */
+	}
+	for (i = 0; i < r->top; i++) {
+		if (exec[i])
+			r->at[i]->told_exec = false;
+		if (r->at[i]) {
+			r->at[i]->execed |= exec[i];
+			r->at[i]->ended |= end[i];
+		}
+	}
+	for (i = 0; i < retired; i++)
+		proc_group__free_number(kin_of(r), r->retired[i]);
+	r->n_retired -= retired;
+	memmove(r->retired, r->retired + retired, r->n_retired * sizeof(*r->retired));
+}
+
+/* ---- the family ---- */
+
+static void say_missed(struct tracees *r)
+{
+	uint64_t missed = proc_group__missed(kin_of(r));
+
+	if (proc_group__was_full(kin_of(r)) && !r->short_said)
+		log_warn("%d processes are recorded, and no more can be at a time: others wait until one of them ends", MT_MEMBERS - 1);
+	r->short_said = proc_group__was_full(kin_of(r));
+	if (missed == r->missed_said)
+		return;
+	log_warn("%" PRIu64 " processes are not followed: no more than %d are at a time", missed - r->missed_said, MT_WATCHED);
+	r->missed_said = missed;
+}
+
+/* Told of ends and execs may have found no room. */
+static void look_for_ends(struct tracees *r, uint64_t now)
+{
+	size_t i;
+
+	if (now < r->next_look)
+		return;
+	r->next_look = now + LOOK_EVERY;
+	for (i = 0; i < r->top; i++) {
+		struct tracee *p = r->at[i];
+
+		if (p && p->session && !proc__alive(session__proc(p->session)))
+			ended(p, now - LOOK_EVERY);
+		else if (p && !p->session && !descendants__exists(p->pid))
+			ended(p, now - LOOK_EVERY);
+		else if (p && p->state == TRACED && session__replaced(p->session))
+			p->told_exec = true;
+	}
+}
+
+struct tracees *tracees__new(pid_t pid, const struct tracees_opts *opts, uint32_t *number, struct failure *f)
+{
+	struct tracees *r = calloc(1, sizeof(*r));
+	struct epoll_event ev = { .events = EPOLLIN };
+	int err = r ? 0 : -ENOMEM;
+
+	if (r) {
+		r->opts = *opts;
+		r->first_pid = pid;
+		r->wake = epoll_create1(EPOLL_CLOEXEC);
+		if (r->wake < 0 || epoll_ctl(r->wake, EPOLL_CTL_ADD, proc_group__wake_fd(kin_of(r)), &ev))
+			err = -errno;
+	}
+	if (!err && !pid) {
+		if (pick__only_pids(opts->pick) && !opts->children)
+			proc_group__alone(kin_of(r));
+		if (!pick__only_pids(opts->pick) || pick__open_ended(opts->pick))
+			proc_group__tell_untracked(kin_of(r));
+		return r;
+	}
+	if (!err)
+		err = proc_group__add(kin_of(r), pid) ?: proc_group__number(kin_of(r), pid);
+	if (err > 0) {
+		*number = r->first_number = err;
+		return r;
+	}
+	if (pid)
+		failure__set(f, EXIT_FAILED, err, "PID %d cannot be followed: %s", (int)pid, strerror(-err));
+	else
+		failure__set(f, EXIT_FAILED, err, "processes cannot be followed: %s", strerror(-err));
+	tracees__free(r);
+	return NULL;
+}
+
+void tracees__free(struct tracees *r)
+{
+	size_t i;
+
+	if (!r)
+		return;
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i])
+			tracee__remove(r->at[i], "");
+	}
+	probes__free(r->kept);
+	if (r->wake >= 0)
+		close(r->wake);
+	free(r->seen);
+	free(r);
+}
+
+void tracees__first(struct tracees *r, struct session *s)
+{
+	if (!s && r->first)
+		tracee__open_all_forked_by(r, r->first);
+	r->first = s;
+	if (s && !r->begin)
+		r->begin = tracees__clock();
+	tracees__know_sets(r);
+}
+
+void tracees__take_first(struct tracees *r)
+{
+	struct tracee *p = tracees__add(r, r->first_pid, 0, r->first_number);
+
+	if (p)
+		tracee__await(p);
+}
+
+void tracees__pump(struct tracees *r)
+{
+	uint64_t now = tracees__clock();
+	size_t i;
+
+	if (!r->scanned && r->first_pid)
+		find__descendants(r, r->first_pid);
+	r->scanned = true;
+	tracees__know_sets(r);
+	take_in(r);
+	if (r->opts.pick)
+		find__others(r, now);
+	look_for_ends(r, now);
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i])
+			tracee__pump(r->at[i], now);
+	}
+	say_missed(r);
+}
+
+void tracees__drain_new(struct tracees *r)
+{
+	struct tracee *p;
+	size_t i;
+	int err;
+
+	take_in(r);
+	for (i = 0; i < r->top; i++) {
+		p = r->at[i];
+		if (p && p->state == FORKED && p->has_events)
+			tracee__open_forked(p);
+		if (!p || (p->execed && !tracee__after_exec(p)) || p->state != TRACED)
+			continue;
+		err = session__drain_new(p->session, &p->sink, 1);
+		if (err) {
+			tracee__finish(p, "signal", err);
+			p->state = OVER;
+		}
+	}
+}
+
+int tracees__poll_ms(const struct tracees *r)
+{
+	int ms = -1;
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->state == WAITING && (ms < 0 || session__poll_ms(r->at[i]->session) < ms))
+			ms = session__poll_ms(r->at[i]->session);
+	}
+	return ms;
+}
+
+int tracees__wake_fd(const struct tracees *r)
+{
+	return r->wake;
+}
+
+size_t tracees__hopeful(const struct tracees *r)
+{
+	size_t i, n = 0;
+
+	for (i = 0; i < r->top; i++) {
+		const struct tracee *p = r->at[i];
+
+		n += p && (p->state == TRACED || (p->state == WAITING && (r->opts.children || session__has_python(p->session))));
+	}
+	return n;
+}
+
+size_t tracees__traced(const struct tracees *r)
+{
+	return r->traced;
+}
+
+size_t tracees__ever(const struct tracees *r)
+{
+	return r->ever;
+}
+
+uint64_t tracees__now(const struct tracees *r)
+{
+	return r->begin ? tracees__clock() - r->begin : 0;
+}
+
+void tracees__finish(struct tracees *r, const char *reason)
+{
+	size_t i;
+
+	take_in(r);
+	for (i = 0; i < r->top; i++) {
+		struct tracee *p = r->at[i];
+
+		if (p && p->state == FORKED && p->has_events)
+			tracee__open_forked(p);
+	}
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i])
+			tracee__remove(r->at[i], r->at[i]->ended ? "target exited" : reason);
+	}
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * A process's states. One that was forked by one that is traced is traced from its first instruction on: its records wait until
+ * there is one that says that it allocates, and then it gets a session. Others get one that waits for PyTorch.
+ */
+#include "follow/tracees_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/attach.h"
+#include "capture/probes.h"
+#include "capture/proc_group.h"
+#include "capture/queue.h"
+#include "follow/pick.h"
+#include "lib/exit.h"
+#include "log/log.h"
+#include "process/proc.h"
+
+#define NO_PYTHON 1000000000ULL	  /* ns: one that is picked and has none by then will have none */
+#define NO_TORCH 10000000000ULL	  /* ns: where numbers are short, one that only might have it is looked at now and then instead */
+#define NUMBERS_SHORT (MT_MEMBERS * 3 / 4)
+
+static struct proc_group *kin_of(const struct tracees *r)
+{
+	return r->opts.session.kin;
+}
+
+int tracee__on_early(void *tracee, const void *rec, size_t len)
+{
+	const struct mt_hdr *h = rec;
+	struct tracee *p = tracee;
+
+	p->has_events = p->has_events || h->type != MT_REC_CODE_GONE;
+	return queue__push_early(&p->early, rec, len, QUEUE_EARLY);
+}
+
+static void drop_early(struct tracee *p)
+{
+	if (p->early_from) {
+		probes__feed(p->early_from, p->number, NULL, NULL);
+		probes__reset_counters(p->early_from, p->number);
+		probes__free(p->early_from);
+	}
+	p->early_from = NULL;
+	p->forked_by = NULL;
+	free(p->early.buf);
+	p->early = (struct queue){ 0 };
+	p->has_events = false;
+}
+
+void tracee__finish(struct tracee *p, const char *reason, int err)
+{
+	int ret;
+
+	if (p->state == TRACED) {
+		tracee__open_all_forked_by(p->all, p->session);
+		ret = session__finish(p->session, &p->sink, 1, reason);
+		p->all->opts.output->end(p->output, reason, err ? err : ret);
+		p->all->traced--;
+	}
+	session__free(p->session);
+	p->session = NULL;
+	p->output = NULL;
+	drop_early(p);
+	tracees__retire(p);
+	p->state = WATCHED;
+}
+
+void tracee__remove(struct tracee *p, const char *reason)
+{
+	struct tracees *r = p->all;
+
+	tracee__finish(p, reason, 0);
+	find__gone(p);
+	if (!p->told_end) /* the PID may be another process's by then */
+		proc_group__forget(kin_of(r), p->pid, p->number);
+	r->at[p->slot] = NULL;
+	while (r->top && !r->at[r->top - 1])
+		r->top--;
+	free(p);
+}
+
+static void is_traced(struct tracee *p)
+{
+	struct tracees *r = p->all;
+
+	if (p->is_child)
+		session__set_parent(p->session, p->parent);
+	find__traced(p);
+	p->output = r->opts.output->begin(r->opts.ctx, p->session, p->pid, ++p->times, &p->sink);
+	if (!p->output) {
+		log_err("out of memory: PID %d is not followed", (int)p->pid);
+		tracee__finish(p, "signal", -ENOMEM);
+		p->state = OVER;
+		return;
+	}
+	p->state = TRACED;
+	if (r->opts.pick && pick__open_ended(r->opts.pick)) {
+		probes__free(r->kept);
+		r->kept = probes__share_set(session__probes(p->session));
+	}
+	r->traced++;
+	r->ever++;
+	if (!r->begin)
+		r->begin = tracees__clock();
+}
+
+void tracee__open_forked(struct tracee *p)
+{
+	struct session *by = p->forked_by;
+	struct failure f;
+
+	p->session = session__new_forked(by, p->pid, p->number, p->forked, p->diverged, &p->early, &f);
+	if (p->session) {
+		probes__free(p->early_from);
+		p->early_from = NULL;
+		p->forked_by = NULL;
+		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent), LOG_BOOL("forked", true)),
+			  "following PID %d, forked by PID %d", (int)p->pid, (int)p->parent);
+		is_traced(p);
+		return;
+	}
+	log_warn("%s", f.text);
+	tracee__finish(p, "", 0);
+}
+
+void tracee__open_all_forked_by(struct tracees *r, const struct session *s)
+{
+	size_t i;
+
+	for (i = 0; i < r->top; i++) {
+		if (r->at[i] && r->at[i]->state == FORKED && r->at[i]->forked_by == s)
+			tracee__open_forked(r->at[i]);
+	}
+}
+
+void tracee__await(struct tracee *p)
+{
+	struct session_opts opts = p->all->opts.session;
+	struct failure f;
+
+	opts.number = p->number;
+	opts.started = false;
+	opts.late = true;
+	p->session = session__new(p->pid, &opts, &f);
+	p->next = 0;
+	p->since = tracees__clock();
+	p->state = p->session ? WAITING : WATCHED;
+	if (!p->session) {
+		p->next = UINT64_MAX;
+		log_debug("%s", f.text);
+	}
+}
+
+/* Of those that are picked: what will come to nothing gives its number back. */
+static bool is_hopeless(const struct tracee *p, uint64_t now)
+{
+	const struct tracees *r = p->all;
+	size_t i, n = 0;
+
+	if (!r->opts.pick || r->opts.children || !p->picked || now <= p->since)
+		return false;
+	if (!session__has_python(p->session))
+		return now - p->since > NO_PYTHON;
+	for (i = 1; i < MT_MEMBERS; i++)
+		n += r->numbered[i] != NULL;
+	return n >= NUMBERS_SHORT && !pick__only_pids(r->opts.pick) && now - p->since > NO_TORCH;
+}
+
+static void give_up(struct tracee *p)
+{
+	if (session__has_python(p->session))
+		log_debug("PID %d has no PyTorch so far: looked at now and then", (int)p->pid);
+	else if (pick__only_pids(p->all->opts.pick))
+		log_warn("PID %d has neither a Python interpreter nor PyTorch in it: not traced (--children follows what it starts)",
+			 (int)p->pid);
+	tracee__remove(p, "");
+}
+
+static void say_traced(const struct tracee *p)
+{
+	const char *at = facts__get(session__facts(p->session), "attached_at");
+	bool start = at && !strcmp(at, "start");
+	const char *how = start ? ", from PyTorch's first allocation on" : "; PyTorch may have allocated before";
+	struct pick_process q;
+	char title[96];
+
+	if (p->is_child || pick_process__read(p->pid, &q)) {
+		log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_INT("parent", p->parent), LOG_BOOL("from_start", start)),
+			  "following PID %d, started by PID %d%s", (int)p->pid, (int)p->parent, how);
+		return;
+	}
+	pick_process__title(&q, title, sizeof(title));
+	log_event(LOG_INFO, "attached", LOG_FIELDS(LOG_INT("target", p->pid), LOG_STRING("title", title), LOG_BOOL("from_start", start)),
+		  "attached to PID %d (%s)%s", (int)p->pid, title, how);
+	pick_process__free(&q);
+}
+
+static void try_to_attach(struct tracee *p, uint64_t now)
+{
+	struct failure f;
+	int err = session__attach(p->session, &f);
+
+	tracees__numbered(p);
+	if (err == -EAGAIN) {
+		p->next = now + session__poll_ms(p->session) * 1000000ULL;
+		return;
+	}
+	tracees__know_sets(p->all);
+	if (err) {
+		log__print(p->picked ? LOG_WARN : LOG_DEBUG, "PID %d is not traced: %s", (int)p->pid, f.text);
+		tracee__finish(p, "", 0);
+		p->next = UINT64_MAX;
+		return;
+	}
+	say_traced(p);
+	is_traced(p);
+}
+
+bool tracee__after_exec(struct tracee *p)
+{
+	p->execed = false;
+	if (p->state == FORKED && p->has_events)
+		tracee__open_forked(p);
+	if (p->state == TRACED || p->state == FORKED)
+		tracee__finish(p, "exec", 0);
+	if (!p->ended && !find__keeps_execed(p)) {
+		tracee__remove(p, "exec");
+		return false;
+	}
+	p->since = tracees__clock();
+	if (p->state != WAITING && !p->ended) /* one that waits notices by itself */
+		tracee__await(p);
+	return true;
+}
+
+void tracee__pump(struct tracee *p, uint64_t now)
+{
+	const char *reason = NULL;
+	int err;
+
+	if (p->execed && !tracee__after_exec(p))
+		return;
+	if (p->state == FORKED && p->has_events)
+		tracee__open_forked(p);
+	if (p->ended) {
+		tracee__remove(p, "target exited");
+		return;
+	}
+	if (p->state == WATCHED && now >= p->next)
+		tracee__await(p);
+	if (p->state == WAITING && now >= p->next)
+		try_to_attach(p, now);
+	if (p->state == WAITING && is_hopeless(p, now)) {
+		give_up(p);
+		return;
+	}
+	if (p->state != TRACED)
+		return;
+	err = session__pump(p->session, &p->sink, 1);
+	if (p->all->opts.session.steps && session__steps(p->session) >= p->all->opts.session.steps)
+		reason = "steps";
+	if (!reason && !err)
+		reason = p->all->opts.output->full(p->output);
+	if (!reason && !err)
+		return;
+	tracee__finish(p, reason ? reason : "signal", err);
+	p->state = OVER;
+}

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "live/tty_restore.h"
+
+#include <curses.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <term.h>
+#include <termios.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/exit.h"
+
+#define CAUGHT_MOST (1 << 20) /* bytes of errors kept */
+
+struct shared { /* by both */
+	atomic_bool up;	     /* the screen is */
+	atomic_bool stopped; /* the child has put the terminal right and stops */
+	atomic_bool heard;
+	atomic_long caught;  /* bytes of errors that the child has taken */
+};
+
+struct tty_restore {
+	struct shared *shared;
+	pid_t waits, child;
+	int in, out;
+	bool opened; /* in was */
+	struct termios termios;
+	char restore[256]; /* what to write */
+	size_t len;
+	int errors, real; /* a file that stands for standard error, and where that went */
+};
+
+/* tputs() has no argument for it. */
+static struct tty_restore *collecting;
+
+static int collect(int c)
+{
+	if (collecting->len < sizeof(collecting->restore))
+		collecting->restore[collecting->len++] = (char)c;
+	return c;
+}
+
+/* What takes a terminal from a screen of curses to where a shell expects it. */
+static void collect_restore(struct tty_restore *g)
+{
+	static const char *const names[] = { "sgr0", "op", "rmkx", "cnorm", "rmcup" };
+
+	collecting = g;
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		const char *s = tigetstr(names[i]);
+
+		if (s && s != (char *)-1)
+			tputs(s, 1, collect);
+	}
+}
+
+static bool can_show(const char **why)
+{
+	int err;
+
+	*why = NULL;
+	if (!isatty(STDOUT_FILENO))
+		return false;
+	if (setupterm(NULL, STDOUT_FILENO, &err) != OK) {
+		*why = "TERM names no terminal that is known";
+		return false;
+	}
+	if (!cursor_address || !clear_screen) {
+		*why = "TERM names a terminal that cannot show a screen";
+		return false;
+	}
+	return true;
+}
+
+struct tty_restore *tty_restore__new(const char **why)
+{
+	struct tty_restore *g;
+
+	if (!can_show(why))
+		return NULL;
+	g = calloc(1, sizeof(*g));
+	if (!g)
+		return NULL;
+	g->out = STDOUT_FILENO;
+	g->errors = g->real = -1;
+	g->in = STDIN_FILENO;
+	if (!isatty(STDIN_FILENO)) {
+		g->in = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
+		g->opened = true;
+	}
+	g->shared = mmap(NULL, sizeof(*g->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (g->shared == MAP_FAILED)
+		g->shared = NULL;
+	if (g->in < 0 || !g->shared || tcgetattr(g->in, &g->termios)) {
+		*why = "there is nothing to type on";
+		tty_restore__free(g);
+		return NULL;
+	}
+	g->waits = getpid();
+	collect_restore(g);
+	del_curterm(cur_term); /* curses has one of its own */
+	return g;
+}
+
+void tty_restore__free(struct tty_restore *g)
+{
+	if (!g)
+		return;
+	if (g->opened && g->in >= 0)
+		close(g->in);
+	if (g->errors >= 0)
+		close(g->errors);
+	if (g->shared)
+		munmap(g->shared, sizeof(*g->shared));
+	free(g);
+}
+
+int tty_restore__input(const struct tty_restore *g)
+{
+	return g->in;
+}
+
+void tty_restore__restore(struct tty_restore *g)
+{
+	pid_t group = tcgetpgrp(g->in); /* negative: it is nobody's */
+	sigset_t set, old;
+
+	if (write(g->out, g->restore, g->len) < 0)
+		return; /* the terminal is gone */
+	/* We may be in the background by now: whose it is has set it as they need it. */
+	if (group >= 0 && group != getpgrp())
+		return;
+	sigemptyset(&set);
+	sigaddset(&set, SIGTTOU);
+	sigprocmask(SIG_BLOCK, &set, &old);
+	tcsetattr(g->in, TCSADRAIN, &g->termios);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+}
+
+/* ---- the one that waits ---- */
+
+/* What the child had written to standard error and not shown: what it says of its own end, if anything does. */
+static void pass_errors(struct tty_restore *g)
+{
+	char buf[4096];
+	off_t at = atomic_load(&g->shared->caught);
+	ssize_t n;
+
+	while (g->errors >= 0 && (n = pread(g->errors, buf, sizeof(buf), at)) > 0) {
+		if (write(STDERR_FILENO, buf, n) < 0)
+			break;
+		at += n;
+	}
+}
+
+static int ended(struct tty_restore *g, int st)
+{
+	if (atomic_load(&g->shared->up)) {
+		tty_restore__restore(g);
+		pass_errors(g);
+	}
+	if (!WIFSIGNALED(st))
+		return WEXITSTATUS(st);
+	fprintf(stderr, "memtrace-bpf: ended by signal %d (%s)\n", WTERMSIG(st), strsignal(WTERMSIG(st)));
+	return 128 + WTERMSIG(st);
+}
+
+/* The child stands still: so do we, which is what the shell waits for. Until both are told to go on. */
+static void stop_too(struct tty_restore *g)
+{
+	if (!atomic_load(&g->shared->stopped) && atomic_load(&g->shared->up))
+		tty_restore__restore(g);
+	raise(SIGSTOP);
+	kill(g->child, SIGCONT);
+}
+
+/* One that was sent to us alone. What the terminal sends, the child gets, too; what a whole group is sent, it hears of itself. */
+static void forward(struct tty_restore *g, const siginfo_t *si)
+{
+	const struct timespec moment = { .tv_nsec = 100000000 };
+
+	if (si->si_code == SI_KERNEL)
+		return;
+	nanosleep(&moment, NULL);
+	if (!atomic_load(&g->shared->heard))
+		kill(g->child, si->si_signo);
+}
+
+static int wait_for_child(struct tty_restore *g, const sigset_t *set)
+{
+	siginfo_t si;
+	int st;
+
+	for (;;) {
+		if (sigwaitinfo(set, &si) < 0) /* nothing was taken: look at the child */
+			si.si_signo = SIGCHLD;
+		if (si.si_signo == SIGINT || si.si_signo == SIGTERM || si.si_signo == SIGHUP || si.si_signo == SIGQUIT)
+			forward(g, &si);
+		else if (si.si_signo == SIGCONT)
+			kill(g->child, SIGCONT);
+		while (waitpid(g->child, &st, WNOHANG | WUNTRACED) > 0) {
+			if (!WIFSTOPPED(st))
+				return ended(g, st);
+			stop_too(g);
+		}
+	}
+}
+
+static sigset_t waited_for(void)
+{
+	static const int all[] = { SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGCONT };
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+		sigaddset(&set, all[i]);
+	return set;
+}
+
+bool tty_restore__fork(struct tty_restore *g, int *status)
+{
+	sigset_t set = waited_for(), old;
+
+	/* Made before, so that what a child that crashed had to say can be told. */
+	g->errors = memfd_create("memtrace-errors", MFD_CLOEXEC);
+	fflush(NULL);
+	sigprocmask(SIG_BLOCK, &set, &old);
+	g->child = fork();
+	if (g->child > 0) {
+		*status = wait_for_child(g, &set);
+		return false;
+	}
+	if (!g->child) {
+		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		/* What we must hear of, the screen reads from a signalfd; all else as it was. */
+		sigprocmask(SIG_SETMASK, &old, NULL);
+	} else {
+		sigprocmask(SIG_SETMASK, &old, NULL);
+		g->waits = 0;
+	}
+	return true;
+}
+
+/* ---- the child ---- */
+
+void tty_restore__screen(struct tty_restore *g, bool up)
+{
+	atomic_store(&g->shared->up, up);
+}
+
+void tty_restore__stop(struct tty_restore *g)
+{
+	atomic_store(&g->shared->stopped, true);
+	raise(SIGSTOP);
+	atomic_store(&g->shared->stopped, false);
+}
+
+void tty_restore__heard(struct tty_restore *g)
+{
+	atomic_store(&g->shared->heard, true);
+}
+
+bool tty_restore__orphaned(const struct tty_restore *g)
+{
+	return g->waits && getppid() != g->waits;
+}
+
+int tty_restore__catch_errors(struct tty_restore *g)
+{
+	if (g->errors < 0)
+		return -EBADF;
+	fcntl(g->errors, F_SETFL, O_APPEND);
+	g->real = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+	if (g->real < 0 || dup2(g->errors, STDERR_FILENO) < 0)
+		return -errno;
+	return 0;
+}
+
+int tty_restore__caught(struct tty_restore *g, char *buf, int size)
+{
+	long at = atomic_load(&g->shared->caught);
+	ssize_t n = g->errors < 0 ? 0 : pread(g->errors, buf, size - 1, at);
+
+	if (n <= 0)
+		return 0;
+	buf[n] = '\0';
+	at += n;
+	if (at > CAUGHT_MOST && n < size - 1 && !ftruncate(g->errors, 0))
+		at = 0;
+	atomic_store(&g->shared->caught, at);
+	return (int)n;
+}
+
+void tty_restore__release_errors(struct tty_restore *g)
+{
+	if (g->real < 0)
+		return;
+	dup2(g->real, STDERR_FILENO);
+	close(g->real);
+	g->real = -1;
+}

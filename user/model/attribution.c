@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* From a stack to phase, module and line: each stack is looked at once. */
+#include "model/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/files.h"
+#include "record/engine.h"
+
+enum file_flag {
+	FILE_KNOWN = 1,
+	FILE_LIBRARY = 2,
+	FILE_AUTOGRAD = 4, /* torch/autograd/{graph,__init__}.py, torch/_tensor.py: functions that start a backward */
+	FILE_FUNCTION = 8, /* torch/autograd/function.py */
+	FILE_OPTIM = 16,
+	FILE_DATA = 32,
+};
+
+const char *phase__name(enum phase p)
+{
+	static const char *const names[PHASE_NR] = { "forward", "backward", "optimizer", "data", "other" };
+
+	return (unsigned)p < PHASE_NR ? names[p] : "other";
+}
+
+static bool file__is(const char *path, const char *name)
+{
+	size_t len = strlen(path), n = strlen(name);
+
+	return len >= n && !strcmp(path + len - n, name) && (len == n || path[len - n - 1] == '/');
+}
+
+static uint8_t attribution__file(struct attribution *w, uint32_t file)
+{
+	const char *path;
+	uint8_t flags = FILE_KNOWN;
+
+	if (file < w->nfiles && w->files[file])
+		return w->files[file];
+	path = dict__str(w->dict, file);
+	if (file__origin(path, w->facts) != FILE_USER)
+		flags |= FILE_LIBRARY;
+	if (engine__is_file(path))
+		flags |= FILE_AUTOGRAD;
+	if (file__is(path, "torch/autograd/function.py"))
+		flags |= FILE_FUNCTION;
+	if (file__after_dir(path, "torch/optim/"))
+		flags |= FILE_OPTIM;
+	if (file__after_dir(path, "torch/utils/data/"))
+		flags |= FILE_DATA;
+	/* Without memory for the cache it is worked out again. */
+	if (file < dict__counts(w->dict).strings &&
+	    !array__reserve(&w->files, &w->nfiles, sizeof(*w->files), (uint64_t)file + 1))
+		w->files[file] = flags;
+	return flags;
+}
+
+static bool starts_engine(struct attribution *w, uint32_t location)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, location);
+
+	return (attribution__file(w, loc.file) & FILE_AUTOGRAD) &&
+	       engine__starts(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
+}
+
+/* One frame further to the leaf. */
+static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f, bool root)
+{
+	uint8_t flags = attribution__file(w, dict__get_loc(w->dict, f.loc).file);
+
+	if (starts_engine(w, f.loc))
+		return PHASE_BACKWARD;
+	/* The engine calls a custom Function's backward from its own thread with no Python below it. */
+	if (root && (flags & FILE_FUNCTION))
+		return PHASE_BACKWARD;
+	if (flags & FILE_OPTIM)
+		return PHASE_OPTIMIZER;
+	if (f.module)
+		return p == PHASE_BACKWARD ? p : PHASE_FORWARD; /* recomputation belongs to the backward */
+	if ((flags & FILE_DATA) && p == PHASE_OTHER)
+		return PHASE_DATA;
+	return p;
+}
+
+static struct stack_words attribution__look(struct attribution *w, uint32_t stack)
+{
+	struct stack_words r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
+	struct dict_stack s = dict__get_stack(w->dict, stack);
+	/* The outermost frames of a truncated stack are missing: its last one is no root. */
+	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
+
+	for (uint32_t i = s.n; i-- > 0;) {
+		struct dict_frame f = s.frames[i];
+
+		for (int t = 0; t < 2; t++)
+			r.phase[t] = attribution__next_phase(w, r.phase[t], f, whole && i == s.n - 1);
+		if (f.module) {
+			r.module = f.module;
+			r.inside_node = true;
+			if (!r.outermost)
+				r.outermost = f.module;
+		}
+		if (!f.loc)
+			continue;
+		if (starts_engine(w, f.loc))
+			r.inside_node = false; /* what called this one is outside of all nodes that it makes run */
+		r.inner_loc = f.loc;
+		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_LIBRARY))
+			r.user_loc = f.loc;
+	}
+	r.engine = s.n && s.frames[0].loc && starts_engine(w, s.frames[0].loc);
+	r.has_line = r.inner_loc;
+	if (!r.user_loc)
+		r.user_loc = r.inner_loc;
+	return r;
+}
+
+struct stack_words attribution__stack(struct attribution *w, uint32_t stack)
+{
+	struct stack_words r;
+
+	if (stack < w->nstacks && w->stacks[stack].known)
+		return w->stacks[stack];
+	r = attribution__look(w, stack);
+	if (stack < dict__counts(w->dict).stacks &&
+	    !array__reserve(&w->stacks, &w->nstacks, sizeof(*w->stacks), (uint64_t)stack + 1))
+		w->stacks[stack] = r;
+	return r;
+}
+
+bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module)
+{
+	struct dict_stack s = dict__get_stack(w->dict, stack);
+
+	for (uint32_t i = 0; i < s.n; i++)
+		if (s.frames[i].module == module)
+			return true;
+	return false;
+}
+
+static bool attribution__old_torch(struct attribution *w)
+{
+	if (w->old_torch < 0) {
+		const char *v = facts__get(w->facts, "torch");
+		char *end;
+		unsigned long major, minor;
+
+		if (!v || !*v)
+			return false; /* may come yet */
+		major = strtoul(v, &end, 10);
+		minor = *end == '.' ? strtoul(end + 1, NULL, 10) : 0;
+		w->old_torch = major < 2 || (major == 2 && minor < 4);
+	}
+	return w->old_torch;
+}
+
+static bool attribution__autograd_thread(struct attribution *w, uint32_t thread)
+{
+	const char *name;
+	uint8_t state;
+
+	if (thread < w->nthreads && w->threads[thread])
+		return w->threads[thread] == 2;
+	name = dict__str(w->dict, dict__get_thread(w->dict, thread).name);
+	state = strncmp(name, "pt_autograd_", strlen("pt_autograd_")) ? 1 : 2;
+	if (thread < dict__counts(w->dict).threads &&
+	    !array__reserve(&w->threads, &w->nthreads, sizeof(*w->threads), (uint64_t)thread + 1))
+		w->threads[thread] = state;
+	return state == 2;
+}
+
+enum phase attribution__phase(struct attribution *w, uint32_t stack, uint32_t thread, uint8_t walk)
+{
+	bool autograd = attribution__autograd_thread(w, thread);
+
+	/* Torch before 2.4 did not name the engine's threads; what tells them is Python state without a frame. */
+	if (!stack && walk == MT_WALK_NO_FRAME && !autograd)
+		autograd = attribution__old_torch(w);
+	return attribution__stack(w, stack).phase[autograd];
+}
+
+/* The stack says nothing of its own: there is none, or it ends where the engine was started. */
+static bool attribution__only_engine(struct attribution *w, uint32_t stack, uint8_t walk)
+{
+	if (stack)
+		return attribution__stack(w, stack).engine;
+	return walk == MT_WALK_NO_THREAD || walk == MT_WALK_NO_FRAME;
+}
+
+void attribution__charge(struct attribution *w, struct event *e)
+{
+	uint32_t stack = e->node ? dict__get_node(w->dict, e->node).stack : 0;
+
+	if (!stack || !attribution__only_engine(w, e->stack, e->walk))
+		return;
+	e->stack = stack;
+	e->walk = dict__get_stack(w->dict, stack).walk;
+}
+
+bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t node)
+{
+	/* A stack that is in backward itself has the engine in it, which that of a call in forward has not. */
+	return node && stack && dict__get_node(w->dict, node).stack == stack;
+}
+
+uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk)
+{
+	struct stack_words sw = attribution__stack(w, stack);
+	struct dict_node n;
+
+	if (!node || attribution__charged(w, stack, node) || sw.inside_node)
+		return sw.module;
+	n = dict__get_node(w->dict, node);
+	if (n.module || (!stack && !attribution__only_engine(w, stack, walk)))
+		return n.module;
+	/* No module was called within the node: it is the one of the call that made it. */
+	return attribution__stack(w, n.stack).module;
+}
+
+void attribution__free(struct attribution *w)
+{
+	if (!w)
+		return;
+	free(w->files);
+	free(w->stacks);
+	free(w->threads);
+	free(w);
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What is taken and given back below the blocks, what the allocator's tables say of it, and the driver's figure. */
+#include "model/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define DEVICES_MAX 256 /* that an address without a device is looked for on; a process has some */
+
+static struct extent extent_of(const struct model *m, const struct event *e)
+{
+	return (struct extent){
+		.addr = e->addr,
+		.size = e->size,
+		.time = e->time,
+		.seq = m->seq,
+		.cuda_stream = e->cuda_stream,
+		.pool = { e->pool[0], e->pool[1] },
+		.stack = e->stack,
+		.thread = e->thread,
+		.how = e->how,
+		.flags = e->flags,
+		.walk = e->walk,
+	};
+}
+
+/* The i-th table, the loose one last; NULL: no more. *dev: whose it is, NULL: nobody's. */
+static struct extents *table(struct model *m, uint32_t i, struct dev **dev)
+{
+	uint32_t n = m->ndevs < DEVICES_MAX ? m->ndevs : DEVICES_MAX;
+
+	*dev = i < n ? m->devs[i] : NULL;
+	return i < n ? &m->devs[i]->extents : i == n ? &m->loose : NULL;
+}
+
+/* Segments were taken or given back: what the allocator has reserved is known before it says so. */
+static void reserved_changed(struct model *m, struct dev *dev, uint64_t before, uint64_t time)
+{
+	uint64_t now = dev->extents.sums[SUM_SEGMENTS], sum = dev->pub.reserved + (now - before);
+
+	if (dev->pub.has_totals && now != before)
+		heap__set_reserved(m, dev, (int64_t)sum > 0 ? sum : 0, time);
+}
+
+static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, uint64_t size)
+{
+	struct extents *x;
+	struct dev *dev;
+	int err = 0;
+
+	for (uint32_t i = 0; (x = table(m, i, &dev)) && !err; i++)
+		if (x->count[c])
+			err = extents__cut(x, c, addr, size);
+	return err;
+}
+
+/* The extent that starts at addr, or holds it, wherever it is. */
+static const struct extent *find(struct model *m, enum extent_class c, uint64_t addr, struct extents **in,
+				 struct dev **dev)
+{
+	const struct extent *e = NULL;
+
+	for (uint32_t i = 0; !e && (*in = table(m, i, dev)); i++)
+		if ((*in)->count[c])
+			e = c == EXTENT_PHYSICAL || c == EXTENT_HOST ? extents__at(*in, c, addr) :
+								       extents__over(*in, c, addr);
+	return e;
+}
+
+static bool bad_range(const struct event *e)
+{
+	return !e->size || e->size > UINT64_MAX - e->addr;
+}
+
+static int cuda_memory__take(struct model *m, const struct event *e)
+{
+	enum extent_class c = extent__class(e->how);
+	bool loose = c == EXTENT_HOST || e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU;
+	struct extent new = extent_of(m, e);
+	const struct extent *old;
+	struct extents *in;
+	struct dev *dev = NULL, *other;
+	uint64_t before;
+	int err = 0;
+
+	if (!e->how || e->how >= MEM_HOW_NR || bad_range(e))
+		return 0;
+	if (!loose)
+		err = heap__device(m, e->device, &dev);
+	if (err)
+		return err;
+	if (dev && heap__is_new(dev, e))
+		heap__begin(m, dev, e);
+	/* The tables may have told of it before the call came back: then they know more. */
+	old = find(m, c, e->addr, &in, &other);
+	if (old && old->told && old->addr == new.addr && old->size == new.size && other == dev) {
+		new.told = old->told;
+		new.cuda_stream = old->cuda_stream;
+		new.pool[0] = old->pool[0];
+		new.pool[1] = old->pool[1];
+		new.flags |= old->flags;
+	}
+	before = dev ? dev->extents.sums[SUM_SEGMENTS] : 0;
+	if (c == EXTENT_MEMORY || c == EXTENT_RESERVED)
+		err = cut_everywhere(m, c, e->addr, e->size);
+	if (!err)
+		err = extents__put(dev ? &dev->extents : &m->loose, c, &new, true);
+	if (!err && dev)
+		reserved_changed(m, dev, before, e->time);
+	return err;
+}
+
+static int cuda_memory__give(struct model *m, const struct event *e)
+{
+	enum extent_class c = extent__class(e->how);
+	const struct extent *old;
+	struct extents *in;
+	struct dev *dev;
+	uint64_t before;
+	int err;
+
+	if (!e->how || e->how >= MEM_HOW_NR)
+		return 0;
+	old = find(m, c, e->addr, &in, &dev);
+	if (!old)
+		return 0; /* taken before we came */
+	before = in->sums[SUM_SEGMENTS];
+	/* Mappings end piece by piece, and a segment told of may be many of them; all else ends as a whole. */
+	if (e->how == MEM_MAPPED && !bad_range(e))
+		err = extents__cut(in, c, e->addr, e->size);
+	else if (old->addr == e->addr)
+		err = extents__del(in, c, e->addr, true);
+	else
+		err = 0;
+	if (!err && dev)
+		reserved_changed(m, dev, before, e->time);
+	return err;
+}
+
+static int cuda_memory__segment(struct model *m, const struct event *e)
+{
+	struct extent new = extent_of(m, e);
+	const struct extent *old;
+	struct extents *in;
+	struct dev *dev, *other;
+	int err;
+
+	if (bad_range(e) || e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+		return 0;
+	err = heap__device(m, e->device, &dev);
+	if (err)
+		return err;
+	if (!dev->telling) {
+		dev->telling = true;
+		dev->round_seq = m->seq;
+		if (!++dev->round)
+			dev->round = 1;
+	}
+	new.told = dev->round;
+	new.how = 0;
+	/* Who took it is known if we saw it. */
+	old = find(m, EXTENT_MEMORY, e->addr, &in, &other);
+	if (old) {
+		new.how = old->how;
+		new.time = old->time;
+		new.stack = old->stack;
+		new.thread = old->thread;
+		new.walk = old->walk;
+		new.flags |= old->flags & MEM_BY_ALLOCATOR;
+	}
+	err = cut_everywhere(m, EXTENT_MEMORY, e->addr, e->size);
+	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &new, true);
+}
+
+/* Segments that a whole round of telling did not speak of, and that were there when it began, are gone. */
+static int drop_untold(struct dev *dev)
+{
+	struct extent *all;
+	size_t n;
+	int err = extents__list(&dev->extents, EXTENT_MEMORY, false, &all, &n);
+
+	if (err)
+		return err;
+	for (size_t i = 0; i < n && !err; i++)
+		if (extent__sum(&all[i]) == SUM_SEGMENTS && all[i].told != dev->round && all[i].seq < dev->round_seq)
+			err = extents__del(&dev->extents, EXTENT_MEMORY, all[i].addr, true);
+	free(all);
+	return err;
+}
+
+static int cuda_memory__state(struct model *m, const struct event *e)
+{
+	bool exact = e->flags & STATE_EXACT, telling;
+	struct dev *dev;
+	int err;
+
+	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+		return 0;
+	err = heap__device(m, e->device, &dev);
+	if (err)
+		return err;
+	telling = dev->telling;
+	dev->telling = false;
+	if (telling && (e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT)))
+		err = drop_untold(dev);
+	if (err)
+		return err;
+	/* Only the first is the beginning; of a later one nobody knows which event it comes after. */
+	if (heap__is_new(dev, e) || !dev->pub.has_totals) {
+		if (heap__is_new(dev, e))
+			heap__begin(m, dev, e);
+		heap__settle(m, dev, e, -1);
+		dev->pub.state = exact ? STATE_FULL : STATE_PARTLY;
+	} else if (dev->pub.state == STATE_NONE) {
+		dev->pub.state = STATE_PARTLY;
+	}
+	return 0;
+}
+
+uint64_t cuda_memory__reserved(const struct dev *dev)
+{
+	if (dev->pub.has_totals)
+		return dev->pub.reserved;
+	return dev->extents.sums[SUM_SEGMENTS] ? dev->extents.sums[SUM_SEGMENTS] : dev->pub.allocated;
+}
+
+static bool is_of_mark(const struct dev *dev, const struct used *u)
+{
+	return u->below + u->others == dev->mark_below + dev->mark_others;
+}
+
+static int cuda_memory__used(struct model *m, const struct event *e)
+{
+	struct dev *dev;
+	int err;
+
+	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+		return 0;
+	/* Nothing used on a device that nothing else is known of is no news. */
+	if (!e->size && !(m->by_type[e->device.type] && m->by_type[e->device.type][e->device.index]))
+		return 0;
+	err = heap__device(m, e->device, &dev);
+	if (err)
+		return err;
+	if (!dev->any)
+		heap__begin(m, dev, e);
+	dev->used = (struct used){
+		.known = true,
+		.time = e->time,
+		.bytes = e->size,
+		.below = cuda_memory__reserved(dev),
+		.others = dev->extents.sums[SUM_OTHERS],
+	};
+	/* The figure comes after what it is about. If as much is taken as was at the mark, it is the mark's. */
+	if (dev->pub.marked && (!dev->mark_used.known || (is_of_mark(dev, &dev->used) && !is_of_mark(dev, &dev->mark_used))))
+		dev->mark_used = dev->used;
+	return 0;
+}
+
+static int cuda_memory__left_event(struct model *m, const struct event *e)
+{
+	struct dev *dev;
+	int err;
+
+	if (e->device.index == DEVICE_UNKNOWN || e->device.type == DEVICE_CPU)
+		return 0;
+	err = heap__device(m, e->device, &dev);
+	if (err)
+		return err;
+	dev->left = (struct used){
+		.known = true,
+		.time = e->time,
+		.bytes = e->size,
+		.below = cuda_memory__reserved(dev),
+		.others = dev->extents.sums[SUM_OTHERS],
+	};
+	return 0;
+}
+
+bool cuda_memory__left(const struct dev *dev, uint64_t *ret)
+{
+	uint64_t then = dev->left.below + dev->left.others, now = cuda_memory__reserved(dev) + dev->extents.sums[SUM_OTHERS], taken;
+
+	*ret = 0;
+	if (!dev->left.known)
+		return false;
+	taken = now > then ? now - then : 0;
+	*ret = dev->left.bytes > taken ? dev->left.bytes - taken : 0;
+	*ret += now < then ? then - now : 0;
+	return true;
+}
+
+int cuda_memory__found(struct model *m, struct dev *dev, uint64_t addr)
+{
+	const struct extent *loose = extents__over(&m->loose, EXTENT_MEMORY, addr);
+	struct extent e;
+	int err;
+
+	if (!loose || dev->pub.device.index == DEVICE_UNKNOWN || dev->pub.device.type == DEVICE_CPU)
+		return 0;
+	e = *loose;
+	err = extents__del(&m->loose, EXTENT_MEMORY, e.addr, false);
+	/* It has been this device's from when it was taken: the mark is to find it there if that was before. */
+	return err ? err : extents__put(&dev->extents, EXTENT_MEMORY, &e, e.seq > dev->mark_seq);
+}
+
+int cuda_memory__event(struct model *m, const struct event *e)
+{
+	switch (e->kind) {
+	case EVENT_CUDA_ALLOC:
+		return cuda_memory__take(m, e);
+	case EVENT_CUDA_FREE:
+		return cuda_memory__give(m, e);
+	case EVENT_SEGMENT:
+		return cuda_memory__segment(m, e);
+	case EVENT_STATE:
+		return cuda_memory__state(m, e);
+	case EVENT_USED:
+		return cuda_memory__used(m, e);
+	case EVENT_LEFT:
+		return cuda_memory__left_event(m, e);
+	}
+	return 0;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What bounds the model's memory where a program goes on for days: entries that no block has any more, now or at the mark,
+ * make room for others. Of sites what they ever brought is kept, by stack and thread without the size, and where those are
+ * too many, by device alone.
+ */
+#include "model/growth_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define VARIED_PART 4 /* of the sites that may be kept, this part is for sums without a size */
+
+/* An entry for each number, to tell those in use. */
+struct in_use {
+	uint8_t *sites, *asks, *labels;
+};
+
+static void mark_block(const struct in_use *u, uint32_t site, uint32_t ask1, uint32_t label1)
+{
+	u->sites[site] = 1;
+	if (ask1)
+		u->asks[ask1 - 1] = 1;
+	if (label1)
+		u->labels[label1 - 1] = 1;
+}
+
+static void mark_device(const struct dev *dev, const struct in_use *u)
+{
+	const struct blocks *b = &dev->blocks;
+	uint64_t addr, i;
+	size_t pos = 0;
+
+	while (map64__next(b->at, &pos, &addr, &i))
+		mark_block(u, b->recs[i].site, b->recs[i].ask1, b->recs[i].label1);
+	for (int when = 0; when < ROWS_MOMENTS; when++)
+		for (uint32_t g = 0; g < b->gone[when].n; g++) {
+			const struct block *r = &b->gone[when].all[g];
+
+			mark_block(u, r->site, r->ask1, r->label1);
+		}
+	if (dev->peak_site1)
+		u->sites[dev->peak_site1 - 1] = 1;
+}
+
+static int mark_all(const struct model *m, struct in_use *u)
+{
+	u->sites = calloc((size_t)m->nsites + 1, 1);
+	u->asks = calloc((size_t)m->nasks + 1, 1);
+	u->labels = calloc((size_t)m->nlabels + 1, 1);
+	if (!u->sites || !u->asks || !u->labels)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < m->ndevs; i++)
+		mark_device(m->devs[i], u);
+	for (uint32_t i = 0; m->growth && i < m->growth->n; i++)
+		u->sites[m->growth->units[i].site] = 1;
+	return 0;
+}
+
+/* ---- sites ---- */
+
+/* What all sites with these words brought whose size is not kept: its size is their bytes. NULL: there is none. */
+static struct site *varied_site(const struct model *m, const struct site *of)
+{
+	uint32_t hash = heap__site_hash(m, of), pos = hash, id;
+
+	while ((id = hash_index__next(&m->site_index, hash, &pos)) != UINT32_MAX) {
+		struct site *s = &m->sites[id];
+
+		if (s->varied && s->stack == of->stack && s->thread == of->thread && s->node == of->node &&
+		    s->dev == of->dev && s->walk == of->walk)
+			return s;
+	}
+	return NULL;
+}
+
+/* A new one. NULL: no memory. */
+static struct site *new_varied(struct model *m, const struct site *of)
+{
+	uint32_t hash = heap__site_hash(m, of), id;
+	struct site *s;
+
+	id = m->free_site1 ? m->free_site1 - 1 : m->nsites;
+	if (id == m->nsites && array__reserve(&m->sites, &m->capsites, sizeof(*m->sites), (uint64_t)id + 1))
+		return NULL;
+	if (hash_index__add(&m->site_index, hash, id))
+		return NULL;
+	s = &m->sites[id];
+	if (id == m->nsites)
+		m->nsites++;
+	else
+		m->free_site1 = s->stack;
+	*s = *of;
+	s->live = s->total = s->size = 0;
+	m->nvaried++;
+	return s;
+}
+
+/* What a site brought goes where it is kept from now on; the site itself is gone already. */
+static int keep_sum(struct model *m, struct site gone, uint32_t most)
+{
+	uint64_t bytes = site__bytes(&gone, gone.total);
+	struct site *s;
+
+	if (!gone.total)
+		return 0;
+	gone.varied = true;
+	s = varied_site(m, &gone);
+	/* By device alone: of these nothing else is known any more. */
+	if (!s && m->nvaried >= most) {
+		gone = (struct site){ .dev = gone.dev, .total = gone.total, .walk = MT_WALK_LOST, .phase = PHASE_OTHER, .varied = true };
+		s = varied_site(m, &gone);
+	}
+	if (!s)
+		s = new_varied(m, &gone);
+	if (!s)
+		return -ENOMEM;
+	s->size += bytes;
+	s->total += gone.total;
+	return 0;
+}
+
+/* The index anew, with those in use; the others become free, and *gone has what they were. */
+static int take_apart(struct model *m, const uint8_t *used, struct site **gone, uint32_t *n)
+{
+	*gone = NULL;
+	*n = 0;
+	free(m->site_index.slots);
+	m->site_index = (struct hash_index){ 0 };
+	memset(m->recent_sites, 0, sizeof(m->recent_sites));
+	for (uint32_t i = 0; i < m->nsites; i++)
+		*n += !m->sites[i].unused && !m->sites[i].varied && !used[i];
+	*gone = malloc(((size_t)*n + 1) * sizeof(**gone));
+	if (!*gone)
+		return -ENOMEM;
+	*n = 0;
+	for (uint32_t i = 0; i < m->nsites; i++) {
+		struct site *s = &m->sites[i];
+
+		if (s->unused)
+			continue;
+		if (used[i] || s->varied) {
+			if (hash_index__add(&m->site_index, heap__site_hash(m, s), i))
+				return -ENOMEM;
+			continue;
+		}
+		(*gone)[(*n)++] = *s;
+		*s = (struct site){ .unused = true, .stack = m->free_site1 };
+		m->free_site1 = i + 1;
+		if (m->growth && i < m->growth->nsites)
+			m->growth->of_site[i] = 0;
+	}
+	return 0;
+}
+
+static int sweep_sites(struct model *m, const uint8_t *used)
+{
+	uint32_t most = m->max_sites / VARIED_PART, n;
+	struct site *gone;
+	int err = take_apart(m, used, &gone, &n);
+
+	for (uint32_t i = 0; i < n && !err; i++)
+		err = keep_sum(m, gone[i], most);
+	free(gone);
+	return err;
+}
+
+/* ---- what was asked for, and names ---- */
+
+/* Entries in use move together: their numbers change, and number says how. */
+static uint32_t pack(void *array, size_t size, uint32_t n, const uint8_t *used, uint32_t *number)
+{
+	uint32_t k = 0;
+	char *p = array;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (!used[i])
+			continue;
+		if (i != k)
+			memcpy(p + k * size, p + i * size, size);
+		number[i] = k++;
+	}
+	return k;
+}
+
+static void renumber(const struct model *m, const uint32_t *asks, const uint32_t *labels)
+{
+	for (uint32_t d = 0; d < m->ndevs; d++) {
+		struct blocks *b = &m->devs[d]->blocks;
+		uint64_t addr, i;
+		size_t pos = 0;
+
+		while (map64__next(b->at, &pos, &addr, &i)) {
+			struct rec *r = &b->recs[i];
+
+			r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
+			r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
+		}
+		for (int when = 0; when < ROWS_MOMENTS; when++)
+			for (uint32_t g = 0; g < b->gone[when].n; g++) {
+				struct block *r = &b->gone[when].all[g];
+
+				r->ask1 = r->ask1 ? asks[r->ask1 - 1] + 1 : 0;
+				r->label1 = r->label1 ? labels[r->label1 - 1] + 1 : 0;
+			}
+	}
+}
+
+static int sweep_words(struct model *m, const struct in_use *u)
+{
+	uint32_t *asks = malloc(((size_t)m->nasks + 1) * sizeof(*asks));
+	uint32_t *labels = malloc(((size_t)m->nlabels + 1) * sizeof(*labels));
+	int err = asks && labels ? 0 : -ENOMEM;
+
+	if (!err) {
+		m->nasks = pack(m->asks, sizeof(*m->asks), m->nasks, u->asks, asks);
+		m->nlabels = pack(m->labels, sizeof(*m->labels), m->nlabels, u->labels, labels);
+		renumber(m, asks, labels);
+		err = blocks__index_words(m);
+	}
+	free(asks);
+	free(labels);
+	return err;
+}
+
+/* ---- when ---- */
+
+int gc__all(struct model *m)
+{
+	struct in_use u = { 0 };
+	uint32_t left, n;
+	int err = 0;
+
+	/* An export of the whole history speaks of all that there was, to its end. */
+	if (m->watch.went) {
+		m->sweep_at = UINT32_MAX;
+		return 0;
+	}
+	err = mark_all(m, &u);
+	if (!err)
+		err = sweep_sites(m, u.sites);
+	if (!err)
+		err = sweep_words(m, &u);
+	free(u.sites);
+	free(u.asks);
+	free(u.labels);
+	/* Where most of it is in use, the next one is to be worth its while. */
+	left = m->nasks > m->nlabels ? m->nasks : m->nlabels;
+	n = m->site_index.n;
+	if (n > left)
+		left = n;
+	m->sweep_at = left > m->max_sites / 2 ? (left < UINT32_MAX / 4 ? left * 2 : UINT32_MAX / 2) : m->max_sites;
+	m->sweeps++;
+	return err;
+}
+
+/* Threads that did nothing since the last time are taken for ended. What they have under way is over with what they did last. */
+int gc__threads(struct model *m)
+{
+	uint32_t left = 0;
+	int err = 0;
+
+	for (uint32_t i = 0; i < m->nthreads && !err; i++) {
+		struct thread_state *t = m->threads[i];
+
+		if (!t)
+			continue;
+		if (t->seen >= m->threads_swept) {
+			left++;
+			continue;
+		}
+		layers__close(m, t);
+		layers__leave_all(m, t, i, t->last);
+		if (t->in_call)
+			err = steps__close_call(m, t);
+		free(t->entered);
+		free(t);
+		m->threads[i] = NULL;
+	}
+	m->threads_swept = m->seq;
+	m->nstates = left;
+	m->threads_at = left > THREADS_KEPT / 2 ? left * 2 : THREADS_KEPT;
+	return err;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Which line of a stack is charged where files are hidden; what a caller may choose blocks by. */
+#include "model/internal.h"
+
+#include <stdlib.h>
+
+#include "model/files.h"
+
+enum { LOOKED_AT = 1, HIDDEN = 2, LIBRARY = 4 };
+
+/* A file is asked about once. */
+static uint8_t hide__file(struct hide *s, uint32_t file)
+{
+	const char *path = dict__str(s->m->dict, file);
+	uint8_t flags = LOOKED_AT;
+
+	if (file < s->nfiles && s->files[file])
+		return s->files[file];
+	if (s->opts->hide(s->opts->ctx, path))
+		flags |= HIDDEN;
+	if (file__origin(path, s->m->words->facts) != FILE_USER)
+		flags |= LIBRARY;
+	/* Without memory for the cache it is asked again. */
+	if (!array__reserve(&s->files, &s->nfiles, sizeof(*s->files), (uint64_t)file + 1))
+		s->files[file] = flags;
+	return flags;
+}
+
+static uint32_t hide__seen(struct hide *s, uint32_t stack)
+{
+	struct dict_stack st = dict__get_stack(s->m->dict, stack);
+	uint32_t inner = 0;
+
+	for (uint32_t i = 0; i < st.n; i++) { /* the innermost first */
+		uint32_t loc = st.frames[i].loc;
+		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file) : HIDDEN;
+
+		if (file & HIDDEN)
+			continue;
+		if (s->opts->innermost || !(file & LIBRARY))
+			return loc;
+		inner = inner ? inner : loc;
+	}
+	return inner;
+}
+
+uint32_t hide__loc(struct hide *s, uint32_t stack)
+{
+	struct stack_words w = attribution__stack(s->m->words, stack);
+	uint32_t i = 0;
+
+	if (!w.has_line)
+		return 0;
+	if (!s->opts->hide)
+		return s->opts->innermost ? w.inner_loc : w.user_loc;
+	if (stack >= s->nlocs &&
+	    array__reserve(&s->locs, &s->nlocs, sizeof(*s->locs), (uint64_t)stack + 1))
+		return hide__seen(s, stack);
+	i = s->locs[stack];
+	if (!i)
+		s->locs[stack] = i = hide__seen(s, stack) + 1;
+	return i - 1;
+}
+
+void hide__free(struct hide *s)
+{
+	free(s->files);
+	free(s->locs);
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What is told of blocks besides their coming and going: by the allocator's tables, and by the program's objects. */
+#include "model/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Until the reading at attach is told, it may name a block that is there no more. */
+#define FREED_MAX (UINT32_C(1) << 20)
+int heap__note_freed(struct dev *dev, uint64_t addr)
+{
+	if (dev->census_done)
+		return 0;
+	if (!dev->freed)
+		dev->freed = map64__new();
+	if (dev->freed && map64__count(dev->freed) >= FREED_MAX) {
+		map64__free(dev->freed);
+		dev->freed = NULL;
+		dev->census_done = true; /* what it adds beyond can no more be told from what went */
+		return 0;
+	}
+	return dev->freed ? map64__set(dev->freed, addr, 1) : -ENOMEM;
+}
+
+/* What a block that is told of again is said to be: so from its beginning. */
+static int heap__set_ask(struct model *m, struct dev *dev, const struct event *e, struct rec *rec)
+{
+	if (!e->requested)
+		return 0;
+	dev->asked = true;
+	return blocks__ask(m, (struct request_info){ e->requested, e->cuda_stream }, &rec->ask1);
+}
+
+int heap__asked(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec = blocks__at(&dev->blocks, e->addr);
+
+	return rec ? heap__set_ask(m, dev, e, rec) : 0;
+}
+
+/* Freed, and not free yet. */
+static int heap__pending(struct dev *dev, const struct event *e)
+{
+	if (!dev->pending)
+		dev->pending = map64__new();
+	return dev->pending ? map64__set(dev->pending, e->addr, e->size) : -ENOMEM;
+}
+
+/* Bytes that were there all along came to be known on a device whose totals are ours: they were in all of them. */
+static void heap__raise(struct model *m, struct dev *dev, uint64_t bytes)
+{
+	dev->late += bytes;
+	dev->outside += bytes; /* on its way to be a block */
+	dev->pub.allocated += bytes;
+	dev->pub.peak_allocated += bytes;
+	for (int k = 0; k < STEP_KINDS; k++)
+		dev->step_peak[k] += bytes;
+	dev->phase_total += bytes;
+	for (int p = 0; p < PHASE_NR; p++)
+		dev->phases[p].peak_allocated += dev->phases[p].count ? bytes : 0;
+	for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS; when++) {
+		dev__noted(dev, when)->allocated += bytes;
+		dev__noted(dev, when)->outside += bytes;
+	}
+	if (dev->pub.marked) {
+		dev->pub.mark_allocated += bytes;
+		dev->pub.mark_before_attach += bytes;
+		dev->mark_outside += bytes;
+	}
+	if (!dev->extents.sums[SUM_SEGMENTS]) { /* then what is allocated stands for what is reserved */
+		dev->mark_below += bytes;
+		dev->used.below += bytes;
+		dev->mark_used.below += bytes;
+	}
+	if (dev->pub.device.type != DEVICE_CPU) {
+		m->all.allocated += bytes;
+		m->all.peak_allocated += bytes;
+	}
+}
+
+/*
+ * It was there at the first event. census: nobody knows where from. outside: its bytes are among those that have no
+ * block so far; else the totals follow, in the EVENT_STATE.
+ */
+static int heap__tell(struct model *m, struct dev *dev, const struct event *e, bool census, bool outside)
+{
+	struct rec rec = { .time = 0 };
+	bool replaced;
+	int err;
+
+	if (dev->any && !outside)
+		rec.born = m->seq; /* it was not in the sums until now */
+	if (dev->pub.marked && outside && dev->mark_outside < e->size)
+		rec.born = m->seq; /* the sums of the mark have no room for it */
+	err = heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site);
+	if (!err)
+		err = category__known(m, dev, m->sites[rec.site].phase, &rec.stamp);
+	if (!err)
+		err = heap__add(m, dev, e, &rec, &replaced);
+	if (!err)
+		err = layers__add_known_block(m, &m->sites[rec.site]);
+	if (err)
+		return err;
+	dev->census += census ? e->size : 0;
+	if (outside) {
+		dev->outside -= e->size;
+		dev->told += rec.born ? 0 : e->size;
+		for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && !rec.born; when++)
+			dev__noted(dev, when)->outside -= e->size;
+		if (dev->pub.marked && !rec.born)
+			dev->mark_outside -= e->size;
+	}
+	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__found(m, dev, e->addr) : 0;
+}
+
+int heap__add_known_block(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec;
+
+	if (e->flags & BLOCK_PENDING)
+		return heap__pending(dev, e);
+	rec = blocks__at(&dev->blocks, e->addr);
+	if (rec && m->sites[rec->site].size == e->size)
+		return heap__set_ask(m, dev, e, rec);
+	/* Later than the first totals it can only be a part of what was there before and has no address yet. */
+	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
+		return 0;
+	return heap__tell(m, dev, e, !e->stack && !e->walk, dev->pub.has_totals);
+}
+
+/* A tensor from before the first event in a block that nothing told of. */
+static int heap__tensor_before(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct event told = { .device = e->device, .addr = e->addr, .size = e->size };
+	uint64_t one;
+
+	if (!e->size || dev->census_done || (dev->freed && map64__get(dev->freed, e->addr, &one)))
+		return 0;
+	if (dev->pub.has_totals && ((int64_t)dev->outside < 0 || dev->outside < e->size))
+		return 0;
+	if (!dev->pub.has_totals && dev->any) {
+		if (e->size > INT64_MAX - dev->pub.peak_allocated)
+			return 0;
+		heap__raise(m, dev, e->size);
+	}
+	return heap__tell(m, dev, &told, true, dev->any);
+}
+
+int heap__tensor(struct model *m, struct dev *dev, const struct event *e)
+{
+	struct rec *rec = blocks__at(&dev->blocks, e->addr);
+	struct dict_counts c = dict__counts(m->dict);
+	struct label label = {
+		.name = e->name < c.strings ? e->name : 0,
+		.module = e->module < c.modules ? e->module : 0,
+		.category = e->category < CATEGORY_NR ? e->category : CATEGORY_UNKNOWN,
+	};
+	uint32_t label1;
+	int err = 0;
+
+	if (!rec && (e->flags & CENSUS_FIRST)) {
+		err = heap__tensor_before(m, dev, e);
+		rec = blocks__at(&dev->blocks, e->addr);
+	}
+	/* Another block since, or a stretch that the block cannot hold. */
+	if (err || !rec || rec->time > e->time || e->size > m->sites[rec->site].size)
+		return err;
+	if (!label.category && !label.name && !label.module)
+		return 0;
+	err = blocks__label(m, label, &label1);
+	if (!err)
+		rec->label1 = label1;
+	return err;
+}
+
+void heap__census(struct dev *dev, const struct event *e)
+{
+	if (!(e->flags & CENSUS_FIRST))
+		return;
+	dev->census_done = true;
+	map64__free(dev->freed);
+	dev->freed = NULL;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "process/descendants.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "process/arrival.h"
+#include "process/proc.h"
+
+#define MAX_LOOKED_AT 1024
+#define MAX_THREADS 1024 /* of one process: any of them may have started others */
+
+struct list {
+	pid_t pid[MAX_LOOKED_AT], parent[MAX_LOOKED_AT];
+	size_t n;
+};
+
+static void add_children_of_thread(const char *path, pid_t parent, struct list *l)
+{
+	FILE *f = fopen(path, "re");
+	long pid;
+
+	if (!f)
+		return;
+	while (l->n < MAX_LOOKED_AT && fscanf(f, "%ld", &pid) == 1) {
+		if (pid <= 0)
+			continue;
+		l->parent[l->n] = parent;
+		l->pid[l->n++] = pid;
+	}
+	fclose(f);
+}
+
+static void add_children(pid_t pid, struct list *l)
+{
+	char path[64];
+	struct dirent *d;
+	size_t threads = 0;
+	DIR *dir;
+	long tid;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+	dir = opendir(path);
+	if (!dir)
+		return;
+	while (threads < MAX_THREADS && (d = readdir(dir))) {
+		tid = strtol(d->d_name, NULL, 10);
+		if (tid <= 0)
+			continue;
+		threads++;
+		snprintf(path, sizeof(path), "/proc/%d/task/%ld/children", (int)pid, tid);
+		add_children_of_thread(path, pid, l);
+	}
+	closedir(dir);
+}
+
+bool descendants__has_torch(pid_t pid)
+{
+	struct proc *p = proc__open(pid);
+	struct maps maps;
+	bool ret = false;
+
+	if (p && !proc__maps(p, &maps)) {
+		ret = arrival__is_torch(p, &maps);
+		maps__free(&maps);
+	}
+	proc__free(p);
+	return ret;
+}
+
+size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max)
+{
+	struct list l = { 0 };
+	size_t i, n = 0;
+
+	add_children(pid, &l);
+	for (i = 0; i < l.n; i++) {
+		if (descendants__has_torch(l.pid[i])) {
+			if (n < max)
+				pids[n] = l.pid[i];
+			n++;
+		}
+		add_children(l.pid[i], &l);
+	}
+	return n;
+}
+
+size_t descendants__descendants(pid_t pid, pid_t *pids, pid_t *parents, size_t max)
+{
+	struct list l = { 0 };
+	size_t i;
+
+	add_children(pid, &l);
+	for (i = 0; i < l.n && i < max; i++) {
+		pids[i] = l.pid[i];
+		parents[i] = l.parent[i];
+		add_children(l.pid[i], &l);
+	}
+	return i;
+}
+
+bool descendants__exists(pid_t pid)
+{
+	return !kill(pid, 0) || errno != ESRCH;
+}
+
+uint64_t descendants__pages(pid_t pid)
+{
+	unsigned long long pages = 0;
+	char name[48], buf[64];
+	ssize_t n;
+	int fd;
+
+	snprintf(name, sizeof(name), "/proc/%d/statm", (int)pid);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return 0;
+	n = read(fd, buf, sizeof(buf) - 1);
+	close(fd);
+	buf[n > 0 ? n : 0] = '\0';
+	return sscanf(buf, "%llu", &pages) == 1 ? pages : 0;
+}

@@ -1,0 +1,665 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/live_set.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/map64.h"
+
+#define NONE UINT32_MAX
+
+struct block {
+	uint64_t size, requested, cuda_stream;
+	uint64_t time; /* when it came */
+	uint64_t tensor_size;
+	uint32_t stack, thread, node;
+	uint32_t name, module; /* what EVENT_TENSOR said, if it did */
+	uint8_t walk, flags, how, category;
+	uint8_t item; /* TENSOR_ITEM */
+	bool tensor;
+	bool untold; /* nothing but EVENT_TENSOR ever told of it */
+};
+
+/* EVENT_CUDA_ALLOC, _GIVE, _SEGMENT: kept as they came. */
+struct range {
+	struct event e;
+	uint64_t seq;  /* 0: free, and the next free one is in next */
+	uint32_t next;
+};
+
+struct base_device {
+	struct device device;
+	struct map64 *blocks;	/* address -> number in base.blocks */
+	struct map64 *segments; /* address -> number in base.ranges */
+	bool totals;
+	uint64_t allocated, reserved;
+	uint64_t live; /* bytes of blocks, but for those that only wait for a stream */
+	uint64_t peak_allocated, peak_reserved;
+	bool used; /* the driver's figure is known */
+	uint64_t used_size;
+	bool left; /* so is what the driver has left */
+	uint64_t left_size;
+	bool census; /* there was one; as it was */
+	uint64_t census_size;
+	uint8_t census_flags;
+	uint64_t telling; /* number of the first of the EVENT_SEGMENTs that come now; 0: none came since the last STATE */
+};
+
+struct live_set {
+	struct block *blocks;
+	uint32_t n_blocks, room_blocks, free_block; /* a free one has the next free one in stack */
+	struct range *ranges;
+	uint32_t n_ranges, room_ranges, free_range;
+	struct map64 *taken[MEM_HOW_NR]; /* address -> number in ranges */
+	struct base_device *devices;
+	uint32_t n_devices;
+	uint64_t seq;
+	uint64_t lost;
+	bool losing; /* the last loss has not ended: see EVENT_LOST */
+};
+
+struct live_set *live_set__new(void)
+{
+	struct live_set *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->free_block = b->free_range = NONE;
+	for (int i = 0; i < MEM_HOW_NR; i++) {
+		b->taken[i] = map64__new();
+		if (!b->taken[i]) {
+			live_set__free(b);
+			return NULL;
+		}
+	}
+	return b;
+}
+
+void live_set__free(struct live_set *b)
+{
+	if (!b)
+		return;
+	for (int i = 0; i < MEM_HOW_NR; i++)
+		map64__free(b->taken[i]);
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		map64__free(b->devices[i].blocks);
+		map64__free(b->devices[i].segments);
+	}
+	free(b->devices);
+	free(b->blocks);
+	free(b->ranges);
+	free(b);
+}
+
+static struct base_device *device_of(struct live_set *b, struct device device)
+{
+	struct base_device d = { .device = device }, *bigger;
+
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		if (!memcmp(&b->devices[i].device, &device, sizeof(device)))
+			return &b->devices[i];
+	}
+	bigger = realloc(b->devices, (b->n_devices + 1) * sizeof(*bigger));
+	if (!bigger)
+		return NULL;
+	b->devices = bigger;
+	d.blocks = map64__new();
+	d.segments = map64__new();
+	if (!d.blocks || !d.segments) {
+		map64__free(d.blocks);
+		map64__free(d.segments);
+		return NULL;
+	}
+	b->devices[b->n_devices] = d;
+	return &b->devices[b->n_devices++];
+}
+
+static int grow(void *array, uint32_t *room, size_t size)
+{
+	uint32_t more = *room ? *room * 2 : 256;
+	void **p = array, *bigger;
+
+	if (*room > UINT32_MAX / 4)
+		return -ENOMEM;
+	bigger = realloc(*p, more * size);
+	if (!bigger)
+		return -ENOMEM;
+	*p = bigger;
+	*room = more;
+	return 0;
+}
+
+/* ---- blocks ---- */
+
+static int new_block(struct live_set *b, uint32_t *ret)
+{
+	int err;
+
+	if (b->free_block != NONE) {
+		*ret = b->free_block;
+		b->free_block = b->blocks[*ret].stack;
+		return 0;
+	}
+	err = b->n_blocks == b->room_blocks ? grow(&b->blocks, &b->room_blocks, sizeof(*b->blocks)) : 0;
+	if (!err)
+		*ret = b->n_blocks++;
+	return err;
+}
+
+/* Of what the allocator counts. */
+static uint64_t counted(const struct block *k)
+{
+	return k->flags & BLOCK_PENDING ? 0 : k->size;
+}
+
+/* A block comes to e->addr; what was there has been freed without a word. */
+static int put_block(struct live_set *b, struct base_device *d, const struct event *e)
+{
+	uint64_t old;
+	uint32_t i;
+	int err;
+
+	if (map64__get(d->blocks, e->addr, &old)) {
+		i = (uint32_t)old;
+		d->live -= counted(&b->blocks[i]);
+	} else {
+		err = new_block(b, &i);
+		if (err)
+			return err;
+		err = map64__set(d->blocks, e->addr, i);
+		if (err)
+			return err;
+	}
+	b->blocks[i] = (struct block){ .size = e->size,
+				       .requested = e->requested,
+				       .cuda_stream = e->cuda_stream,
+				       .time = e->kind == EVENT_ALLOC ? e->time : 0,
+				       .stack = e->stack,
+				       .thread = e->thread,
+				       .node = e->node,
+				       .walk = e->walk,
+				       .flags = e->flags,
+				       .how = e->how };
+	d->live += counted(&b->blocks[i]);
+	return 0;
+}
+
+static void drop_block(struct live_set *b, struct base_device *d, uint64_t addr)
+{
+	uint64_t old;
+
+	if (!map64__del(d->blocks, addr, &old))
+		return;
+	d->live -= counted(&b->blocks[old]);
+	b->blocks[old].stack = b->free_block;
+	b->free_block = (uint32_t)old;
+}
+
+/* What the program asked for; a block that the allocator's tables tell of again was there with its line. */
+static void set_asked(struct live_set *b, struct base_device *d, const struct event *e)
+{
+	uint64_t i;
+
+	if (!e->requested || !map64__get(d->blocks, e->addr, &i))
+		return;
+	b->blocks[i].requested = e->requested;
+	b->blocks[i].cuda_stream = e->cuda_stream;
+}
+
+static int told_block(struct live_set *b, struct base_device *d, const struct event *e)
+{
+	uint64_t i;
+
+	if (!map64__get(d->blocks, e->addr, &i) || b->blocks[i].size != e->size ||
+	    ((b->blocks[i].flags ^ e->flags) & BLOCK_PENDING))
+		return put_block(b, d, e);
+	set_asked(b, d, e);
+	return 0;
+}
+
+/* A storage that was there before the first event, on a device that tells of no such blocks, becomes a block here. */
+static int set_tensor(struct live_set *b, struct base_device *d, const struct event *e)
+{
+	struct block *k;
+	uint64_t i;
+	int err;
+
+	if (!map64__get(d->blocks, e->addr, &i)) {
+		const struct event block = { .kind = EVENT_BLOCK, .device = e->device, .addr = e->addr, .size = e->size };
+
+		if (!(e->flags & CENSUS_FIRST))
+			return 0;
+		err = put_block(b, d, &block);
+		if (err || !map64__get(d->blocks, e->addr, &i))
+			return err;
+		b->blocks[i].untold = true;
+		d->peak_allocated += d->totals ? 0 : e->size; /* it was there all the while */
+	}
+	k = &b->blocks[i];
+	if (k->time > e->time) /* the tensor was in the one before */
+		return 0;
+	k->tensor = true;
+	k->tensor_size = e->size;
+	k->name = e->name;
+	k->module = e->module;
+	k->category = e->category;
+	k->item = e->flags & TENSOR_ITEM;
+	return 0;
+}
+
+/* ---- below the blocks ---- */
+
+static int put_range(struct live_set *b, struct map64 *map, const struct event *e)
+{
+	uint64_t old;
+	uint32_t i;
+	int err;
+
+	if (map64__get(map, e->addr, &old)) {
+		i = (uint32_t)old;
+	} else {
+		if (b->free_range != NONE) {
+			i = b->free_range;
+			b->free_range = b->ranges[i].next;
+		} else {
+			err = b->n_ranges == b->room_ranges ? grow(&b->ranges, &b->room_ranges, sizeof(*b->ranges)) : 0;
+			if (err)
+				return err;
+			i = b->n_ranges++;
+			b->ranges[i] = (struct range){ 0 };
+		}
+		err = map64__set(map, e->addr, i);
+		if (err)
+			return err;
+	}
+	b->ranges[i] = (struct range){ .e = *e, .seq = b->seq };
+	return 0;
+}
+
+static void drop_range(struct live_set *b, struct map64 *map, uint64_t addr)
+{
+	uint64_t i;
+
+	if (!map64__del(map, addr, &i))
+		return;
+	b->ranges[i] = (struct range){ .next = b->free_range };
+	b->free_range = (uint32_t)i;
+}
+
+static bool overlap(const struct event *a, const struct event *b)
+{
+	return a->addr - b->addr < b->size || b->addr - a->addr < a->size;
+}
+
+/* A segment that is kept, or anything taken in another piece, of which e is a part. */
+static bool is_part(const struct live_set *b, const struct event *e)
+{
+	for (uint32_t i = 0; i < b->n_ranges; i++) {
+		const struct range *r = &b->ranges[i];
+
+		if (r->seq && (r->e.kind == EVENT_SEGMENT || (r->e.kind == EVENT_CUDA_ALLOC && r->e.how == e->how)) &&
+		    overlap(&r->e, e))
+			return true;
+	}
+	return false;
+}
+
+/* Mappings go piece by piece: of what is left of a larger one, the pieces that are gone have to be told as well. */
+static int give_mapped(struct live_set *b, const struct event *e)
+{
+	struct map64 *taken = b->taken[MEM_MAPPED];
+	uint64_t i;
+
+	if (map64__get(taken, e->addr, &i) && (!e->size || b->ranges[i].e.size == e->size))
+		drop_range(b, taken, e->addr);
+	return is_part(b, e) ? put_range(b, taken, e) : 0;
+}
+
+/* All else goes as a whole. One call gives back what several take. */
+static void give_whole(struct live_set *b, const struct event *e)
+{
+	static const uint8_t family[MEM_HOW_NR] = { [MEM_DEVICE] = 1,	 [MEM_ASYNC] = 1, [MEM_MANAGED] = 1,
+						    [MEM_HOST] = 2,	 [MEM_REGISTERED] = 2,
+						    [MEM_PHYSICAL] = 3, [MEM_RESERVED] = 4 };
+
+	for (int how = 0; how < MEM_HOW_NR; how++) {
+		if (family[how] == family[e->how])
+			drop_range(b, b->taken[how], e->addr);
+	}
+	for (uint32_t d = 0; d < b->n_devices && family[e->how] == 1; d++)
+		drop_range(b, b->devices[d].segments, e->addr);
+}
+
+/* The allocator's tables are whole, and what was taken or told of before does not stand in them: it is gone. */
+static void drop_untold(struct live_set *b, struct base_device *d, uint64_t since)
+{
+	for (uint32_t i = 0; i < b->n_ranges; i++) {
+		struct event e = b->ranges[i].e;
+		bool segment = e.kind == EVENT_SEGMENT ||
+			       (e.kind == EVENT_CUDA_ALLOC && e.flags & MEM_BY_ALLOCATOR &&
+				(e.how == MEM_DEVICE || e.how == MEM_MAPPED));
+		bool told = false;
+
+		if (!b->ranges[i].seq || b->ranges[i].seq >= since || !segment ||
+		    memcmp(&e.device, &d->device, sizeof(e.device)))
+			continue;
+		for (uint32_t k = 0; k < b->n_ranges && !told && e.kind == EVENT_CUDA_ALLOC; k++)
+			told = b->ranges[k].seq >= since && b->ranges[k].e.kind == EVENT_SEGMENT &&
+			       overlap(&b->ranges[k].e, &e);
+		if (!told)
+			drop_range(b, e.kind == EVENT_SEGMENT ? d->segments : b->taken[e.how], e.addr);
+	}
+}
+
+static void take_level(struct base_device *d)
+{
+	uint64_t allocated = d->totals ? d->allocated : d->live;
+
+	if (allocated > d->peak_allocated)
+		d->peak_allocated = allocated;
+	if (d->reserved > d->peak_reserved)
+		d->peak_reserved = d->reserved;
+}
+
+static int fold_on_device(struct live_set *b, struct base_device *d, const struct event *e)
+{
+	if (e->totals) {
+		d->totals = true;
+		d->allocated = e->allocated;
+		d->reserved = e->reserved;
+	}
+	switch (e->kind) {
+	case EVENT_ALLOC:
+		return put_block(b, d, e);
+	case EVENT_FREE:
+		drop_block(b, d, e->addr);
+		break;
+	case EVENT_BLOCK:
+		return told_block(b, d, e);
+	case EVENT_REQUESTED:
+		set_asked(b, d, e);
+		break;
+	case EVENT_SEGMENT:
+		if (!d->telling)
+			d->telling = b->seq;
+		return put_range(b, d->segments, e);
+	case EVENT_STATE:
+		if (d->telling && e->flags & (STATE_EXACT | STATE_SEGMENTS_EXACT))
+			drop_untold(b, d, d->telling);
+		d->telling = 0;
+		break;
+	case EVENT_TENSOR:
+		return set_tensor(b, d, e);
+	case EVENT_CENSUS:
+		d->census = true;
+		d->census_size = e->size;
+		d->census_flags = e->flags;
+		break;
+	case EVENT_USED:
+		d->used = true;
+		d->used_size = e->size;
+		break;
+	case EVENT_LEFT:
+		d->left = true;
+		d->left_size = e->size;
+		break;
+	}
+	return 0;
+}
+
+int live_set__fold(struct live_set *b, const struct event *e)
+{
+	struct base_device *d;
+	int err;
+
+	b->seq++;
+	switch (e->kind) {
+	case EVENT_STEP:
+	case EVENT_CALL:
+	case EVENT_MARK:
+		return 0;
+	case EVENT_LOST:
+		b->lost += e->size;
+		b->losing = e->size;
+		return 0;
+	case EVENT_CUDA_ALLOC:
+	case EVENT_CUDA_FREE:
+		if (e->how >= MEM_HOW_NR)
+			return 0;
+		if (e->kind == EVENT_CUDA_ALLOC)
+			return put_range(b, b->taken[e->how], e);
+		if (e->how == MEM_MAPPED)
+			return give_mapped(b, e);
+		give_whole(b, e);
+		return 0;
+	}
+	d = device_of(b, e->device);
+	err = d ? fold_on_device(b, d, e) : -ENOMEM;
+	if (!err)
+		take_level(d);
+	return err;
+}
+
+bool live_set__level(const struct live_set *b, size_t i, struct flight_level *ret)
+{
+	const struct base_device *d = &b->devices[i];
+
+	if (i >= b->n_devices)
+		return false;
+	*ret = (struct flight_level){ .device = d->device,
+				      .totals = d->totals,
+				      .allocated = d->totals ? d->allocated : d->live,
+				      .reserved = d->reserved,
+				      .peak_allocated = d->peak_allocated,
+				      .peak_reserved = d->peak_reserved };
+	return true;
+}
+
+void live_set__new_peaks(struct live_set *b)
+{
+	for (uint32_t i = 0; i < b->n_devices; i++) {
+		b->devices[i].peak_allocated = b->devices[i].peak_reserved = 0;
+		take_level(&b->devices[i]);
+	}
+}
+
+uint64_t live_set__blocks(const struct live_set *b)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < b->n_devices; i++)
+		n += map64__count(b->devices[i].blocks);
+	return n;
+}
+
+/* ---- telling ---- */
+
+struct teller {
+	const struct live_set *b;
+	uint64_t time;
+	int (*fn)(void *ctx, const struct event *e);
+	void *ctx;
+};
+
+static int tell(const struct teller *t, struct event e)
+{
+	e.time = t->time;
+	return t->fn(t->ctx, &e);
+}
+
+static int by_seq(const void *x, const void *y)
+{
+	const struct range *const *a = x, *const *b = y;
+
+	return (*a)->seq < (*b)->seq ? -1 : (*a)->seq > (*b)->seq;
+}
+
+static int tell_ranges(const struct teller *t)
+{
+	const struct range **all = malloc((t->b->n_ranges + 1) * sizeof(*all));
+	uint32_t n = 0;
+	int err = 0;
+
+	if (!all)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < t->b->n_ranges; i++) {
+		if (t->b->ranges[i].seq)
+			all[n++] = &t->b->ranges[i];
+	}
+	qsort(all, n, sizeof(*all), by_seq);
+	for (uint32_t i = 0; i < n && !err; i++)
+		err = tell(t, all[i]->e);
+	free(all);
+	return err;
+}
+
+struct place {
+	uint64_t addr, block;
+};
+
+static int by_addr(const void *x, const void *y)
+{
+	const struct place *a = x, *b = y;
+
+	return a->addr < b->addr ? -1 : a->addr > b->addr;
+}
+
+static int tell_block(const struct teller *t, struct device device, uint64_t addr, const struct block *k)
+{
+	int err = 0;
+
+	if (!k->untold)
+		err = tell(t, (struct event){ .kind = EVENT_BLOCK,
+					      .device = device,
+					      .addr = addr,
+					      .size = k->size,
+					      .requested = k->requested,
+					      .cuda_stream = k->cuda_stream,
+					      .stack = k->stack,
+					      .thread = k->thread,
+					      .node = k->node,
+					      .walk = k->walk,
+					      .flags = k->flags,
+					      .how = k->how });
+	if (!err && k->tensor)
+		err = tell(t, (struct event){ .kind = EVENT_TENSOR,
+					      .device = device,
+					      .addr = addr,
+					      .size = k->tensor_size,
+					      .flags = CENSUS_FIRST | k->item,
+					      .name = k->name,
+					      .module = k->module,
+					      .category = k->category });
+	return err;
+}
+
+/* *sum: bytes of those that count as allocated. */
+static int tell_blocks(const struct teller *t, const struct base_device *d, uint64_t *sum)
+{
+	size_t n = 0, pos = 0, count = map64__count(d->blocks);
+	struct place *all = malloc((count + 1) * sizeof(*all));
+	int err = 0;
+
+	if (!all)
+		return -ENOMEM;
+	while (n < count && map64__next(d->blocks, &pos, &all[n].addr, &all[n].block))
+		n++;
+	qsort(all, n, sizeof(*all), by_addr);
+	for (size_t i = 0; i < n && !err; i++) {
+		const struct block *k = &t->b->blocks[all[i].block];
+
+		*sum += k->flags & BLOCK_PENDING ? 0 : k->size;
+		err = tell_block(t, d->device, all[i].addr, k);
+	}
+	free(all);
+	return err;
+}
+
+static int range_by_addr(const void *x, const void *y)
+{
+	const struct event *const *a = x, *const *b = y;
+
+	return (*a)->addr < (*b)->addr ? -1 : (*a)->addr > (*b)->addr;
+}
+
+/* Bytes in the device's segments, each address once. Pieces given back out of the middle are not looked at. */
+static int sum_segments(const struct live_set *b, const struct base_device *d, uint64_t *ret)
+{
+	const struct event **all = malloc((b->n_ranges + 1) * sizeof(*all));
+	uint64_t sum = 0, end = 0;
+	uint32_t n = 0;
+
+	if (!all)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < b->n_ranges; i++) {
+		const struct event *e = &b->ranges[i].e;
+		bool segment = e->kind == EVENT_SEGMENT ||
+			       (e->kind == EVENT_CUDA_ALLOC && e->flags & MEM_BY_ALLOCATOR &&
+				(e->how == MEM_DEVICE || e->how == MEM_MAPPED));
+
+		if (b->ranges[i].seq && segment && !memcmp(&e->device, &d->device, sizeof(e->device)) &&
+		    e->size <= UINT64_MAX - e->addr)
+			all[n++] = e;
+	}
+	qsort(all, n, sizeof(*all), range_by_addr);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t from = all[i]->addr > end ? all[i]->addr : end, to = all[i]->addr + all[i]->size;
+
+		if (to > from) {
+			sum += to - from;
+			end = to;
+		}
+	}
+	free(all);
+	*ret = sum;
+	return 0;
+}
+
+static int tell_device(const struct teller *t, const struct base_device *d)
+{
+	struct event state = { .kind = EVENT_STATE,
+			       .device = d->device,
+			       .totals = true,
+			       .allocated = d->allocated,
+			       .reserved = d->reserved };
+	uint64_t blocks = 0, segments = 0;
+	int err = tell_blocks(t, d, &blocks);
+
+	if (!err && d->totals)
+		err = sum_segments(t->b, d, &segments);
+	if (err)
+		return err;
+	if (d->totals) {
+		if (segments == d->reserved)
+			state.flags = STATE_SEGMENTS_EXACT | (blocks == d->allocated ? STATE_EXACT : 0);
+		err = tell(t, state);
+	}
+	if (!err && d->census) /* the beginning of the window stands for the attach */
+		err = tell(t, (struct event){ .kind = EVENT_CENSUS,
+					      .device = d->device,
+					      .size = d->census_size,
+					      .flags = d->census_flags | CENSUS_FIRST });
+	if (!err && d->used)
+		err = tell(t, (struct event){ .kind = EVENT_USED, .device = d->device, .size = d->used_size });
+	if (!err && d->left)
+		err = tell(t, (struct event){ .kind = EVENT_LEFT, .device = d->device, .size = d->left_size });
+	return err;
+}
+
+int live_set__tell(const struct live_set *b, uint64_t time, int (*fn)(void *ctx, const struct event *e),
+		      void *ctx)
+{
+	const struct teller t = { .b = b, .time = time, .fn = fn, .ctx = ctx };
+	int err = 0;
+
+	if (b->lost)
+		err = tell(&t, (struct event){ .kind = EVENT_LOST, .size = b->lost });
+	if (b->lost && !b->losing && !err)
+		err = tell(&t, (struct event){ .kind = EVENT_LOST });
+	if (!err)
+		err = tell_ranges(&t);
+	for (uint32_t i = 0; i < b->n_devices && !err; i++)
+		err = tell_device(&t, &b->devices[i]);
+	return err;
+}

@@ -1,0 +1,407 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "record/mtr_rolling.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memtrace.h"
+#include "record/dict.h"
+#include "record/live_set.h"
+#include "record/mtr.h"
+#include "record/renumber.h"
+
+struct mtr_rolling {
+	const struct dict *dict;
+	const struct facts *facts;
+	struct mtr_ring_opts opts;
+	struct live_set *base;
+	/* The segment being written; writer is NULL between two. */
+	struct renumber *renumber;
+	struct facts *own_facts;
+	struct mtr_writer *writer;
+	uint64_t before; /* bytes of it that tell what was there before */
+	struct mtr_ring_segment *segments; /* a ring, the one being written last */
+	uint32_t first, n, room;
+	unsigned int number;
+	uint64_t steps;
+	uint64_t used, most; /* used: by closed segments */
+	bool has_gap;
+	struct mtr_ring_span gap;
+	int err; /* of the first thing that failed: nothing more is written */
+};
+
+struct mtr_rolling *mtr_rolling__new(const struct dict *d, const struct facts *f, const struct mtr_ring_opts *opts)
+{
+	struct mtr_rolling *r;
+
+	if (opts->segment < MTR_RING_SEGMENT_MIN || opts->segment > opts->space / 2 ||
+	    opts->segment < opts->space / MTR_RING_SEGMENTS) {
+		errno = EINVAL;
+		return NULL;
+	}
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return NULL;
+	r->dict = d;
+	r->facts = f;
+	r->opts = *opts;
+	r->base = live_set__new();
+	if (!r->base) {
+		free(r);
+		errno = ENOMEM;
+		return NULL;
+	}
+	return r;
+}
+
+/* The writer and what it borrows; returns what closing it gave. */
+static int close_writer(struct mtr_rolling *r)
+{
+	int err = mtr_writer__close(r->writer);
+
+	r->writer = NULL;
+	renumber__free(r->renumber);
+	r->renumber = NULL;
+	facts__free(r->own_facts);
+	r->own_facts = NULL;
+	return err;
+}
+
+void mtr_rolling__free(struct mtr_rolling *r)
+{
+	if (!r)
+		return;
+	r->err = r->err ?: -ECANCELED; /* closing writes nothing more */
+	close_writer(r);
+	live_set__free(r->base);
+	free(r->segments);
+	free(r);
+}
+
+/* ---- the segments ---- */
+
+static struct mtr_ring_segment *segment_at(const struct mtr_rolling *r, uint32_t i)
+{
+	return &r->segments[(r->first + i) % r->room];
+}
+
+static struct mtr_ring_segment *current(const struct mtr_rolling *r)
+{
+	return segment_at(r, r->n - 1);
+}
+
+const struct mtr_ring_segment *mtr_rolling__segment(const struct mtr_rolling *r, uint32_t i)
+{
+	return i < r->n ? segment_at(r, i) : NULL;
+}
+
+const struct mtr_ring_span *mtr_rolling__gap(const struct mtr_rolling *r)
+{
+	return r->has_gap ? &r->gap : NULL;
+}
+
+static uint64_t on_disk(uint64_t bytes)
+{
+	return (bytes + MTR_RING_ROUND - 1) & ~(MTR_RING_ROUND - 1);
+}
+
+uint64_t mtr_rolling__used(const struct mtr_rolling *r)
+{
+	return r->used + (r->writer ? on_disk(mtr_writer__bytes(r->writer)) : 0);
+}
+
+uint64_t mtr_rolling__most_used(const struct mtr_rolling *r)
+{
+	return r->most;
+}
+
+void mtr_rolling__level(const struct mtr_rolling *r, struct device d, uint64_t *allocated, uint64_t *reserved)
+{
+	struct flight_level l;
+
+	*allocated = *reserved = 0;
+	for (size_t i = 0; live_set__level(r->base, i, &l); i++) {
+		if (memcmp(&l.device, &d, sizeof(d)))
+			continue;
+		*allocated = l.allocated;
+		*reserved = l.reserved;
+		return;
+	}
+}
+
+static int add_segment(struct mtr_rolling *r, struct mtr_ring_segment s)
+{
+	uint32_t room = r->room ? r->room * 2 : 16;
+	struct mtr_ring_segment *bigger;
+
+	if (r->n == r->room) {
+		bigger = malloc(room * sizeof(*bigger));
+		if (!bigger)
+			return -ENOMEM;
+		for (uint32_t i = 0; i < r->n; i++)
+			bigger[i] = *segment_at(r, i);
+		free(r->segments);
+		r->segments = bigger;
+		r->first = 0;
+		r->room = room;
+	}
+	r->n++;
+	*current(r) = s;
+	return 0;
+}
+
+/* NULL: there are more than are kept. */
+static struct mtr_ring_device *device_of(struct mtr_ring_span *s, struct device d)
+{
+	for (uint32_t i = 0; i < s->n_devices; i++)
+		if (!memcmp(&s->devices[i].device, &d, sizeof(d)))
+			return &s->devices[i];
+	if (s->n_devices == MTR_RING_DEVICES)
+		return NULL;
+	s->devices[s->n_devices] = (struct mtr_ring_device){ .device = d };
+	return &s->devices[s->n_devices++];
+}
+
+/* What came right after becomes a part of it. */
+static void lengthen(struct mtr_ring_span *into, const struct mtr_ring_span *s)
+{
+	into->to = s->to;
+	into->steps += s->steps;
+	into->events += s->events;
+	into->lost += s->lost;
+	into->ooms += s->ooms;
+	for (uint32_t i = 0; i < s->n_devices; i++) {
+		const struct mtr_ring_device *e = &s->devices[i];
+		struct mtr_ring_device *d = device_of(into, e->device);
+
+		if (!d)
+			continue;
+		d->allocated = e->allocated;
+		d->reserved = e->reserved;
+		if (e->peak_allocated > d->peak_allocated) {
+			d->peak_allocated = e->peak_allocated;
+			d->peak_time = e->peak_time;
+		}
+		if (e->peak_reserved > d->peak_reserved)
+			d->peak_reserved = e->peak_reserved;
+		d->allocs += e->allocs;
+		d->frees += e->frees;
+		d->total_allocated += e->total_allocated;
+	}
+}
+
+static int drop_oldest(struct mtr_rolling *r)
+{
+	struct mtr_ring_segment s = *segment_at(r, 0);
+
+	r->first = (r->first + 1) % r->room;
+	r->n--;
+	r->used -= on_disk(s.bytes);
+	if (r->has_gap)
+		lengthen(&r->gap, &s.span);
+	else
+		r->gap = s.span;
+	r->has_gap = true;
+	return r->opts.drop(r->opts.ctx, &s, &r->gap);
+}
+
+/* The writer is about to write so much more into the segment at hand. */
+static int make_room(void *ctx, uint64_t bytes)
+{
+	struct mtr_rolling *r = ctx;
+	uint64_t now = on_disk(current(r)->bytes + bytes);
+	int err = r->err;
+
+	while (!err && r->used + now > r->opts.space) {
+		if (r->n == 1)
+			return -EFBIG;
+		err = drop_oldest(r);
+	}
+	current(r)->bytes += bytes;
+	if (r->used + now > r->most)
+		r->most = r->used + now;
+	return err;
+}
+
+/* ---- one after the other ---- */
+
+/* The capture's facts as they are now, with what is this segment's own. why: it ends, NULL: as the capture has it. */
+static int copy_facts(struct mtr_rolling *r, const char *why)
+{
+	const struct mtr_ring_segment *s = current(r);
+	const char *key, *value;
+	int err = 0;
+
+	for (size_t i = 0; i < facts__count(r->facts) && !err; i++) {
+		facts__at(r->facts, i, &key, &value);
+		err = facts__set(r->own_facts, key, value);
+	}
+	err = err ?: facts__setf(r->own_facts, "duration_ns", "%" PRIu64, s->span.to);
+	err = err ?: facts__setf(r->own_facts, "events", "%" PRIu64, s->span.events);
+	err = err ?: facts__setf(r->own_facts, "segment", "%u", s->number);
+	if (!err && s->number > 1)
+		err = facts__setf(r->own_facts, "window_start_ns", "%" PRIu64, s->span.from) ?:
+		      facts__setf(r->own_facts, "window_first_step", "%" PRIu64, s->span.first_step);
+	return err || !why ? err : facts__set(r->own_facts, "stop_reason", why);
+}
+
+static int put(void *ctx, const struct event *e)
+{
+	struct mtr_rolling *r = ctx;
+	struct event own = *e;
+	int err = renumber__event(r->renumber, &own);
+
+	return err ?: mtr_writer__event(r->writer, &own);
+}
+
+/* A device that was there before the segment begins where it was. */
+static void begin_devices(const struct mtr_rolling *r, struct mtr_ring_segment *s, const struct mtr_ring_span *before)
+{
+	for (uint32_t i = 0; before && i < before->n_devices; i++) {
+		struct mtr_ring_device *d = device_of(&s->span, before->devices[i].device);
+
+		mtr_rolling__level(r, d->device, &d->allocated, &d->reserved);
+		d->peak_allocated = d->allocated;
+		d->peak_reserved = d->reserved;
+		d->peak_time = s->span.from;
+	}
+}
+
+/* The next segment, for events from this time on. */
+static int begin(struct mtr_rolling *r, uint64_t time)
+{
+	struct mtr_ring_segment s = { .number = r->number + 1,
+				      .span = { .from = time, .to = time, .first_step = r->steps },
+				      .blocks = live_set__blocks(r->base) };
+	struct mtr_writer_opts opts = { .room = make_room, .ctx = r };
+	int err, fd;
+
+	begin_devices(r, &s, r->n ? &current(r)->span : r->has_gap ? &r->gap : NULL);
+	r->own_facts = facts__new();
+	r->renumber = renumber__new(r->dict);
+	err = r->own_facts && r->renumber ? add_segment(r, s) : -ENOMEM;
+	if (err)
+		return err;
+	r->number++;
+	err = copy_facts(r, NULL);
+	if (err)
+		return err;
+	fd = r->opts.open(r->opts.ctx, current(r));
+	if (fd < 0)
+		return fd;
+	r->writer = mtr_writer__new(fd, renumber__dict(r->renumber), r->own_facts, &opts);
+	if (!r->writer)
+		return -errno;
+	if (s.number > 1)
+		err = live_set__tell(r->base, time, put, r);
+	err = err ?: mtr_writer__flush(r->writer);
+	r->before = mtr_writer__bytes(r->writer);
+	return err;
+}
+
+/* The segment at hand is whole. */
+static int end(struct mtr_rolling *r, const char *why)
+{
+	struct mtr_ring_segment *s = current(r);
+	int err = copy_facts(r, why) ?: close_writer(r), said;
+
+	r->used += on_disk(s->bytes);
+	s->closed = !err;
+	said = r->opts.done(r->opts.ctx, s, err);
+	return err ?: said;
+}
+
+/*
+ * A segment is done when it has the size, and tells more of what happened than of what was there before: else where much is
+ * live, most of what is written would be that. It takes no more than a quarter of the space in any case.
+ */
+static bool is_full(const struct mtr_rolling *r)
+{
+	uint64_t bytes = mtr_writer__bytes(r->writer);
+
+	if (bytes < r->opts.segment)
+		return false;
+	return bytes >= 2 * r->before || (bytes >= r->opts.space / 4 && bytes > r->before + r->opts.segment / 4);
+}
+
+static void count(struct mtr_rolling *r, const struct event *e)
+{
+	struct mtr_ring_span *s = &current(r)->span;
+	struct mtr_ring_device *d;
+
+	if (e->time > s->to)
+		s->to = e->time;
+	if (e->kind == EVENT_LOST) {
+		s->lost += e->size;
+		return;
+	}
+	s->events += event__counts(e);
+	s->ooms += e->kind == EVENT_OOM;
+	if (e->kind == EVENT_STEP) {
+		s->steps++;
+		r->steps++;
+	}
+	if (e->kind != EVENT_ALLOC && e->kind != EVENT_FREE && e->kind != EVENT_OOM && e->kind != EVENT_BLOCK &&
+	    e->kind != EVENT_STATE && e->kind != EVENT_TENSOR)
+		return;
+	d = device_of(s, e->device);
+	if (!d)
+		return;
+	mtr_rolling__level(r, e->device, &d->allocated, &d->reserved);
+	if (d->allocated > d->peak_allocated) {
+		d->peak_allocated = d->allocated;
+		d->peak_time = e->time;
+	}
+	if (d->reserved > d->peak_reserved)
+		d->peak_reserved = d->reserved;
+	d->allocs += e->kind == EVENT_ALLOC;
+	d->frees += e->kind == EVENT_FREE;
+	d->total_allocated += e->kind == EVENT_ALLOC ? e->size : 0;
+}
+
+static int take_in(struct mtr_rolling *r, const struct event *e)
+{
+	int err = r->writer ? 0 : begin(r, e->time);
+
+	err = err ?: put(r, e) ?: live_set__fold(r->base, e);
+	if (err)
+		return err;
+	count(r, e);
+	return is_full(r) ? end(r, "segment") : 0;
+}
+
+int mtr_rolling__event(struct mtr_rolling *r, const struct event *e)
+{
+	if (r->err)
+		return r->err;
+	if (e->kind < EVENT_ALLOC || e->kind >= EVENT_KINDS || e->walk >= MT_WALK_NR || e->how >= MEM_HOW_NR ||
+	    e->category >= CATEGORY_NR)
+		return -EINVAL;
+	r->err = take_in(r, e);
+	return r->err;
+}
+
+int mtr_rolling__flush(struct mtr_rolling *r)
+{
+	if (r->err || !r->writer)
+		return r->err;
+	r->err = copy_facts(r, NULL) ?: mtr_writer__flush(r->writer);
+	return r->err;
+}
+
+int mtr_rolling__finish(struct mtr_rolling *r)
+{
+	int err;
+
+	if (r->writer) {
+		err = r->err;
+		if (!err)
+			err = end(r, NULL);
+		else
+			(void)r->opts.done(r->opts.ctx, current(r), err);
+		r->err = err;
+	}
+	return r->err;
+}

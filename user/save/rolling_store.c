@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "save/rolling_store.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "archive/folder.h"
+#include "lib/json.h"
+#include "lib/outfile.h"
+#include "lib/text.h"
+#include "record/mtr_rolling.h"
+#include "record/totals.h"
+
+#define SEGMENTS_MAX 256 /* by what the index takes */
+#define ENTRY_BYTES (5u << 10) /* that the index may take for a segment */
+#define TOTALS_MAX (UINT64_C(64) << 20)
+#define TOTALS_EVERY UINT64_C(10000000000) /* ns, and longer where it is large: ... */
+#define TOTALS_RATE (UINT64_C(50) << 10)  /* ... so many bytes a second */
+
+struct rolling_store {
+	struct ring_store_opts opts;
+	const struct facts *facts;
+	char *name;
+	struct folder *folder;
+	struct mtr_rolling *ring;
+	struct totals *totals;
+	struct outfile *file; /* the segment that is being written */
+	char file_name[32];
+	uint64_t totals_room, next_totals, totals_bytes, index_bytes, most; /* bytes; ns */
+	uint64_t dropped;
+	uint64_t start; /* of the capture, ns since 1970; 0: not known */
+	char why[160];
+};
+
+void rolling_store__segments(uint64_t size, uint64_t *min, uint64_t *max)
+{
+	*min = size / SEGMENTS_MAX > MTR_RING_SEGMENT_MIN ? size / SEGMENTS_MAX : MTR_RING_SEGMENT_MIN;
+	*max = size / 4;
+}
+
+static uint64_t round_up(uint64_t bytes)
+{
+	return (bytes + MTR_RING_ROUND - 1) / MTR_RING_ROUND * MTR_RING_ROUND;
+}
+
+const char *rolling_store__why(const struct rolling_store *s, int err)
+{
+	if (s && *s->why)
+		return s->why;
+	switch (-err) {
+	case EEXIST:
+		return "it has recordings in it; name a folder that has none";
+	case ENOENT:
+		return "the folder that it is to be in does not exist";
+	case EFBIG:
+		return "what is live takes more room than --rolling gives; give more, what was written before is readable";
+	case EINVAL:
+		return "an event that a recording cannot hold";
+	default:
+		return folder__why(err);
+	}
+}
+
+const char *rolling_store__path(const struct rolling_store *s)
+{
+	return folder__path(s->folder);
+}
+
+const struct totals *rolling_store__totals(const struct rolling_store *s)
+{
+	return s->totals;
+}
+
+/* ---- the index ---- */
+
+static void rfc3339(char *buf, size_t size, uint64_t ns)
+{
+	time_t t = (time_t)(ns / 1000000000);
+	struct tm tm;
+	char when[32];
+
+	gmtime_r(&t, &tm);
+	strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(buf, size, "%s.%03uZ", when, (unsigned int)(ns / 1000000 % 1000));
+}
+
+static void copy_fact(const struct rolling_store *s, const char *key, char *buf, size_t size)
+{
+	const char *value = facts__get(s->facts, key);
+
+	buf[value ? text__utf8(buf, size - 1, value, strlen(value)) : 0] = '\0';
+}
+
+static int64_t number_fact(const struct rolling_store *s, const char *key)
+{
+	const char *value = facts__get(s->facts, key);
+
+	return value && *value >= '0' && *value <= '9' ? strtoll(value, NULL, 10) : -1;
+}
+
+static void segment_name(char buf[32], unsigned int number)
+{
+	snprintf(buf, 32, "segment-%06u.mtr", number);
+}
+
+static struct folder_entry entry_of(const struct rolling_store *s, const struct mtr_ring_segment *g)
+{
+	struct folder_entry e = { .kind = "segment",
+				  .pid = number_fact(s, "pid"),
+				  .rank = number_fact(s, "rank"),
+				  .from = g->span.from,
+				  .to = g->span.to,
+				  .first_step = (int64_t)g->span.first_step,
+				  .last_step = g->span.steps ? (int64_t)(g->span.first_step + g->span.steps - 1) : -1,
+				  .events = g->span.events,
+				  .lost = g->span.lost,
+				  .bytes = g->bytes };
+	char file[32];
+	size_t len;
+
+	segment_name(file, g->number);
+	snprintf(e.file, sizeof(e.file), "%s", file);
+	len = text__utf8(e.name, 100, s->name, strlen(s->name));
+	snprintf(e.name + len, sizeof(e.name) - len, "#%u", g->number);
+	copy_fact(s, "comm", e.comm, sizeof(e.comm));
+	copy_fact(s, "container", e.container, sizeof(e.container));
+	copy_fact(s, "pod", e.pod, sizeof(e.pod));
+	if (s->start) {
+		rfc3339(e.begin, sizeof(e.begin), s->start + g->span.from);
+		rfc3339(e.end, sizeof(e.end), s->start + g->span.to);
+	}
+	snprintf(e.began, sizeof(e.began), "%s", g->number == 1 ? "start" : "segment");
+	if (g->closed)
+		snprintf(e.ended, sizeof(e.ended), "segment");
+	for (uint32_t i = 0; i < g->span.n_devices && i < FOLDER_DEVICES; i++) {
+		const struct mtr_ring_device *d = &g->span.devices[i];
+		struct folder_device *to = &e.devices[e.n_devices++];
+
+		device__name(d->device, to->name, sizeof(to->name));
+		to->peak_allocated = d->peak_allocated;
+		to->peak_reserved = d->peak_reserved;
+		to->allocated = d->allocated;
+		to->reserved = d->reserved;
+	}
+	return e;
+}
+
+/* What a file of the folder takes; 0: it is not there. */
+static uint64_t file_bytes(const struct rolling_store *s, const char *name)
+{
+	struct stat st;
+	uint64_t bytes = 0;
+	char *path;
+
+	if (asprintf(&path, "%s/%s", rolling_store__path(s), name) < 0)
+		return 0;
+	if (!stat(path, &st))
+		bytes = round_up((uint64_t)st.st_size);
+	free(path);
+	return bytes;
+}
+
+/* A file was written under another name before it took the place of the old one: for a moment there were both. */
+static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *bytes)
+{
+	uint64_t now = file_bytes(s, name), all = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes + now;
+
+	*bytes = now;
+	if (all > s->most)
+		s->most = all;
+}
+
+static int index_segment(struct rolling_store *s, const struct mtr_ring_segment *g, const char *ended)
+{
+	struct folder_entry e = entry_of(s, g);
+	int err;
+
+	if (ended)
+		snprintf(e.ended, sizeof(e.ended), "%s", ended);
+	err = folder__add(s->folder, &e);
+	note_rewritten(s, FOLDER_INDEX, &s->index_bytes);
+	return err;
+}
+
+/* ---- what the ring asks for ---- */
+
+static int open_segment(void *ctx, const struct mtr_ring_segment *g)
+{
+	struct rolling_store *s = ctx;
+	const char *start = facts__get(s->facts, "start");
+	char *path;
+	int err;
+
+	if (!start || text__parse_date(start, &s->start))
+		s->start = 0;
+	segment_name(s->file_name, g->number);
+	if (asprintf(&path, "%s/%s", rolling_store__path(s), s->file_name) < 0)
+		return -ENOMEM;
+	err = outfile__create(path, OUTFILE_DIRECT, false, &s->file);
+	free(path);
+	err = err ?: index_segment(s, g, NULL); /* so that it is found, whatever happens to us */
+	return err ? err : outfile__fd(s->file);
+}
+
+static int segment_done(void *ctx, const struct mtr_ring_segment *g, int err)
+{
+	struct rolling_store *s = ctx;
+	const char *last = facts__get(s->facts, "stop_reason");
+	int closed = outfile__commit(s->file), noted;
+	char why[96] = "";
+
+	s->file = NULL;
+	err = err ?: closed;
+	if (err)
+		snprintf(why, sizeof(why), "%s", strerror(-err));
+	noted = index_segment(s, g, err ? why : last ? last : "segment");
+	return err ?: noted;
+}
+
+static int drop_segment(void *ctx, const struct mtr_ring_segment *g, const struct mtr_ring_span *gap)
+{
+	struct rolling_store *s = ctx;
+	/* It lies against the last one, whatever the digits that the index has. */
+	struct folder_gap note = { .from = gap->from, .to = g->span.to, .events = g->span.events, .bytes = g->bytes };
+	char name[32];
+	int err;
+
+	snprintf(note.why, sizeof(note.why), "the ring was full");
+	segment_name(name, g->number);
+	err = folder__drop(s->folder, name, &note);
+	note_rewritten(s, FOLDER_INDEX, &s->index_bytes);
+	s->dropped++;
+	return err;
+}
+
+/* ---- totals ---- */
+
+static void span_json(struct json *j, const struct mtr_ring_span *g, uint64_t segments)
+{
+	char name[DEVICE_NAME];
+
+	json__open_object(j, "gap");
+	json__uint(j, "from_ns", g->from);
+	json__uint(j, "to_ns", g->to);
+	json__uint(j, "segments", segments);
+	json__uint(j, "events", g->events);
+	json__uint(j, "lost", g->lost);
+	json__uint(j, "steps", g->steps);
+	json__uint(j, "ooms", g->ooms);
+	json__open_array(j, "devices");
+	for (uint32_t i = 0; i < g->n_devices; i++) {
+		const struct mtr_ring_device *d = &g->devices[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "device", device__name(d->device, name, sizeof(name)));
+		json__uint(j, "peak_allocated", d->peak_allocated);
+		json__uint(j, "peak_time_ns", d->peak_time);
+		json__uint(j, "peak_reserved", d->peak_reserved);
+		json__uint(j, "allocs", d->allocs);
+		json__uint(j, "frees", d->frees);
+		json__uint(j, "total_allocated", d->total_allocated);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+static int put_totals(const struct rolling_store *s, FILE *out)
+{
+	const char *start = facts__get(s->facts, "start");
+	const struct mtr_ring_span *gap = mtr_rolling__gap(s->ring);
+	struct json *j = json__new(out, false);
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__int(j, "memtrace_totals", 1);
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__string(j, "start", start);
+	json__int(j, "pid", number_fact(s, "pid"));
+	json__uint(j, "ring_bytes", s->opts.size);
+	if (gap)
+		span_json(j, gap, s->dropped);
+	totals__json(s->totals, j);
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}
+
+static int write_totals(struct rolling_store *s)
+{
+	struct outfile *o;
+	FILE *out;
+	char *path;
+	int err;
+
+	if (asprintf(&path, "%s/%s", rolling_store__path(s), TOTALS_FILE) < 0)
+		return -ENOMEM;
+	err = outfile__create(path, OUTFILE_RENAME, true, &o);
+	free(path);
+	if (err)
+		return err;
+	out = outfile__stream(o);
+	err = out ? put_totals(s, out) : -errno;
+	if (err)
+		outfile__discard(o);
+	else
+		err = outfile__commit(o);
+	note_rewritten(s, TOTALS_FILE, &s->totals_bytes);
+	return err;
+}
+
+/* ---- its life ---- */
+
+/* What the segments may take: all but what index and totals may, each there twice while it is written anew. */
+static uint64_t space_of(struct rolling_store *s)
+{
+	uint64_t index = round_up((s->opts.size / s->opts.segment + 4) * ENTRY_BYTES);
+
+	s->totals_room = s->opts.size / 32 < TOTALS_MAX ? s->opts.size / 32 : TOTALS_MAX;
+	s->totals_room = s->totals_room / MTR_RING_ROUND * MTR_RING_ROUND;
+	return s->opts.size - 2 * index - 2 * s->totals_room;
+}
+
+static int open_folder(struct rolling_store *s, const char *path)
+{
+	size_t n = 0;
+	int err = folder__create(path, false, &s->folder);
+
+	if (!err)
+		folder__entries(s->folder, &n);
+	return err ? err : n ? -EEXIST : 0;
+}
+
+int rolling_store__open(const char *path, const struct dict *d, const struct facts *f, const struct ring_store_opts *opts,
+		     struct rolling_store **ret)
+{
+	struct rolling_store *s = calloc(1, sizeof(*s));
+	struct mtr_ring_opts ro = { .open = open_segment, .done = segment_done, .drop = drop_segment, .ctx = s };
+	uint64_t min, max;
+	int err;
+
+	if (!s)
+		return -ENOMEM;
+	s->opts = *opts;
+	s->facts = f;
+	rolling_store__segments(opts->size, &min, &max);
+	if (!s->opts.segment)
+		s->opts.segment = opts->size / 16 < (256u << 20) ? opts->size / 16 : 256u << 20;
+	if (s->opts.segment < min)
+		s->opts.segment = min;
+	if (s->opts.segment > max)
+		s->opts.segment = max;
+	err = open_folder(s, path);
+	if (err)
+		goto fail;
+	s->name = strdup(opts->name ? opts->name : strrchr(rolling_store__path(s), '/') ? strrchr(rolling_store__path(s), '/') + 1 :
+										      rolling_store__path(s));
+	ro.space = space_of(s);
+	ro.segment = s->opts.segment;
+	s->ring = mtr_rolling__new(d, f, &ro);
+	err = s->ring ? 0 : -errno;
+	s->totals = totals__new(s->totals_room - MTR_RING_ROUND);
+	if (!err && (!s->name || !s->totals))
+		err = -ENOMEM;
+	if (!err) {
+		*ret = s;
+		return 0;
+	}
+fail:
+	rolling_store__free(s, err != -EEXIST);
+	return err;
+}
+
+void rolling_store__free(struct rolling_store *s, bool empty)
+{
+	char *index;
+
+	if (!s)
+		return;
+	mtr_rolling__free(s->ring);
+	totals__free(s->totals);
+	if (s->file)
+		(void)outfile__commit(s->file);
+	if (empty && s->folder && asprintf(&index, "%s/%s", rolling_store__path(s), FOLDER_INDEX) >= 0) {
+		/* Only a folder with nothing else in it goes. */
+		(void)unlink(index);
+		(void)rmdir(rolling_store__path(s));
+		free(index);
+	}
+	folder__free(s->folder);
+	free(s->name);
+	free(s);
+}
+
+int rolling_store__event(struct rolling_store *s, const struct event *e)
+{
+	uint64_t allocated, reserved;
+	int err = mtr_rolling__event(s->ring, e);
+
+	if (err)
+		return err;
+	mtr_rolling__level(s->ring, e->device, &allocated, &reserved);
+	return totals__event(s->totals, e, allocated, reserved);
+}
+
+static const struct mtr_ring_segment *last_segment(const struct rolling_store *s)
+{
+	const struct mtr_ring_segment *g, *last = NULL;
+
+	for (uint32_t i = 0; (g = mtr_rolling__segment(s->ring, i)); i++)
+		last = g;
+	return last;
+}
+
+int rolling_store__tick(struct rolling_store *s, uint64_t now)
+{
+	const struct mtr_ring_segment *last;
+	uint64_t pause;
+	int err = mtr_rolling__flush(s->ring);
+
+	if (err || now < s->next_totals)
+		return err;
+	last = last_segment(s);
+	if (!last)
+		return 0;
+	err = write_totals(s);
+	if (!err && !last->closed)
+		err = index_segment(s, last, NULL);
+	pause = (s->totals_bytes + s->index_bytes) * UINT64_C(1000000000) / TOTALS_RATE;
+	s->next_totals = now + (pause > TOTALS_EVERY ? pause : TOTALS_EVERY);
+	return err;
+}
+
+int rolling_store__finish(struct rolling_store *s)
+{
+	int err = mtr_rolling__finish(s->ring), said = 0;
+
+	if (last_segment(s))
+		said = write_totals(s);
+	return err ?: said;
+}
+
+struct ring_store_sum rolling_store__sum(const struct rolling_store *s)
+{
+	const struct mtr_ring_span *gap = mtr_rolling__gap(s->ring);
+	struct ring_store_sum sum = { .dropped = s->dropped,
+				      .bytes = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes };
+	uint64_t most = mtr_rolling__most_used(s->ring) + s->totals_bytes + s->index_bytes;
+	struct totals_whole whole;
+
+	totals__whole(s->totals, &whole);
+	sum.events = whole.events;
+	sum.lost = whole.lost;
+	sum.most_bytes = s->most > most ? s->most : most;
+	while (mtr_rolling__segment(s->ring, (uint32_t)sum.segments))
+		sum.segments++;
+	if (gap) {
+		sum.gap_events = gap->events;
+		sum.gap_to = gap->to;
+	}
+	return sum;
+}

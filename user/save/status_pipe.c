@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "save/status_pipe.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/session.h"
+#include "save/recording.h"
+
+#define EVERY UINT64_C(500000000) /* ns */
+
+/* A line is short: the pipe takes it whole, or not at all. */
+static void tell(struct recording *r, const char *state)
+{
+	const struct session *s = r->loop.session;
+	bool attached = s && session__now(s); /* or has been */
+	json_t *o = json_pack("{s:s,s:i}", "state", state, "pid", (int)r->loop.args.pid);
+	char *text;
+
+	if (o && attached) {
+		json_object_set_new(o, "seconds", json_real((double)session__now(s) / 1e9));
+		json_object_set_new(o, "events", json_integer((json_int_t)session__events(s)));
+		json_object_set_new(o, "lost", json_integer((json_int_t)session__lost(s)));
+		json_object_set_new(o, "steps", json_integer((json_int_t)session__steps(s)));
+	}
+	if (o && attached && r->writer) {
+		json_object_set_new(o, "bytes", json_integer((json_int_t)mtr_writer__bytes(r->writer)));
+		json_object_set_new(o, "dropped", json_integer((json_int_t)mtr_writer__dropped(r->writer)));
+	}
+	if (o && r->loop.stop_reason)
+		json_object_set_new(o, "reason", json_string(r->loop.stop_reason));
+	text = o ? json_dumps(o, JSON_COMPACT) : NULL;
+	if (text) {
+		size_t len = strlen(text);
+
+		text[len] = '\n'; /* in the place of its end */
+		if (write(r->args.tell, text, len + 1) < 0 && errno != EAGAIN && errno != EINTR)
+			r->args.tell = 0; /* nobody listens any more */
+	}
+	free(text);
+	json_decref(o);
+}
+
+void status_pipe__opened(struct recording *r)
+{
+	if (r->args.tell)
+		tell(r, "opened");
+}
+
+void status_pipe__attached(struct recording *r)
+{
+	if (r->args.tell)
+		tell(r, "capturing");
+}
+
+void status_pipe__drained(struct recording *r)
+{
+	uint64_t now = r->args.tell ? session__now(r->loop.session) : 0;
+
+	if (!r->args.tell || now - r->told < EVERY)
+		return;
+	r->told = now;
+	tell(r, "capturing");
+}
+
+void status_pipe__ended(struct recording *r)
+{
+	if (r->args.tell)
+		tell(r, "ended");
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Recordings that are there at the beginning: those of the command line, and what an earlier server left in the folder. Beside each of the latter is a
+ * file with its facts; what that says is believed as far as it makes sense.
+ */
+#include "serve/broker/broker.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/exit.h"
+#include "lib/passed_files.h"
+#include "lib/text.h"
+#include "log/log.h"
+
+#define NOTES_MOST 65536 /* bytes */
+
+/* ---- facts, written and read ---- */
+
+void kept__note(const struct broker *b, const struct trace *t)
+{
+	char name[128], part[160], *text;
+	json_t *facts;
+	int fd, err;
+
+	errno = 0;
+	if (t->given >= 0 || b->store.own || t->dropping)
+		return;
+	snprintf(name, sizeof(name), "%s.json", t->id);
+	snprintf(part, sizeof(part), ".%s.part-facts", name);
+	facts = trace__facts(t);
+	text = facts ? json_dumps(facts, JSON_COMPACT) : NULL;
+	store__remove(&b->store, part); /* of a server that was killed */
+	fd = text ? store__create(&b->store, part) : -ENOMEM;
+	err = fd < 0 ? fd : 0;
+	if (!err && write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+		err = errno ? -errno : -ENOSPC;
+	if (fd >= 0)
+		close(fd);
+	/* The old facts stay until the new ones are complete: a kill or a full disk loses neither. */
+	if (!err)
+		err = store__replace(&b->store, part, name);
+	if (err) {
+		log_warn("%s/%s: cannot be written: %s", b->store.path, name, strerror(-err));
+		store__remove(&b->store, part);
+	}
+	free(text);
+	json_decref(facts);
+}
+
+void kept__forget(const struct broker *b, const struct trace *t)
+{
+	char name[128];
+
+	snprintf(name, sizeof(name), "%s.json", t->id);
+	if (t->given < 0)
+		store__remove(&b->store, name);
+}
+
+static void take_text(const json_t *o, const char *key, char *buf, size_t size)
+{
+	const char *s = json_string_value(json_object_get(o, key));
+
+	if (s)
+		text__clean(buf, size, s, strlen(s));
+}
+
+static uint64_t take_count(const json_t *o, const char *key)
+{
+	json_int_t n = json_integer_value(json_object_get(o, key));
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+static double take_number(const json_t *o, const char *key)
+{
+	double d = json_number_value(json_object_get(o, key));
+
+	return d > 0 && d < 1e12 ? d : 0;
+}
+
+static void take_facts(struct trace *t, const json_t *o)
+{
+	const json_t *shape = json_object_get(o, "input_shape"), *v;
+	size_t i;
+
+	take_text(o, "model_name", t->model, sizeof(t->model));
+	take_text(o, "process", t->name, sizeof(t->name));
+	take_text(o, "stop_reason", t->stop_reason, sizeof(t->stop_reason));
+	take_text(o, "error", t->error, sizeof(t->error));
+	t->pid = (pid_t)(take_count(o, "pid") & INT32_MAX);
+	t->begun = take_number(o, "begun");
+	t->seconds = take_number(o, "seconds");
+	t->duration_s = take_number(o, "duration_s");
+	t->events = take_count(o, "events");
+	t->lost = take_count(o, "lost");
+	t->steps = take_count(o, "steps");
+	t->max_events = take_count(o, "max_events");
+	t->steps_wanted = take_count(o, "steps_wanted");
+	t->batch_size = take_count(o, "batch_size");
+	t->fragmentation = json_is_true(json_object_get(o, "enable_fragmentation"));
+	if (json_is_integer(json_object_get(o, "exit_status")))
+		t->exit_status = (int)(take_count(o, "exit_status") & 255);
+	json_array_foreach(shape, i, v)
+		if (t->n_shape < BROKER_SHAPE && json_is_integer(v) && json_integer_value(v) > 0)
+			t->shape[t->n_shape++] = json_integer_value(v);
+}
+
+/* False: it was not to be kept longer than its server. */
+static bool read_facts(struct broker *b, struct trace *t)
+{
+	bool keep;
+	uint64_t size = 0;
+	char name[128], *text;
+	json_t *o = NULL;
+	int fd;
+
+	t->fragmentation = true;
+	snprintf(name, sizeof(name), "%s.json", t->id);
+	fd = store__open_file(&b->store, name, &size);
+	text = fd >= 0 && size && size <= NOTES_MOST ? malloc(size) : NULL;
+	if (text && read(fd, text, size) == (ssize_t)size)
+		o = json_loadb(text, size, 0, NULL);
+	if (json_is_object(o))
+		take_facts(t, o);
+	keep = !json_is_false(json_object_get(o, "keep"));
+	json_decref(o);
+	free(text);
+	if (fd >= 0)
+		close(fd);
+	return keep;
+}
+
+/* ---- the folder ---- */
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+struct symbolizer {
+	char **v;
+	size_t n, room;
+};
+
+/* "trace_1705536000000.mtr"; its exports are made anew when they are asked for. */
+static bool is_recording(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len > 10 && len < 64 && passed_files__good_name(name) && !strncmp(name, "trace_", 6) && !strcmp(name + len - 4, ".mtr");
+}
+
+static void note_name(void *ctx, const char *name)
+{
+	struct symbolizer *names = ctx;
+
+	if (!is_recording(name))
+		return;
+	if (names->n == names->room) {
+		char **v = reallocarray(names->v, names->room ? 2 * names->room : 64, sizeof(*v));
+
+		if (!v)
+			return;
+		names->room = names->room ? 2 * names->room : 64;
+		names->v = v;
+	}
+	names->v[names->n] = strdup(name);
+	names->n += names->v[names->n] != NULL;
+}
+
+/* Of a server that was killed before anything was written. */
+static void drop_empty(const struct broker *b, const char *name)
+{
+	char facts[128];
+
+	store__remove(&b->store, name);
+	snprintf(facts, sizeof(facts), "%.*s.json", (int)strlen(name) - 4, name);
+	store__remove(&b->store, facts);
+}
+
+/* What nothing knows any more: files that were made of recordings, halves of them. */
+static void drop_made(void *ctx, const char *name)
+{
+	struct broker *b = ctx;
+	size_t len = strlen(name);
+	char recording[128];
+	const char *digits = name + 6, *end;
+
+	if (!strncmp(name, ".trace_", 7) && strstr(name, ".part-")) {
+		store__remove(&b->store, name);
+		return;
+	}
+	if (strncmp(name, "trace_", 6) != 0 || !passed_files__good_name(name) || is_recording(name))
+		return;
+	for (end = digits; isdigit((unsigned char)*end); end++)
+		;
+	if (end == digits || end - name > 60)
+		return;
+	snprintf(recording, sizeof(recording), "%.*s.mtr", (int)(end - name), name);
+	if (*end == '_' || (len > 5 && !strcmp(end, ".json") && !store__has(&b->store, recording)))
+		store__remove(&b->store, name);
+}
+
+static void take_folder(struct broker *b)
+{
+	struct symbolizer names = { 0 };
+	size_t skip;
+
+	store__each(&b->store, drop_made, b);
+	store__each(&b->store, note_name, &names);
+	if (names.n)
+		qsort(names.v, names.n, sizeof(*names.v), by_name);
+	skip = names.n > b->args->max_traces ? names.n - b->args->max_traces : 0;
+	if (skip)
+		log_warn("%s: %zu recordings are in it, of which the last %u are taken (--max-traces)", b->store.path, names.n, b->args->max_traces);
+	for (size_t i = 0; i < names.n; i++) {
+		struct trace *t = NULL;
+		uint64_t size = 0;
+		int fd = i >= skip ? store__open_file(&b->store, names.v[i], &size) : -1;
+
+		if (fd >= 0)
+			close(fd);
+		if (fd >= 0 && !size)
+			drop_empty(b, names.v[i]);
+		names.v[i][strlen(names.v[i]) - 4] = '\0';
+		if (fd >= 0 && size)
+			t = trace__new(b, names.v[i]);
+		if (t && !read_facts(b, t)) {
+			trace__delete(b, t);
+		} else if (t) {
+			t->bytes = size;
+			trace__finish(b, t);
+		}
+		free(names.v[i]);
+	}
+	free(names.v);
+}
+
+/* ---- the command line ---- */
+
+static void file_of(const char *id, char *buf, size_t size)
+{
+	snprintf(buf, size, "%s.mtr", id + strlen("trace_"));
+}
+
+/*
+ * "runs/big run.mtr" -> "trace_big_run", whose file is called "big_run.mtr"; with a number if a trace or a file has that name. No name begins with a
+ * dash, which a worker would take for an option, or with a dot.
+ */
+static void name_given(const struct broker *b, const char *path, char *buf, size_t size)
+{
+	char file[LINK_ID + 4];
+	const char *base = strrchr(path, '/');
+	char stem[48];
+	size_t n = 0;
+
+	base = base ? base + 1 : path;
+	for (; base[n] && n < sizeof(stem) - 1; n++)
+		stem[n] = isalnum((unsigned char)base[n]) || strchr("._-", base[n]) ? base[n] : '_';
+	stem[n] = '\0';
+	if (n > 4 && !strcmp(stem + n - 4, ".mtr"))
+		stem[n - 4] = '\0';
+	if (*stem == '-' || *stem == '.')
+		*stem = '_';
+	snprintf(buf, size, "trace_%s", stem);
+	file_of(buf, file, sizeof(file));
+	for (unsigned k = 2; trace__find(b, buf) || trace__of_recording(b, file); k++) {
+		snprintf(buf, size, "trace_%s_%u", stem, k);
+		file_of(buf, file, sizeof(file));
+	}
+}
+
+static int take_file(struct broker *b, const char *path)
+{
+	const char *base = strrchr(path, '/');
+	struct trace *t;
+	struct stat st;
+	char id[LINK_ID], clean[512];
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+
+	text__clean(clean, sizeof(clean), path, strlen(path));
+	if (fd < 0 || fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		log_err("%s: %s", clean, fd < 0 ? strerror(errno) : "not a recording: it is no file");
+		if (fd >= 0)
+			close(fd);
+		return EXIT_UNUSABLE;
+	}
+	name_given(b, path, id, sizeof(id));
+	t = trace__new(b, id);
+	if (!t) {
+		close(fd);
+		log_err("%s: out of memory", clean);
+		return EXIT_FAILED;
+	}
+	file_of(t->id, t->file, sizeof(t->file));
+	t->given = fd;
+	t->bytes = (uint64_t)st.st_size;
+	t->begun = (double)st.st_mtime;
+	t->fragmentation = true;
+	base = base ? base + 1 : path;
+	text__clean(t->name, sizeof(t->name), base, strlen(base));
+	trace__finish(b, t);
+	return EXIT_OK;
+}
+
+int kept__take(struct broker *b)
+{
+	int status = EXIT_OK;
+
+	if (!b->store.own)
+		take_folder(b);
+	for (size_t i = 0; i < b->args->n_files && !status; i++)
+		status = take_file(b, b->args->files[i]);
+	return status;
+}

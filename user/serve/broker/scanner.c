@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * The process that looks at the targets: finds them, and reads their allocators' figures from outside, as `watch` does. It reads what others
+ * have in their memory, with the rights to do so: should it end over that, the broker starts another one.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/exit.h"
+#include "lib/text.h"
+#include "log/log.h"
+#include "process/container.h"
+#include "process/descendants.h"
+#include "process/proc.h"
+#include "serve/broker/broker.h"
+#include "serve/link.h"
+#include "watch/watch.h"
+
+#define SCAN_EVERY UINT64_C(2000000000) /* ns */
+#define SHARE 20			/* of a processor's time one process may take: one part of so many */
+
+#define LEFT_OUT 1024 /* processes that are known to be left out */
+
+struct seen {
+	struct watch_target *t;
+	char owner[80];	  /* its container, else its user: who shares the table with others */
+	uint64_t came;	  /* a number: later ones are larger */
+	uint64_t targets; /* a bit for each that it is of */
+	double started;	  /* s since 1970 */
+	uint64_t next;	  /* when to look again, ns */
+};
+
+struct look {
+	const struct serve_args *args;
+	struct link *link;
+	struct watch_find *find[SERVE_TARGETS];
+	struct seen seen[BROKER_PROCESSES];
+	size_t n;
+	uint64_t came;
+	/* Those for which there is no place, while they live. */
+	pid_t left_out[LEFT_OUT];
+	size_t n_left_out;
+	/* Of them those that had one, for watch_find. */
+	pid_t evicted[LEFT_OUT];
+	size_t n_evicted;
+	size_t now_for; /* the target that is looked for */
+	bool changed;	/* of targets */
+	bool asked;	/* to look for processes now */
+	bool quit;
+};
+
+static double date_of(uint64_t boot_ns)
+{
+	struct timespec real, boot;
+
+	clock_gettime(CLOCK_REALTIME, &real);
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	return (double)(real.tv_sec - boot.tv_sec) + (double)(real.tv_nsec - boot.tv_nsec) / 1e9 + (double)boot_ns / 1e9;
+}
+
+static void tell(struct look *l, json_t *msg)
+{
+	if (link__send(l->link, msg, -1))
+		l->quit = true;
+}
+
+/* ---- who ---- */
+
+static void tell_targets(struct look *l)
+{
+	static const char *const kinds[] = { [TARGET_PID] = "pid", [TARGET_PATTERN] = "pattern", [TARGET_COMMAND] = "command", [TARGET_ALL] = "all" };
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < l->args->n_targets; i++) {
+		const struct serve_target *t = &l->args->targets[i];
+		json_t *pids = json_array(), *o;
+
+		for (size_t k = 0; k < l->n; k++)
+			if (l->seen[k].targets & UINT64_C(1) << i)
+				json_array_append_new(pids, json_integer(l->seen[k].t->pid));
+		o = json_pack("{s:s,s:s,s:o}", "name", t->name, "kind", kinds[t->kind], "pids", pids);
+		if (o && t->kind == TARGET_PATTERN)
+			json_object_set_new(o, "pattern", json_string(t->text));
+		json_array_append_new(list, o);
+	}
+	tell(l, json_pack("{s:s,s:o,s:I}", "event", "targets", "targets", list, "left_out", (json_int_t)l->n_left_out));
+	l->changed = false;
+}
+
+/* Of those that it is of the first that has a name. */
+static const char *target_name(const struct look *l, uint64_t targets)
+{
+	for (size_t i = 0; i < l->args->n_targets; i++)
+		if (targets & UINT64_C(1) << i && *l->args->targets[i].name)
+			return l->args->targets[i].name;
+	return "";
+}
+
+static json_t *process_message(const struct look *l, const struct seen *s)
+{
+	return json_pack("{s:s,s:i,s:f,s:I,s:s,s:s}", "event", "process", "pid", (int)s->t->pid, "started", s->started, "boot_ns",
+			 (json_int_t)s->t->started, "target", target_name(l, s->targets), "name", s->t->name);
+}
+
+static void put_clean(json_t *o, const char *key, const char *text)
+{
+	char clean[80];
+
+	if (*text)
+		json_object_set_new(o, key, json_string(text__clean(clean, sizeof(clean), text, strlen(text))));
+}
+
+static void tell_process(struct look *l, const struct seen *s)
+{
+	const struct cgroup *c = &s->t->cgroup;
+	struct container_names names = { 0 };
+	json_t *o = process_message(l, s);
+	char id[16];
+
+	if (o && s->t->rank >= 0)
+		json_object_set_new(o, "rank", json_integer(s->t->rank));
+	if (o && (*c->container || *c->pod || *c->name)) {
+		container__names(s->t->pid, c, "", &names);
+		snprintf(id, sizeof(id), "%.12s", c->container);
+		put_clean(o, "container", *names.name ? names.name : *c->name ? c->name : id);
+		put_clean(o, "pod", *names.pod ? names.pod : c->pod);
+	}
+	tell(l, o);
+}
+
+/* ---- who has a place ---- */
+
+/* The effective user; the owner of /proc/PID would be root for any process that made itself undumpable. */
+static uid_t user_of(pid_t pid)
+{
+	char path[32], line[128];
+	unsigned uid = (unsigned)-1;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof(line), f) && sscanf(line, "Uid: %*u %u", &uid) != 1)
+		;
+	if (f)
+		fclose(f);
+	return uid;
+}
+
+/* Is the control group one of those that systemd lets a user make, by any name? Then whose. */
+static bool is_users_own(const char *path, unsigned *uid)
+{
+	/* As seen from a control group namespace the path may begin further up. */
+	while (!strncmp(path, "/../", 4))
+		path += 3;
+	return sscanf(path, "/user.slice/user-%u.slice/", uid) == 1;
+}
+
+/* In a container anybody may have made any number of users: they share one. A user's own containers are the user's, however many. */
+static void name_owner(const struct pick_process *p, uid_t uid, char *buf, size_t size)
+{
+	const struct cgroup *c = &p->cgroup;
+	unsigned user;
+
+	if ((*c->container || *c->name) && is_users_own(c->path, &user))
+		snprintf(buf, size, "%u", user);
+	else if (*c->container || *c->name)
+		snprintf(buf, size, "in %s", *c->container ? c->container : c->name);
+	else
+		snprintf(buf, size, "%u", uid);
+}
+
+static bool is_named(const struct look *l, uint64_t targets)
+{
+	for (size_t i = 0; i < l->args->n_targets; i++)
+		if (targets & UINT64_C(1) << i && l->args->targets[i].kind != TARGET_ALL)
+			return true;
+	return false;
+}
+
+static size_t places_of(const struct look *l, const char *owner, bool named)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		n += is_named(l, l->seen[i].targets) == named && !strcmp(l->seen[i].owner, owner);
+	return n;
+}
+
+/*
+ * Whose place a newcomer gets: of a --target's that of any process that only --all means; else that of an owner who has more than the newcomer's
+ * would have then. Of that owner the last one that came. NULL: nobody's.
+ */
+static struct seen *victim(struct look *l, const char *owner, bool named)
+{
+	struct seen *found = NULL;
+	size_t most = 0;
+
+	for (int same = named ? 0 : 1; same < 2 && !found; same++) {
+		bool among = named && same;
+
+		most = same ? places_of(l, owner, among) + 1 : 0;
+		for (size_t i = 0; i < l->n; i++) {
+			struct seen *s = &l->seen[i];
+			size_t n;
+
+			if (is_named(l, s->targets) != among)
+				continue;
+			n = places_of(l, s->owner, among);
+			if (n > most || (found && n == most && !strcmp(s->owner, found->owner) && s->came > found->came)) {
+				found = s;
+				most = n;
+			}
+		}
+	}
+	return found;
+}
+
+static void leave_out(struct look *l, pid_t pid)
+{
+	for (size_t i = 0; i < l->n_left_out; i++)
+		if (l->left_out[i] == pid)
+			return;
+	if (l->n_left_out == LEFT_OUT)
+		return;
+	if (!l->n_left_out)
+		log_warn("there are more processes than %d: some are left out; memtrace_serve_left_out has their number", BROKER_PROCESSES);
+	l->left_out[l->n_left_out++] = pid;
+	l->changed = true;
+}
+
+/* pid 0: those that have ended. */
+static void forget_left_out(struct look *l, pid_t pid)
+{
+	for (size_t i = l->n_left_out; i-- > 0;) {
+		if (l->left_out[i] != pid && (pid || descendants__pages(l->left_out[i])))
+			continue;
+		l->left_out[i] = l->left_out[--l->n_left_out];
+		l->changed = true;
+	}
+}
+
+static void gone(struct look *l, size_t i);
+
+static bool make_room(struct look *l, const char *owner)
+{
+	struct seen *s;
+
+	if (l->n < BROKER_PROCESSES)
+		return true;
+	s = l->n_evicted < LEFT_OUT ? victim(l, owner, l->args->targets[l->now_for].kind != TARGET_ALL) : NULL;
+	if (!s)
+		return false;
+	l->evicted[l->n_evicted++] = s->t->pid;
+	leave_out(l, s->t->pid);
+	gone(l, (size_t)(s - l->seen));
+	return true;
+}
+
+/* watch_find's: a process of the target that is looked for. */
+static bool on_process(void *ctx, const struct pick_process *p)
+{
+	struct look *l = ctx;
+	uint64_t bit = UINT64_C(1) << l->now_for;
+	const struct serve_target *wanted = &l->args->targets[l->now_for];
+	uid_t uid = user_of(p->pid);
+	struct watch_target *t;
+	char owner[80];
+	struct seen *s;
+	int err;
+
+	if (wanted->has_user && uid != wanted->user)
+		return false;
+	for (size_t i = 0; i < l->n; i++) {
+		if (l->seen[i].t->pid != p->pid)
+			continue;
+		l->changed |= !(l->seen[i].targets & bit);
+		l->seen[i].targets |= bit;
+		return true;
+	}
+	name_owner(p, uid, owner, sizeof(owner));
+	if (!make_room(l, owner)) {
+		leave_out(l, p->pid);
+		return false;
+	}
+	t = watch_target__new(p, &err);
+	if (!t)
+		return false;
+	forget_left_out(l, p->pid);
+	s = &l->seen[l->n++];
+	*s = (struct seen){ .t = t, .targets = bit, .started = date_of(p->started), .came = ++l->came };
+	memcpy(s->owner, owner, sizeof(s->owner));
+	l->changed = true;
+	tell_process(l, s);
+	return true;
+}
+
+static void scan(struct look *l, bool first)
+{
+	for (size_t i = 0; i < l->args->n_targets; i++) {
+		l->now_for = i;
+		/* What a PID stands for is known once: the next process of that number is another one. */
+		if (l->find[i] && (first || watch_find__open_ended(l->find[i])))
+			watch_find__scan(l->find[i], on_process, l);
+	}
+	/* Not taken any more, so that they are asked for again when there may be room. */
+	while (l->n_evicted) {
+		pid_t pid = l->evicted[--l->n_evicted];
+
+		for (size_t i = 0; i < l->args->n_targets; i++)
+			if (l->find[i])
+				watch_find__ended(l->find[i], pid, broker__now());
+	}
+	forget_left_out(l, 0);
+}
+
+static void gone(struct look *l, size_t i)
+{
+	struct seen *s = &l->seen[i];
+	json_t *o = process_message(l, s);
+
+	if (o)
+		json_object_set_new(o, "gone", json_true());
+	tell(l, o);
+	for (size_t k = 0; k < l->args->n_targets; k++)
+		if (l->find[k])
+			watch_find__ended(l->find[k], s->t->pid, broker__now());
+	watch_target__free(s->t);
+	*s = l->seen[--l->n];
+	l->changed = true;
+}
+
+/* ---- what they hold ---- */
+
+static void put_figure(json_t *o, const char *key, bool known, uint64_t n)
+{
+	if (known)
+		json_object_set_new(o, key, json_integer((json_int_t)(n > INT64_MAX ? INT64_MAX : n)));
+}
+
+static json_t *device(const struct watch_target *t, size_t i)
+{
+	const struct watch_device *d = &t->devices[i];
+	bool known = !t->alloc_why[0];
+	char name[16];
+	json_t *o;
+
+	o = json_pack("{s:s}", "device", watch_device__name(t, d, name));
+	if (!o)
+		return NULL;
+	put_figure(o, "allocated", known, d->now.allocated);
+	put_figure(o, "reserved", known, d->now.reserved);
+	put_figure(o, "peak_allocated", known, d->now.peak_allocated);
+	put_figure(o, "total", d->total, d->total);
+	put_figure(o, "used", d->used_known, d->used);
+	put_figure(o, "free", d->left_known, d->left);
+	put_figure(o, "ooms", d->counts_known, d->ooms);
+	put_figure(o, "retries", d->counts_known, d->retries);
+	return o;
+}
+
+static void tell_sample(struct look *l, const struct watch_target *t)
+{
+	const char *why = t->alloc_why[0] ? t->alloc_why : !t->n_devices ? "nothing was allocated on a CUDA device" : "";
+	json_t *devices = json_array(), *o;
+	char clean[160];
+
+	for (size_t i = 0; i < t->n_devices && i < 16; i++)
+		if (t->devices[i].now.peak_reserved || t->devices[i].now.reserved)
+			json_array_append_new(devices, device(t, i));
+	o = json_pack("{s:s,s:i,s:f,s:I,s:o}", "event", "sample", "pid", (int)t->pid, "time", broker__date(), "rss", (json_int_t)t->rss, "devices",
+		      devices);
+	if (o && *why)
+		json_object_set_new(o, "why", json_string(text__clean(clean, sizeof(clean), why, strlen(why))));
+	/* It is told again in a moment: what nobody takes is left out. */
+	if (link__offer(l->link, o) == -EPIPE)
+		l->quit = true;
+}
+
+static void look(struct look *l, uint64_t now)
+{
+	for (size_t i = l->n; i-- > 0;) {
+		struct seen *s = &l->seen[i];
+		uint64_t took;
+
+		if (now < s->next && watch_target__alive(s->t))
+			continue;
+		if (watch_target__look(s->t, now, false, false)) {
+			gone(l, i);
+			continue;
+		}
+		took = broker__now() - now;
+		s->next = now + (took * SHARE > l->args->interval ? took * SHARE : l->args->interval);
+		tell_sample(l, s->t);
+		now = broker__now();
+	}
+}
+
+static uint64_t next_look(const struct look *l)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (size_t i = 0; i < l->n; i++)
+		next = l->seen[i].next < next ? l->seen[i].next : next;
+	return next;
+}
+
+/* ---- */
+
+/* The process of a command that was started. */
+static void add(struct look *l, pid_t pid, const char *target)
+{
+	struct pick_process p;
+
+	if (pid <= 0 || pick_process__read(pid, &p))
+		return;
+	for (l->now_for = 0; l->now_for < l->args->n_targets; l->now_for++) {
+		if (target && !strcmp(l->args->targets[l->now_for].name, target)) {
+			on_process(l, &p);
+			break;
+		}
+	}
+	pick_process__free(&p);
+}
+
+static void hear(void *ctx, json_t *msg, int fd)
+{
+	const char *what = json_string_value(json_object_get(msg, "do"));
+	struct look *l = ctx;
+
+	l->asked |= what && !strcmp(what, "scan");
+	if (what && !strcmp(what, "add"))
+		add(l, (pid_t)json_integer_value(json_object_get(msg, "pid")), json_string_value(json_object_get(msg, "target")));
+	if (fd >= 0)
+		close(fd);
+}
+
+static int open_finds(struct look *l)
+{
+	for (size_t i = 0; i < l->args->n_targets; i++) {
+		const struct serve_target *t = &l->args->targets[i];
+		struct pick_args a = { 0 };
+
+		if (t->kind == TARGET_COMMAND)
+			continue;
+		if (t->kind == TARGET_PID)
+			a.pids[a.n_pids++] = t->pid;
+		else if (t->kind == TARGET_PATTERN)
+			a.names[a.n_names++] = t->text;
+		a.all = t->kind == TARGET_ALL;
+		l->find[i] = watch_find__new(&a);
+		if (!l->find[i])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void loop(struct look *l)
+{
+	struct pollfd fds[1 + BROKER_PROCESSES];
+	uint64_t next_scan = 0;
+	bool first = true;
+
+	while (!l->quit) {
+		uint64_t now = broker__now(), until;
+		size_t n = 0;
+
+		if (now >= next_scan || l->asked) {
+			scan(l, first);
+			first = false;
+			next_scan = broker__now() + SCAN_EVERY;
+		}
+		if (l->changed)
+			tell_targets(l);
+		if (l->asked)
+			tell(l, json_pack("{s:s}", "event", "scanned"));
+		l->asked = false;
+		look(l, broker__now());
+		if (l->changed)
+			tell_targets(l);
+		until = next_look(l) < next_scan ? next_look(l) : next_scan;
+		now = broker__now();
+		fds[n++] = (struct pollfd){ .fd = link__fd(l->link), .events = link__events(l->link) };
+		for (size_t i = 0; i < l->n; i++)
+			fds[n++] = (struct pollfd){ .fd = proc__pidfd(l->seen[i].t->proc), .events = POLLIN };
+		poll(fds, n, until > now ? (int)((until - now) / 1000000) + 1 : 0);
+		if (link__pump(l->link, hear, l))
+			l->quit = true;
+	}
+}
+
+int scanner__run(const struct serve_args *args, int link_fd)
+{
+	struct look *l = calloc(1, sizeof(*l));
+	int err = -ENOMEM;
+
+	signal(SIGTERM, SIG_DFL);
+	signal(SIGPIPE, SIG_IGN);
+	if (l) {
+		l->args = args;
+		l->link = link__new(link_fd);
+		err = l->link ? open_finds(l) : -ENOMEM;
+	}
+	if (err) {
+		log_err("look: %s", strerror(-err));
+		return EXIT_FAILED;
+	}
+	l->changed = true;
+	loop(l);
+	return EXIT_OK; /* the rest goes with the process */
+}
